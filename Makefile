@@ -1,0 +1,69 @@
+# Everything a developer or CI does, one target each. `make` alone lists them.
+# Needs make and Python 3.11, 3.12 or 3.13; another interpreter: make test PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d%d" % sys.version_info[:2])' 2>/dev/null)
+LOCK := requirements/py$(VERSION).lock
+# One stamp per Python, so that another PYTHON makes the environment anew.
+PACKAGES := $(VENV)/.packages-py$(VERSION)
+STAMP := $(VENV)/.ready-py$(VERSION)
+
+CODE := $(wildcard tableformat catalog spark_ext conformance) tests
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo clean-demo check test lint format lock clean
+
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## Make .venv with exactly the versions of requirements/
+
+$(PACKAGES): $(LOCK)
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --requirement $(LOCK)
+	touch $@
+
+$(STAMP): $(PACKAGES) pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+requirements/py.lock:
+	@echo "Cannot make the environment: there is no Python named '$(PYTHON)'. Install Python 3.11, 3.12 or 3.13, or name one: make PYTHON=python3.12" >&2; exit 2
+
+requirements/py%.lock:
+	@echo "Cannot make the environment: '$(PYTHON)' is not Python 3.11, 3.12 or 3.13. Install one, or name it: make PYTHON=python3.12" >&2; exit 2
+
+demo: $(STAMP) ## Fill an embedded ClickHouse, export it through Spark, read it back
+	$(BIN)/mergeberg demo --directory demo
+
+clean-demo: ## Remove what the demo made
+	rm -rf demo
+
+check: lint ## Lint and the fast tests: before every commit
+	$(PYTEST) -m 'not spark and not slow'
+
+test: check ## Everything: lint, the fast tests, then all tests
+	$(PYTEST)
+
+lint: $(STAMP) ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports --no-cache
+
+format: $(STAMP) ## Format the code and mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: ## Resolve requirements/ anew for this PYTHON (all of them: see CONTRIBUTING.md)
+	$(PYTHON) requirements/lock.py
+
+clean: clean-demo ## Remove everything that can be made again
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Opens what has a name: sources, Iceberg catalogs, storage, ledgers."""

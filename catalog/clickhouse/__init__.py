@@ -1,0 +1,1 @@
+"""Reading ClickHouse: the embedded engine in a child process, snapshots, frozen parts."""

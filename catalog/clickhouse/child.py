@@ -1,0 +1,90 @@
+"""The process that owns an embedded ClickHouse: `python -m catalog.clickhouse.child IN OUT`.
+
+Reads requests and writes answers, one JSON object a line, over two inherited file descriptors: standard
+output belongs to ClickHouse, which may print there. `embedded.py` is the other end. It is a process of
+its own because chdb blocks signals while a query runs, allows one data path a process and hangs after a
+fork (source.md section 3). End of input ends it, also in the middle of a query.
+
+    {"id": 1, "open": "<path>[?config-file=<file>]"}    -> {"id": 1, "done": true}
+    {"id": 2, "rows": "<sql>"}                          -> {"id": 2, "rows": [[...], ...]}
+    {"id": 3, "command": "<sql>"}                       -> {"id": 3, "done": true}
+    anything that fails                                 -> {"id": n, "error": "<what ClickHouse said>"}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+from typing import Any, BinaryIO, Final
+
+from chdb import session
+
+__all__ = ["main"]
+
+# How long a statement may still take when the other end is gone, before the process ends anyway.
+_GRACE_SECONDS: Final = 2.0
+
+Request = dict[str, Any]
+
+
+class _Clickhouse:
+    """The one session of this process."""
+
+    def __init__(self) -> None:
+        self._session: Any = None
+
+    def answer(self, request: Request) -> bytes:
+        """Perform a request and return its answer, without the line end."""
+        number = request["id"]
+        try:
+            if "open" in request:
+                self._session = session.Session(request["open"])
+            elif "command" in request:
+                self._session.query(request["command"], "Null")
+            else:
+                result = self._session.query(request["rows"], "JSONCompactEachRow")
+                return b'{"id":%d,"rows":[%s]}' % (number, _joined(result.bytes()))
+        except Exception as error:  # noqa: BLE001  whatever it is, the other end is told
+            return json.dumps({"id": number, "error": f"{error}"}).encode()
+        return json.dumps({"id": number, "done": True}).encode()
+
+    def close(self) -> None:
+        """Close the session, which gives the directory free."""
+        if self._session is not None:
+            self._session.close()
+
+
+def _joined(lines: bytes) -> bytes:
+    return b",".join(line for line in lines.split(b"\n") if line)
+
+
+def _receive(source: BinaryIO, requests: queue.Queue[Request | None]) -> None:
+    """Pass requests on until the other end is gone, then make sure that this process ends."""
+    for line in source:
+        requests.put(json.loads(line))
+    requests.put(None)
+    # A daemon thread: when the main thread ends in time, this never comes to its end.
+    threading.Event().wait(_GRACE_SECONDS)
+    os._exit(1)
+
+
+def main(requests_from: int, answers_to: int) -> None:
+    """Answer requests until there are no more, then end the process."""
+    requests: queue.Queue[Request | None] = queue.Queue()
+    source = os.fdopen(requests_from, "rb")
+    threading.Thread(target=_receive, args=(source, requests), daemon=True).start()
+    clickhouse = _Clickhouse()
+    with os.fdopen(answers_to, "wb") as answers:
+        while (request := requests.get()) is not None:
+            answers.write(clickhouse.answer(request) + b"\n")
+            answers.flush()
+    clickhouse.close()
+    # Past the interpreter's own ending, in which chdb's threads may still be at work.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,135 @@
+"""What all of `catalog.clickhouse` is written against: a connection that runs SQL, and its errors.
+
+Values arrive as JSON with 64-bit and wider integers unquoted: Python's integers have no limit, so no
+digit is lost and no type has to be interpreted. Decimals, NaN and infinities arrive as text, dates too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Protocol
+
+from tableformat.errors import InternalError, SourceError
+
+__all__ = [
+    "JSON_SETTINGS",
+    "ClickHouseError",
+    "Connection",
+    "Row",
+    "flag",
+    "one_text",
+    "text",
+    "texts",
+    "whole",
+]
+
+Row = tuple[object, ...]
+
+# Every implementation sends its queries with these, in the format JSONCompactEachRow.
+JSON_SETTINGS: Final = (
+    ("output_format_json_quote_64bit_integers", "0"),
+    ("output_format_json_quote_decimals", "1"),
+    ("output_format_json_quote_denormals", "1"),
+    ("output_format_json_validate_utf8", "0"),
+)
+_CODE: Final = re.compile(r"Code: (\d+)\.")
+_VERSION_TAIL: Final = re.compile(r" \(version [^)]*\)\.?\Z")
+_EXCEPTION: Final = re.compile(r"\A.*?DB::Exception: ", re.DOTALL)
+
+
+class ClickHouseError(SourceError):
+    """ClickHouse answered a statement with an error; `reason` is its first line, without its code."""
+
+    def __init__(self, answer: str) -> None:
+        """Read code and reason from ClickHouse's answer, without stack trace and version."""
+        found = _CODE.search(answer)
+        said = _VERSION_TAIL.sub("", answer.strip().partition("\n")[0])
+        self.reason = _EXCEPTION.sub("", said).rstrip(". ") or "it gave no reason"
+        super().__init__(
+            f"Cannot run a statement in ClickHouse: {self.reason}.",
+            code=int(found[1]) if found else None,
+        )
+
+
+class Connection(Protocol):
+    """An open ClickHouse. One statement at a time; not for use by several threads."""
+
+    def rows(self, sql: str) -> tuple[Row, ...]:
+        """Return the rows of a query. `sql` carries no FORMAT clause.
+
+        Raises:
+            ClickHouseError: ClickHouse refused the query, or it failed.
+            SourceError: ClickHouse does not answer any more.
+        """
+        ...
+
+    def command(self, sql: str) -> None:
+        """Run a statement that gives no rows.
+
+        Raises:
+            ClickHouseError: ClickHouse refused the statement, or it failed.
+            SourceError: ClickHouse does not answer any more.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of ClickHouse. Closing twice is the same as once."""
+        ...
+
+
+def text(value: object) -> str:
+    """Return a value that the query made text.
+
+    Raises:
+        InternalError: it is no text.
+    """
+    if isinstance(value, str):
+        return value
+    raise _wrong("text", value)
+
+
+def whole(value: object) -> int:
+    """Return a value that the query made a whole number.
+
+    Raises:
+        InternalError: it is none.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise _wrong("a whole number", value)
+
+
+def flag(value: object) -> bool:
+    """Return a value that the query made 0 or 1 (true and false in newer versions).
+
+    Raises:
+        InternalError: it is neither.
+    """
+    if value in (0, 1):
+        return bool(value)
+    raise _wrong("0 or 1", value)
+
+
+def texts(connection: Connection, sql: str) -> tuple[str, ...]:
+    """Return the first column of a query as texts.
+
+    Raises:
+        SourceError: the query failed.
+    """
+    return tuple(text(row[0]) for row in connection.rows(sql))
+
+
+def one_text(connection: Connection, sql: str) -> str:
+    """Return the single value of a query as text.
+
+    Raises:
+        SourceError: the query failed.
+    """
+    return text(connection.rows(sql)[0][0])
+
+
+def _wrong(expected: str, value: object) -> InternalError:
+    return InternalError(
+        f"Cannot read an answer of ClickHouse: {value!r} is not {expected}. "
+        "This is a bug, please report it."
+    )

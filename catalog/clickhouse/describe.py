@@ -1,0 +1,270 @@
+"""Reads what a MergeTree table is from ClickHouse's system tables: columns, clauses, parts, partitions.
+
+The clauses are taken from `engine_full`: `sorting_key` hides DESC and shows columns that a clone must
+not have (types.md section 4, source.md section 1).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Final
+
+from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.connection import ClickHouseError, Connection, Row, flag, text, texts, whole
+from catalog.clickhouse.table_text import ttl_columns
+from tableformat.errors import NotFoundError, UnsupportedError
+from tableformat.mergetree.engine_text import parse_engine
+from tableformat.mergetree.parts import Part, PartitionSummary
+from tableformat.mergetree.table import Column, Engine, MergeTreeTable
+from tableformat.mergetree.type_text import parse_type
+from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
+
+__all__ = ["describe", "list_partitions", "list_parts", "of_table", "row_policies"]
+
+_NIL_UUID: Final = "00000000-0000-0000-0000-000000000000"
+_UUID_DIRECTORY: Final = re.compile(r"/store/[0-9a-f]{3}/(?P<uuid>[0-9a-f-]{36})/?\Z")
+_UNKNOWN_DATABASE: Final = 81
+_UNKNOWN_TABLE: Final = 60
+_NOT_IMPLEMENTED: Final = 48
+_ACCESS_DENIED: Final = 497
+
+
+def describe(
+    connection: Connection, capabilities: Capabilities, name: TableName
+) -> MergeTreeTable:
+    """Return the table as it is now.
+
+    Raises:
+        NotFoundError: no such database or table; the nearest names are given.
+        UnsupportedError: it is not of the MergeTree family.
+        SourceError: the source cannot be read.
+    """
+    found = connection.rows(
+        "SELECT engine, engine_full, toString(uuid), storage_policy, create_table_query,"
+        f" data_paths FROM system.tables WHERE {of_table(name, column='name')}"
+    )
+    if not found:
+        raise _not_found(connection, name)
+    kind, engine_full, uuid, policy, create_query = (text(value) for value in found[0][:5])
+    if not kind.endswith("MergeTree"):
+        raise _not_merge_tree(name, kind)
+    paths = found[0][5]
+    directory = text(paths[0]) if isinstance(paths, list) and paths else ""
+    engine = parse_engine(engine_full)
+    uuid = _own_uuid(uuid, directory)
+    return MergeTreeTable(
+        name=name,
+        identity=_identity(connection, capabilities, name, engine, uuid, directory),
+        uuid=uuid,
+        engine=engine,
+        columns=_columns(connection, name),
+        storage_policy=policy,
+        server_version=capabilities.version,
+        server_zone=capabilities.server_zone,
+        has_ttl_columns=bool(ttl_columns(create_query)),
+        indices=_names(connection, capabilities, "data_skipping_indices", name),
+        projections=_names(connection, capabilities, "projections", name),
+    )
+
+
+def list_partitions(connection: Connection, name: TableName) -> tuple[PartitionSummary, ...]:
+    """Return the partitions with active parts, in the order of their ids; patch parts are left out.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    found = connection.rows(
+        "SELECT partition_id, any(partition), countIf(rows > 0), sum(rows), sum(bytes_on_disk),"
+        f" {_time_text('min')}, {_time_text('max')} FROM system.parts"
+        f" WHERE {_active_parts(name)} GROUP BY partition_id ORDER BY partition_id"
+    )
+    return tuple(
+        PartitionSummary(
+            PartitionId(text(row[0])),
+            text(row[1]),
+            whole(row[2]),
+            whole(row[3]),
+            whole(row[4]),
+            text(row[5]),
+            text(row[6]),
+        )
+        for row in found
+    )
+
+
+def list_parts(
+    connection: Connection, name: TableName, partition_ids: tuple[PartitionId, ...] = ()
+) -> tuple[Part, ...]:
+    """Return the active parts that hold rows, of some partitions or (none given) of all.
+
+    `disk` of each part is the root directory of its disk.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    ids = ", ".join(quote_string(str(one)) for one in partition_ids)
+    found = connection.rows(
+        "SELECT p.name, p.partition_id, p.rows, p.bytes_on_disk, p.data_uncompressed_bytes,"
+        " p.hash_of_all_files, d.path, p.path, toString(p.part_type), p.min_block_number,"
+        " p.max_block_number, p.level, p.data_version, p.has_lightweight_delete"
+        " FROM system.parts AS p LEFT JOIN system.disks AS d ON d.name = p.disk_name"
+        f" WHERE {_active_parts(name)} AND p.rows > 0"
+        f"{f' AND p.partition_id IN ({ids})' if ids else ''}"
+        " ORDER BY p.partition_id, p.min_block_number, p.max_block_number"
+    )
+    return tuple(_part(row) for row in found)
+
+
+def row_policies(connection: Connection, name: TableName) -> tuple[str, ...] | None:
+    """Return the row policies of a table, which its clone would not apply; None when they are hidden.
+
+    They are hidden from a user without the grant SHOW ROW POLICIES, also in an embedded ClickHouse
+    without a configuration of its own (where none can be made either).
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    database = f"database = {quote_string(name.database)}"
+    try:
+        return texts(
+            connection,
+            f"SELECT name FROM system.row_policies WHERE {database}"
+            f" AND table IN ({quote_string(name.name)}, '', '*') ORDER BY name",
+        )
+    except ClickHouseError as error:
+        if error.code == _ACCESS_DENIED:
+            return None
+        raise
+
+
+def of_table(name: TableName, *, column: str = "table") -> str:
+    """Return the condition that leaves the rows of one table in a system table."""
+    return (
+        f"database = {quote_string(name.database)}"
+        f" AND {quote_identifier(column)} = {quote_string(name.name)}"
+    )
+
+
+def _active_parts(name: TableName) -> str:
+    # Patch parts hold updates for other parts and have partition ids of their own.
+    return f"active AND {of_table(name)} AND NOT startsWith(partition_id, 'patch-')"
+
+
+def _time_text(which: str) -> str:
+    # A key over a Date fills only the dates, a key over neither leaves both at zero.
+    date, time = f"{which}({which}_date)", f"{which}({which}_time)"
+    return (
+        f"multiIf(toUnixTimestamp(max(max_time)) != 0, toString({time}),"
+        f" toUInt16(max(max_date)) != 0, toString({date}), '')"
+    )
+
+
+def _part(row: Row) -> Part:
+    return Part(
+        name=text(row[0]),
+        partition_id=PartitionId(text(row[1])),
+        rows=whole(row[2]),
+        bytes_on_disk=whole(row[3]),
+        uncompressed_bytes=whole(row[4]),
+        hash_of_all_files=text(row[5]),
+        disk=text(row[6]),
+        path=text(row[7]),
+        part_type=text(row[8]),
+        min_block=whole(row[9]),
+        max_block=whole(row[10]),
+        level=whole(row[11]),
+        data_version=whole(row[12]),
+        has_lightweight_delete=flag(row[13]),
+    )
+
+
+def _columns(connection: Connection, name: TableName) -> tuple[Column, ...]:
+    found = connection.rows(
+        "SELECT name, type, toString(default_kind), default_expression, comment"
+        f" FROM system.columns WHERE {of_table(name)} ORDER BY position"
+    )
+    columns = []
+    for row in found:
+        column, type_text, kind, expression, comment = (text(value) for value in row)
+        columns.append(
+            Column(column, parse_type(type_text), type_text, kind, expression, comment)
+        )
+    return tuple(columns)
+
+
+def _names(
+    connection: Connection, capabilities: Capabilities, table: str, name: TableName
+) -> tuple[str, ...]:
+    if table not in capabilities.system_tables:
+        return ()
+    return texts(connection, f"SELECT name FROM system.{table} WHERE {of_table(name)}")
+
+
+def _own_uuid(uuid: str, directory: str) -> str:
+    """Return a table's UUID; chdb's `default` database hides it, but the data directory carries it."""
+    found = _UUID_DIRECTORY.search(directory)
+    return found["uuid"] if uuid == _NIL_UUID and found else uuid
+
+
+def _identity(  # noqa: PLR0913, PLR0917  what DESIGN 5.1 makes an identity of
+    connection: Connection,
+    capabilities: Capabilities,
+    name: TableName,
+    engine: Engine,
+    uuid: str,
+    directory: str,
+) -> str:
+    """Return what tells the same data by another name from other data by the same name."""
+    if engine.replicated:
+        keeper = texts(
+            connection, f"SELECT zookeeper_path FROM system.replicas WHERE {of_table(name)}"
+        )
+        if keeper and keeper[0]:
+            return f"keeper:{keeper[0]}"
+    if uuid != _NIL_UUID:
+        return f"uuid:{uuid}"
+    # An embedded ClickHouse has no identity of its own: its directory stands for it.
+    server = capabilities.server_uuid
+    where = f"server:{server}" if server != _NIL_UUID else f"directory:{directory}"
+    return f"{where}:{name}"
+
+
+def _not_found(connection: Connection, name: TableName) -> NotFoundError:
+    databases = texts(connection, "SELECT name FROM system.databases ORDER BY name")
+    if name.database not in databases:
+        near = _nearest(name.database, databases)
+        message = f"Cannot find the table {name}: there is no database {name.database!r}.{near}"
+        return NotFoundError(message, code=_UNKNOWN_DATABASE)
+    tables = texts(
+        connection,
+        "SELECT name FROM system.tables"
+        f" WHERE database = {quote_string(name.database)} ORDER BY name",
+    )
+    message = (
+        f"Cannot find the table {name}: the database {name.database!r} has no such table."
+        f"{_nearest(name.name, tables)}"
+    )
+    return NotFoundError(message, code=_UNKNOWN_TABLE)
+
+
+def _nearest(wanted: str, names: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+    if near:
+        return f" Did you mean {' or '.join(near)}?"
+    shown = ", ".join(names[:10])
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""  # noqa: PLR2004  as above
+    return f" It holds: {shown}{more}." if names else " There is nothing in it."
+
+
+def _not_merge_tree(name: TableName, kind: str) -> UnsupportedError:
+    way = (
+        "Name the table that it writes to."
+        if kind in ("MaterializedView", "Distributed", "Buffer")
+        else "Copy the rows into a MergeTree table first (INSERT INTO ... SELECT)."
+    )
+    message = (
+        f"Cannot read partitions of {name}: its engine is {kind}, and only tables of the "
+        f"MergeTree family have partitions and parts. {way}"
+    )
+    return UnsupportedError(message, code=_NOT_IMPLEMENTED)

@@ -1,0 +1,256 @@
+"""An embedded ClickHouse on a directory: starts, asks and ends the child process that owns it.
+
+Owns the directory's lock from the outside: waiting while another process has it open, never making a
+new data directory by accident, and what is said when the child dies. `child.py` is the other end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import catalog
+from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Row
+from tableformat.errors import NotFoundError, SourceError
+
+__all__ = ["DEFAULT_WAIT", "EmbeddedConnection"]
+
+DEFAULT_WAIT: Final = 60.0
+_RETRY_SECONDS: Final = 0.1
+_CLOSE_SECONDS: Final = 30.0
+_TAIL_BYTES: Final = 2000
+_LOCKED: Final = ("Another server instance", "Cannot lock file")
+# What ClickHouse makes in any data directory that has ever held a table.
+_SIGNS_OF_DATA: Final = ("metadata", "store", "data")
+
+
+class EmbeddedConnection:
+    """A connection to ClickHouse's data in a directory; nobody else can open it until `close`.
+
+    A context manager: leaving it closes.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        wait: float = DEFAULT_WAIT,
+        config_file: Path | None = None,
+        create: bool = False,
+    ) -> None:
+        """Open the directory, waiting up to `wait` seconds while another process has it open.
+
+        Args:
+            directory: ClickHouse's data path.
+            wait: seconds.
+            config_file: a ClickHouse server configuration, for disks and storage policies.
+            create: make a new data directory when there is none.
+
+        Raises:
+            NotFoundError: there is no such directory, or no ClickHouse data in it.
+            SourceError: it stayed in use, or ClickHouse cannot open it.
+        """
+        self._directory = directory.absolute()
+        _check_paths(self._directory, config_file, create=create)
+        self._number = 0
+        self._busy = False
+        self._open = True
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
+        child_in, self._to_child = os.pipe()
+        from_child, child_out = os.pipe()
+        self._answers = os.fdopen(from_child, "rb")
+        self._child = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-P", "-m", "catalog.clickhouse.child", str(child_in), str(child_out)],
+            pass_fds=(child_in, child_out),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            env=_environment(),
+            # Ctrl-C goes to every process of a session; this one must end its statement first.
+            start_new_session=True,
+        )
+        os.close(child_in)
+        os.close(child_out)
+        try:
+            self._open_directory(config_file, wait)
+            settings = ", ".join(f"{name} = {value}" for name, value in JSON_SETTINGS)
+            self.command(f"SET {settings}")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def process_id(self) -> int:
+        """The process that has the directory open."""
+        return self._child.pid
+
+    def rows(self, sql: str) -> tuple[Row, ...]:
+        """Return the rows of a query.
+
+        Raises:
+            ClickHouseError: ClickHouse refused the query, or it failed.
+            SourceError: the process that runs ClickHouse ended.
+        """
+        return tuple(tuple(row) for row in self._ask("rows", sql)["rows"])
+
+    def command(self, sql: str) -> None:
+        """Run a statement that gives no rows.
+
+        Raises:
+            ClickHouseError: ClickHouse refused the statement, or it failed.
+            SourceError: the process that runs ClickHouse ended.
+        """
+        self._ask("command", sql)
+
+    def close(self) -> None:
+        """Give the directory free. A statement that still runs is abandoned: its process is killed."""
+        if not self._open:
+            return
+        self._open = False
+        if self._busy:
+            self._child.kill()
+        os.close(self._to_child)
+        try:
+            self._child.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._answers.close()
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open_directory(self, config_file: Path | None, wait: float) -> None:
+        path = str(self._directory)
+        if config_file is not None:
+            path += f"?config-file={config_file.absolute()}"
+        deadline = time.monotonic() + wait
+        while True:
+            said_before = os.fstat(self._log.fileno()).st_size
+            try:
+                self._ask("open", path)
+            except ClickHouseError as error:
+                # The library prints the reason and raises another error without it.
+                said = self._said(said_before)
+                if not any(words in said for words in _LOCKED):
+                    reason = ClickHouseError(said).reason if said else error.reason
+                    message = (
+                        f"Cannot open the ClickHouse directory {self._directory}: {reason}. "
+                        "Check the directory and the configuration file."
+                    )
+                    raise SourceError(message, code=error.code) from error
+                if time.monotonic() >= deadline:
+                    raise _in_use(self._directory) from error
+                time.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    def _ask(self, what: str, argument: str) -> Mapping[str, Any]:
+        if not self._open:
+            message = (
+                f"Cannot use ClickHouse on {self._directory}: the connection is closed. Open it again."
+            )
+            raise SourceError(message)
+        self._number += 1
+        self._busy = True
+        request = json.dumps({"id": self._number, what: argument}).encode() + b"\n"
+        answer = b""
+        try:
+            _write_all(self._to_child, request)
+            answer = self._answers.readline()
+        except BrokenPipeError:
+            pass  # as an empty answer: the child is gone
+        if not answer.endswith(b"\n"):
+            raise self._died()
+        self._busy = False
+        # ClickHouse strings are bytes; those that are no UTF-8 survive as surrogates.
+        read: Mapping[str, Any] = json.loads(answer.decode("utf-8", "surrogateescape"))
+        if "error" in read:
+            raise ClickHouseError(read["error"])
+        return read
+
+    def _died(self) -> SourceError:
+        status = self._child.wait()
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        said = " ".join(self._said(0)[-_TAIL_BYTES:].split())
+        return SourceError(
+            f"Cannot read ClickHouse on {self._directory}: the process that runs it ended with {how}"
+            f"{f' and said {said!r}' if said else ''}. Nothing of the source was changed; run again."
+        )
+
+    def _said(self, since: int) -> str:
+        """Return what the child printed, from a position in its log."""
+        end = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), end - since, since).decode("utf-8", "replace").strip()
+
+
+def _check_paths(directory: Path, config_file: Path | None, *, create: bool) -> None:
+    if config_file is not None and not config_file.is_file():
+        message = (
+            f"Cannot open the ClickHouse directory {directory}: there is no configuration file "
+            f"{config_file}. Check the part after config-file= in the source."
+        )
+        raise NotFoundError(message)
+    if create:
+        return
+    if not directory.is_dir():
+        message = (
+            f"Cannot open the ClickHouse directory {directory}: there is no such directory. "
+            "Name the data path of a ClickHouse, for example --source chdb:./clickhouse."
+        )
+        raise NotFoundError(message)
+    if not any((directory / name).is_dir() for name in _SIGNS_OF_DATA):
+        message = (
+            f"Cannot open the ClickHouse directory {directory}: it holds no ClickHouse data "
+            f"(none of {', '.join(_SIGNS_OF_DATA)}). Name the data path of a ClickHouse."
+        )
+        raise NotFoundError(message)
+
+
+def _in_use(directory: Path) -> SourceError:
+    return SourceError(
+        f"Cannot open the ClickHouse directory {directory}: it is in use by another process"
+        f"{_holder(directory)}. Wait for it to end, or raise --source-wait.",
+        code=76,
+    )
+
+
+def _holder(directory: Path) -> str:
+    """Return what the owner of a directory left in its status file: its process and when it began."""
+    try:
+        lines = (directory / "status").read_text().splitlines()
+    except OSError:
+        return ""
+    found = dict(line.split(": ", 1) for line in lines if ": " in line)
+    process = f" ({found['PID']})" if "PID" in found else ""
+    return process + (f" since {found['Started at']}" if "Started at" in found else "")
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment in which the child finds our packages, and no others by their names."""
+    ours = str(Path(catalog.__file__).parent.parent)
+    others = os.environ.get("PYTHONPATH")
+    return os.environ | {"PYTHONPATH": ours + (os.pathsep + others if others else "")}
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

@@ -1,0 +1,217 @@
+"""Opens the frozen parts of one slice as files, in an in-memory ClickHouse, and streams them.
+
+Owns the private directory of hard links, the read-only disk over it, the proof that exactly the
+planned parts were opened, and the stream (DESIGN 5.3; notes/source.md section 3). Imported inside
+tasks only: it loads chdb, and a process that has loaded chdb must not fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import adbc_driver_chdb
+
+# chdb comes first: without it in the process, closing an ADBC connection hangs.
+import chdb  # noqa: F401
+import pyarrow as pa
+from adbc_driver_manager import Error as AdbcError
+from adbc_driver_manager.dbapi import Cursor
+
+from catalog.clickhouse.part_links import parts_directory
+from tableformat.errors import SourceError
+from tableformat.export.slices import Slice, WritePlan
+from tableformat.names import quote_string
+from tableformat.receipt import PartRange
+from tableformat.source import PartsLayout
+
+__all__ = ["OpenedSlice", "open_slice"]
+
+_NUMBERS: Final = itertools.count(1)
+# Clauses of the staging table that name a place; the place here is the disk given in the DDL.
+_PLACE_SETTINGS: Final = frozenset({"disk", "storage_policy", "table_disk"})
+_READ_SETTINGS: Final = (
+    "max_threads = 1, optimize_read_in_order = 1, max_block_size = 16384, "
+    "prefer_column_name_to_alias = 1, output_format_arrow_unsupported_types_as_binary = 0"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSlice:
+    """The rows of one slice, open for reading until the `with` of `open_slice` ends."""
+
+    plan: WritePlan
+    slice: Slice
+    table: str
+    where: str
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Stream the plan's SELECT list in the order of the plan's key.
+
+        Raises:
+            SourceError: a part cannot be read; the stream never ends early without an error.
+        """
+        order = f" ORDER BY {self.plan.order_by}" if self.plan.order_by else ""
+        sql = f"SELECT {self.plan.select} {self._from}{order} SETTINGS {_READ_SETTINGS}"
+        # A stream ends the one before it on the same connection, so it has a connection of its own.
+        with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
+            try:
+                cursor.execute(sql)
+                reader = cursor.fetch_record_batch()
+            except (AdbcError, OSError, pa.ArrowException) as error:
+                raise self._unreadable(error) from error
+            with contextlib.closing(reader):
+                while (batch := self._next(reader)) is not None:
+                    yield batch
+
+    def row(self, select: str) -> tuple[Any, ...]:
+        """Return the one row of an aggregating SELECT list over the slice.
+
+        Raises:
+            SourceError: a part cannot be read.
+        """
+        with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
+            try:
+                cursor.execute(f"SELECT {select} {self._from} SETTINGS max_threads = 1")
+                found: tuple[Any, ...] = cursor.fetchone()
+            except (AdbcError, OSError, pa.ArrowException) as error:
+                raise self._unreadable(error) from error
+        return found
+
+    @property
+    def _from(self) -> str:
+        return f"FROM {self.table} AS t{self.where}"
+
+    def _next(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
+        try:
+            return reader.read_next_batch()
+        except StopIteration:
+            return None
+        except (AdbcError, OSError, pa.ArrowException) as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> SourceError:
+        return SourceError(
+            f"Cannot read {_parts_text(self.slice)} of {self.plan.table}: {_first_line(error)} "
+            "Check the table with CHECK TABLE, repair or drop the damaged part, and run again."
+        )
+
+
+@contextlib.contextmanager
+def open_slice(plan: WritePlan, slice_: Slice) -> Iterator[OpenedSlice]:
+    """Open exactly the parts of `slice_` read-only, and prove it before anything is read.
+
+    Raises:
+        SourceError: the parts are not readable here, or what opened is not what was planned.
+    """
+    table = f"slice_{next(_NUMBERS)}"
+    with (
+        parts_directory(plan.job, slice_) as directory,
+        adbc_driver_chdb.connect("chdb://") as connection,
+        connection.cursor() as cursor,
+    ):
+        try:
+            opened = _open(cursor, table, plan, slice_, directory.path)
+            _check_parts(plan, slice_, opened, private=directory.private)
+            yield OpenedSlice(plan, slice_, table, _where(slice_, private=directory.private))
+        finally:
+            cursor.execute(f"DROP TABLE IF EXISTS {table} SYNC")
+
+
+def _open(
+    cursor: Cursor, table: str, plan: WritePlan, slice_: Slice, directory: Path
+) -> dict[str, tuple[int, str]]:
+    """Make the table over `directory`; return what ClickHouse loaded: part to rows and hash."""
+    try:
+        cursor.execute(_create_sql(table, plan.layout, directory))
+        cursor.execute(
+            "SELECT name, rows, hash_of_all_files FROM system.parts"
+            f" WHERE active AND database = currentDatabase() AND table = {quote_string(table)}"
+        )
+        return {name: (rows, digest) for name, rows, digest in cursor.fetchall()}
+    except (AdbcError, OSError) as error:
+        message = (
+            f"Cannot open {_parts_text(slice_)} of {plan.table} in {directory}: "
+            f"{_first_line(error)} Check that the directory is readable on this host."
+        )
+        raise SourceError(message) from error
+
+
+def _create_sql(table: str, layout: PartsLayout, path: Path) -> str:
+    """Return the DDL of a read-only table over a directory of parts."""
+    disk = (
+        "disk(readonly = 1, type = 'object_storage', object_storage_type = 'local', "
+        f"metadata_type = 'plain', path = {quote_string(f'{path}/')})"
+    )
+    settings = "".join(
+        f", {name} = {value}" for name, value in layout.settings if name not in _PLACE_SETTINGS
+    )
+    clauses = (
+        ("PARTITION BY", layout.partition_by),
+        ("PRIMARY KEY", layout.primary_key),
+        ("ORDER BY", layout.order_by or "tuple()"),
+    )
+    keys = "".join(f" {word} {text}" for word, text in clauses if text)
+    return (
+        f"CREATE TABLE {table} ({layout.columns}) ENGINE = MergeTree{keys} "
+        f"SETTINGS table_disk = 1, disk = {disk}{settings}"
+    )
+
+
+def _check_parts(
+    plan: WritePlan, slice_: Slice, opened: dict[str, tuple[int, str]], *, private: bool
+) -> None:
+    """Compare what was loaded with the plan: a wrong clause or a broken part loads nothing."""
+    for part in slice_.ranges:
+        found = opened.get(part.name)
+        if found is None:
+            message = (
+                f"Cannot read part {part.name} of {plan.table}: ClickHouse did not load it from "
+                f"{part.path}, so it is broken, covered by another part, or not of this table. "
+                "Check the table with CHECK TABLE and run again."
+            )
+            raise SourceError(message)
+        if found != (part.rows, part.hash_of_all_files):
+            message = (
+                f"Cannot read part {part.name} of {plan.table}: it holds {found[0]} rows with hash "
+                f"{found[1]}, planned were {part.rows} rows with hash {part.hash_of_all_files}. "
+                "The frozen part was changed; run the export again."
+            )
+            raise SourceError(message)
+    foreign = sorted(opened.keys() - {part.name for part in slice_.ranges})
+    if private and foreign:
+        message = (
+            f"Cannot read {_parts_text(slice_)} of {plan.table}: ClickHouse also loaded "
+            f"{', '.join(foreign)}, which was not planned. Run the export again."
+        )
+        raise SourceError(message)
+
+
+def _where(slice_: Slice, *, private: bool) -> str:
+    """Return the condition that leaves the slice's rows; '' when the directory alone does."""
+    if private and all(part.start is None for part in slice_.ranges):
+        return ""
+    return " WHERE " + " OR ".join(_condition(part) for part in slice_.ranges)
+
+
+def _condition(part: PartRange) -> str:
+    name = f"t._part = {quote_string(part.name)}"
+    if part.start is None or part.stop is None:
+        return f"({name})"
+    return f"({name} AND t._part_offset >= {part.start} AND t._part_offset < {part.stop})"
+
+
+def _parts_text(slice_: Slice) -> str:
+    first, *others = (part.name for part in slice_.ranges)
+    return f"part {first}" + (f" and {len(others)} more" if others else "")
+
+
+def _first_line(error: Exception) -> str:
+    """Return what ClickHouse said, without its stack and version, as one sentence."""
+    text = str(error).strip().split("\n", 1)[0].split(" (version ", 1)[0].rstrip(". ")
+    text = text.rpartition("[chdb] ")[2]
+    return f"{text}."

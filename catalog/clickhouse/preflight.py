@@ -1,0 +1,155 @@
+"""What forbids to freeze a partition although a clone would succeed: each would give wrong rows silently.
+
+Unfinished mutations (a clone drops what they still have to do), columns in parts that the table does
+not have (a RENAME that a clone loses), broken detached parts (the source itself lost rows). The rules
+and what was seen without them: source.md sections 0 and 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from catalog.clickhouse.connection import Connection, text, texts
+from catalog.clickhouse.describe import of_table
+from tableformat.errors import RefusedError
+from tableformat.names import PartitionId, TableName, quote_string
+
+__all__ = [
+    "foreign_columns",
+    "mutation_ids",
+    "refuse_foreign_columns",
+    "refused_by_source",
+]
+
+# Columns that parts hold for ClickHouse itself.
+_OWN_COLUMNS: Final = ("_row_exists", "_block_number", "_block_offset")
+_SHOWN: Final = 3
+
+
+def mutation_ids(connection: Connection, name: TableName) -> frozenset[str]:
+    """Return the mutations of a table, finished ones too.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    return frozenset(
+        texts(connection, f"SELECT mutation_id FROM system.mutations WHERE {of_table(name)}")
+    )
+
+
+def refused_by_source(
+    connection: Connection, name: TableName, partition_ids: Iterable[PartitionId]
+) -> dict[PartitionId, RefusedError]:
+    """Return the partitions that must not be frozen now, each with the reason that comes first.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    mutations = _unfinished_mutations(connection, name)
+    foreign = foreign_columns(connection, name, name)
+    broken = _broken_parts(connection, name)
+    refused = {}
+    for one in partition_ids:
+        if error := _refused_by_mutation(name, one, mutations):
+            refused[one] = error
+        elif str(one) in foreign:
+            refused[one] = refuse_foreign_columns(name, one, foreign[str(one)])
+        elif str(one) in broken:
+            refused[one] = _refuse_broken(name, one, broken[str(one)])
+    return refused
+
+
+def foreign_columns(
+    connection: Connection, parts_of: TableName, columns_of: TableName
+) -> dict[str, tuple[str, ...]]:
+    """Return, by partition id, the columns in active parts of one table that another does not have.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    own = ", ".join(quote_string(column) for column in _OWN_COLUMNS)
+    found = connection.rows(
+        f"SELECT DISTINCT partition_id, column FROM system.parts_columns WHERE {of_table(parts_of)}"
+        f" AND active AND NOT startsWith(partition_id, 'patch-') AND column NOT IN ({own})"
+        f" AND column NOT IN (SELECT name FROM system.columns WHERE {of_table(columns_of)})"
+        " ORDER BY partition_id, column"
+    )
+    return _grouped((text(row[0]), text(row[1])) for row in found)
+
+
+def refuse_foreign_columns(
+    name: TableName, partition_id: PartitionId, columns: tuple[str, ...]
+) -> RefusedError:
+    """Return the refusal of a partition whose parts hold columns that the table does not have."""
+    return RefusedError(
+        f"Cannot export partition {partition_id} of {name}: its parts hold {_some(columns)}, which "
+        "the table does not have, so an ALTER ... RENAME or DROP COLUMN has not been carried out on "
+        "them and a snapshot would show other values than the table. Wait until the mutation is "
+        f"done, or run ALTER TABLE {name.sql} ... again with mutations_sync = 2."
+    )
+
+
+def _unfinished_mutations(
+    connection: Connection, name: TableName
+) -> tuple[tuple[str, str, tuple[str, ...], str], ...]:
+    """Return id, command, parts to do and last failure of each."""
+    found = connection.rows(
+        "SELECT mutation_id, command, arrayStringConcat(parts_to_do_names, ' '), latest_fail_reason"
+        f" FROM system.mutations WHERE {of_table(name)} AND NOT is_done ORDER BY mutation_id"
+    )
+    return tuple(
+        (text(row[0]), text(row[1]), tuple(text(row[2]).split()), text(row[3])) for row in found
+    )
+
+
+def _refused_by_mutation(
+    name: TableName,
+    partition_id: PartitionId,
+    mutations: tuple[tuple[str, str, tuple[str, ...], str], ...],
+) -> RefusedError | None:
+    for mutation, command, to_do, failure in mutations:
+        here = [part for part in to_do if part.startswith(f"{partition_id}_")]
+        # Without a list of parts nobody knows which partitions it has still to change.
+        if here or not to_do:
+            failed = f" It failed last with: {failure.partition(chr(10))[0]}." if failure else ""
+            return RefusedError(
+                f"Cannot export partition {partition_id} of {name}: the mutation {mutation} "
+                f"({command}) is not finished; it has still to change "
+                f"{_some(here) or 'parts that it does not name'}.{failed} Wait until it is done, "
+                f"or run KILL MUTATION WHERE {of_table(name)} AND mutation_id = "
+                f"{quote_string(mutation)}."
+            )
+    return None
+
+
+def _broken_parts(connection: Connection, name: TableName) -> dict[str, tuple[str, ...]]:
+    found = connection.rows(
+        "SELECT ifNull(partition_id, ''), name FROM system.detached_parts"
+        f" WHERE {of_table(name)} AND startsWith(ifNull(reason, ''), 'broken') ORDER BY name"
+    )
+    return _grouped((text(row[0]), text(row[1])) for row in found)
+
+
+def _refuse_broken(
+    name: TableName, partition_id: PartitionId, parts: tuple[str, ...]
+) -> RefusedError:
+    return RefusedError(
+        f"Cannot export partition {partition_id} of {name}: ClickHouse found broken parts and set "
+        f"them aside ({_some(parts)}), so the partition lacks their rows. Restore them, or accept "
+        f"the loss with ALTER TABLE {name.sql} DROP DETACHED PART {quote_string(parts[0])} "
+        "SETTINGS allow_drop_detached = 1."
+    )
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    grouped: dict[str, tuple[str, ...]] = {}
+    for key, value in pairs:
+        grouped[key] = (*grouped.get(key, ()), value)
+    return grouped
+
+
+def _some(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

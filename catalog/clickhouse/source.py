@@ -1,0 +1,213 @@
+"""`ClickHouseSource`: the contract `tableformat.source.Source` over any connection to a ClickHouse.
+
+Owns when the connection is open. It is opened by the first call that needs it and stays open until
+`close`, so that a job describes and freezes within one opening, lets go while it writes, and opens again
+to release: nobody else can open an embedded ClickHouse's directory in between (DESIGN 5.1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Final, Self
+
+from catalog.clickhouse import describe as reading
+from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
+from catalog.clickhouse.connection import ClickHouseError, Connection, texts
+from catalog.clickhouse.snapshot import SnapshotRequest, take_snapshot
+from catalog.clickhouse.staging import (
+    create_staging,
+    drop_staging,
+    staging_table,
+    sweep_leftovers,
+)
+from tableformat.errors import NotFoundError, RefusedError, UsageError
+from tableformat.mergetree.partition_literal import parse_partition_literal
+from tableformat.mergetree.parts import Part, PartitionSummary
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import PartitionId, TableName
+from tableformat.source import Probe, SourceSnapshot
+
+__all__ = ["ClickHouseSource"]
+
+_PATCHES_PENDING: Final = 344
+
+
+class ClickHouseSource:
+    """A ClickHouse as a source. A context manager: leaving it lets go, snapshots stay."""
+
+    def __init__(self, open_connection: Callable[[], Connection]) -> None:
+        """Keep the way to a connection; nothing is opened yet.
+
+        Args:
+            open_connection: opens a ClickHouse, e.g. `lambda: EmbeddedConnection(directory)`.
+        """
+        self._open_connection = open_connection
+        self._held: tuple[Connection, Capabilities] | None = None
+
+    def describe(self, table: TableName) -> MergeTreeTable:
+        """Return the table as it is now.
+
+        Raises:
+            NotFoundError: no such database or table (code 81, 60).
+            UnsupportedError: it is not of the MergeTree family (code 48).
+            SourceError: the source cannot be read.
+        """
+        return reading.describe(*self._opened(), table)
+
+    def partitions(self, table: TableName) -> tuple[PartitionSummary, ...]:
+        """Return the partitions with active parts, in the order of their ids; patch parts are left out.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        return reading.list_partitions(self._opened()[0], table)
+
+    def parts(self, table: TableName, partition_id: PartitionId) -> tuple[Part, ...]:
+        """Return the active parts of one partition that hold rows; empty when there are none.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        return reading.list_parts(self._opened()[0], table, (partition_id,))
+
+    def row_policies(self, table: TableName) -> tuple[str, ...] | None:
+        """Return the row policies that an export would not apply; None when they are hidden from us.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        return reading.row_policies(self._opened()[0], table)
+
+    def find_partition(self, table: MergeTreeTable, expression: str) -> PartitionId:
+        """Return the id that ClickHouse itself gives to a partition expression (`202401`, `('x', 3)`).
+
+        Raises:
+            UsageError: the expression is not made of literals, or does not fit the partition key.
+            NotFoundError: no active part has that value.
+            SourceError: the source cannot be read.
+        """
+        parse_partition_literal(expression)
+        connection, capabilities = self._opened()
+        with self._scratch(table) as scratch:
+            try:
+                connection.command(
+                    f"ALTER TABLE {scratch.sql} ATTACH PARTITION {expression} FROM {table.name.sql}"
+                )
+            except ClickHouseError as error:
+                raise _unresolved(table, expression, error) from error
+            found = texts(
+                connection,
+                f"SELECT DISTINCT partition_id FROM system.parts WHERE {reading.of_table(scratch)}",
+            )
+        if len(found) != 1:
+            message = (
+                f"Cannot find the partition {expression} of {table.name}: no active part has that "
+                "value. List the partitions with `mergeberg partitions`."
+            )
+            raise NotFoundError(message)
+        return PartitionId(found[0])
+
+    def snapshot(
+        self,
+        table: MergeTreeTable,
+        partition_ids: tuple[PartitionId, ...],
+        *,
+        job: str,
+        probes: tuple[Probe, ...] = (),
+    ) -> SourceSnapshot:
+        """Freeze partitions: all or none of each, verified part by part (DESIGN 5.1).
+
+        Raises:
+            SourceError: the source cannot be used at all.
+        """
+        connection, capabilities = self._opened()
+        request = SnapshotRequest(table, partition_ids, job, probes)
+        return take_snapshot(connection, capabilities, request)
+
+    def release(self, snapshot: SourceSnapshot) -> None:
+        """Drop what the snapshot holds. Releasing twice is the same as once.
+
+        Raises:
+            SourceError: the source cannot be used.
+        """
+        self.release_staging(snapshot.handle)
+
+    def release_staging(self, handle: tuple[str, ...]) -> None:
+        """Drop the staging tables of a snapshot of which only the handle is left.
+
+        Raises:
+            SourceError: the source cannot be used.
+        """
+        connection, capabilities = self._opened()
+        for name in handle:
+            drop_staging(connection, capabilities, staging_table(name))
+
+    def sweep_leftovers(self, is_alive: Callable[[str], bool]) -> tuple[str, ...]:
+        """Drop the staging tables of dead jobs; return their names.
+
+        Args:
+            is_alive: whether the job of that name may still need its staging tables.
+
+        Raises:
+            SourceError: the source cannot be used.
+        """
+        return sweep_leftovers(*self._opened(), is_alive)
+
+    def close(self) -> None:
+        """Let go of the source; snapshots stay until they are released. The next call opens it again."""
+        held, self._held = self._held, None
+        if held is not None:
+            held[0].close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _opened(self) -> tuple[Connection, Capabilities]:
+        if self._held is None:
+            connection = self._open_connection()
+            try:
+                self._held = (connection, probe_capabilities(connection))
+            except BaseException:
+                connection.close()
+                raise
+        return self._held
+
+    @contextlib.contextmanager
+    def _scratch(self, table: MergeTreeTable) -> Iterator[TableName]:
+        """Make an empty staging table that ends with the `with`."""
+        connection, capabilities = self._opened()
+        # Like a staging table of a job that is never alive, so that a leftover is swept.
+        name = staging_table(f"scratch-{os.getpid()}-{secrets.token_hex(4)}_1")
+        create_staging(connection, capabilities, table, name)
+        try:
+            yield name
+        finally:
+            drop_staging(connection, capabilities, name)
+
+
+def _unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -> RefusedError | UsageError:
+    what = f"Cannot find the partition {expression} of {table.name}"
+    if error.code == _PATCHES_PENDING:
+        message = (
+            f"{what}: lightweight updates have not been written into its parts yet. "
+            f"Run ALTER TABLE {table.name.sql} APPLY PATCHES IN PARTITION {expression} "
+            "SETTINGS mutations_sync = 2, or name the partition by its id."
+        )
+        return RefusedError(message, code=error.code)
+    message = (
+        f"{what}: {error.reason}. The partition key is {table.engine.partition_by or 'tuple()'}; "
+        "name a partition as `mergeberg partitions` shows it."
+    )
+    return UsageError(message, code=error.code)

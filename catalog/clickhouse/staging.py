@@ -1,0 +1,178 @@
+"""Staging tables: the private copies, made of hard links, in which a snapshot keeps its parts.
+
+Owns their database, their names (`<job>_<number>`, so that leftovers of a dead job can be told), their
+clauses and their end. What is put into them and how it is proved is `snapshot.py`. The clauses and why
+each stands there: source.md sections 0 and 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Final
+
+from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.connection import ClickHouseError, Connection, one_text, texts
+from catalog.clickhouse.describe import of_table
+from catalog.clickhouse.table_text import column_list, ttl_columns
+from tableformat.mergetree.engine_text import staging_engine
+from tableformat.mergetree.table import Engine, MergeTreeTable
+from tableformat.names import TableName, quote_identifier, quote_string
+from tableformat.source import PartsLayout
+
+__all__ = [
+    "STAGING_DATABASE",
+    "create_staging",
+    "drop_staging",
+    "layout_of",
+    "make_readonly",
+    "next_staging",
+    "staging_table",
+    "sweep_leftovers",
+]
+
+STAGING_DATABASE: Final = "mergeberg_staging"
+_NAME: Final = re.compile(r"(?P<job>.+)_(?P<number>\d+)\Z", re.DOTALL)
+_BAD_ARGUMENTS: Final = 36
+# Of the source's settings, those that decide whether its parts can be opened as files.
+_OPENING: Final = frozenset(
+    {"index_granularity", "index_granularity_bytes", "enable_mixed_granularity_parts"}
+)
+_OPENING_PREFIXES: Final = ("allow_", "enable_block_")
+# A read-only table cannot be filled.
+_NOT_COPIED: Final = frozenset({"table_readonly"})
+
+
+def staging_table(name: str) -> TableName:
+    """Return the full name of a staging table."""
+    return TableName(STAGING_DATABASE, name)
+
+
+def next_staging(connection: Connection, job: str) -> TableName:
+    """Return a name for a staging table of a job that no table has.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    taken = [int(number) for owner, number in _leftovers(connection) if owner == job]
+    return staging_table(f"{job}_{max(taken, default=0) + 1}")
+
+
+def create_staging(
+    connection: Connection, capabilities: Capabilities, table: MergeTreeTable, name: TableName
+) -> None:
+    """Make an empty staging table for parts of `table`, in which nothing merges and nothing expires.
+
+    Raises:
+        ClickHouseError: ClickHouse refused it.
+        SourceError: the source cannot be used.
+    """
+    connection.command(
+        f"CREATE DATABASE IF NOT EXISTS {quote_identifier(STAGING_DATABASE)} ENGINE = Atomic"
+    )
+    extra = (*capabilities.blockers, *capabilities.permissions)
+    connection.command(
+        f"CREATE TABLE {name.sql} AS {table.name.sql} {staging_engine(_fillable(table.engine), extra)}"
+    )
+    try:
+        _remove_ttl(connection, name)
+        connection.command(f"SYSTEM STOP MERGES {name.sql}")
+        connection.command(f"SYSTEM STOP TTL MERGES {name.sql}")
+    except ClickHouseError:
+        drop_staging(connection, capabilities, name)
+        raise
+
+
+def make_readonly(connection: Connection, capabilities: Capabilities, name: TableName) -> None:
+    """Forbid every change of a filled staging table, where ClickHouse can.
+
+    Raises:
+        SourceError: the source cannot be used.
+    """
+    if capabilities.can_be_readonly:
+        connection.command(f"ALTER TABLE {name.sql} MODIFY SETTING table_readonly = 1")
+
+
+def drop_staging(connection: Connection, capabilities: Capabilities, name: TableName) -> None:
+    """Drop a staging table whatever its size, if it is there.
+
+    Raises:
+        SourceError: the source cannot be used.
+    """
+    connection.command(f"DROP TABLE IF EXISTS {name.sql}{capabilities.drop_suffix}")
+
+
+def sweep_leftovers(
+    connection: Connection, capabilities: Capabilities, is_alive: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """Drop the staging tables of dead jobs.
+
+    Args:
+        connection: the source.
+        capabilities: of the source.
+        is_alive: whether the job of that name may still need its staging tables.
+
+    Returns:
+        The names of the tables that were dropped.
+
+    Raises:
+        SourceError: the source cannot be used.
+    """
+    dropped = []
+    for job, number in _leftovers(connection):
+        if not is_alive(job):
+            name = staging_table(f"{job}_{number}")
+            drop_staging(connection, capabilities, name)
+            dropped.append(name.name)
+    return tuple(dropped)
+
+
+def layout_of(table: MergeTreeTable, capabilities: Capabilities) -> PartsLayout:
+    """Return the clauses under which the parts of a staging table open as files."""
+    opening = tuple(
+        (name, value)
+        for name, value in table.engine.settings
+        if name in _OPENING or name.startswith(_OPENING_PREFIXES)
+    )
+    named = {name for name, _ in opening}
+    permissions = tuple(pair for pair in capabilities.permissions if pair[0] not in named)
+    return PartsLayout(
+        columns=column_list(table.columns),
+        partition_by=table.engine.partition_by,
+        order_by=table.engine.order_by,
+        primary_key=table.engine.primary_key,
+        settings=(*opening, *permissions),
+    )
+
+
+def _fillable(engine: Engine) -> Engine:
+    kept = tuple(pair for pair in engine.settings if pair[0] not in _NOT_COPIED)
+    return dataclasses.replace(engine, settings=kept)
+
+
+def _remove_ttl(connection: Connection, name: TableName) -> None:
+    """Take the TTLs of columns away, which CREATE ... AS copies; the table's own TTL is not copied."""
+    query = one_text(
+        connection,
+        f"SELECT create_table_query FROM system.tables WHERE {of_table(name, column='name')}",
+    )
+    for column in ttl_columns(query):
+        try:
+            connection.command(
+                f"ALTER TABLE {name.sql} MODIFY COLUMN {quote_identifier(column)} REMOVE TTL"
+            )
+        except ClickHouseError as error:
+            # The text was a column called TTL in the default of another one.
+            if error.code != _BAD_ARGUMENTS or "doesn't have TTL" not in error.reason:
+                raise
+
+
+def _leftovers(connection: Connection) -> tuple[tuple[str, str], ...]:
+    """Return job and number of every staging table; other tables in that database are not ours."""
+    names = texts(
+        connection,
+        f"SELECT name FROM system.tables WHERE database = {quote_string(STAGING_DATABASE)}"
+        " ORDER BY name",
+    )
+    return tuple((found["job"], found["number"]) for n in names if (found := _NAME.match(n)))

@@ -1,0 +1,231 @@
+"""Opens Iceberg catalogs and tables by name, and sends what `tableformat.iceberg.snapshot` staged.
+
+A catalog is configured PyIceberg's own way (~/.pyiceberg.yaml, PYICEBERG_CATALOG__... variables).
+Without configuration a catalog is SQLite plus a directory: `<warehouse>/<catalog>.db` and the
+warehouse itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.utils.config import Config
+from requests.adapters import HTTPAdapter
+
+from tableformat.committer import Sent
+from tableformat.errors import DestinationError, NotFoundError, UnsupportedError
+from tableformat.iceberg import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+    from pyiceberg.table.sorting import SortOrder
+
+    from tableformat.committer import Commit, FileInMain, LakeTableState, Staged
+    from tableformat.names import LakeName
+
+__all__ = ["IcebergTable", "OpenedCatalog", "TimeOuts", "open_catalog"]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOuts:
+    """How long a request to a catalog may take, in seconds. PyIceberg itself waits for ever."""
+
+    connect: float = 10.0
+    read: float = 60.0
+
+
+class _BoundedAdapter(HTTPAdapter):
+    def __init__(self, time_outs: TimeOuts) -> None:
+        super().__init__()
+        self._time_outs = (time_outs.connect, time_outs.read)
+
+    def send(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("timeout") is None:
+            kwargs["timeout"] = self._time_outs
+        return super().send(*args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedCatalog:
+    """An open catalog: `local_warehouse` is its directory when it is the built-in local one."""
+
+    name: str
+    catalog: Catalog
+    local_warehouse: Path | None
+
+    def table(self, name: LakeName) -> IcebergTable | None:
+        """Return an existing table, None when there is none.
+
+        Raises:
+            UnsupportedError: it is a view, or holds types that PyIceberg cannot read (code 48).
+            DestinationError: the catalog did not answer.
+        """
+        try:
+            loaded = self.catalog.load_table(name.identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        except ValidationError as error:
+            message = (
+                f"Cannot use {name} as a destination: its metadata holds what only newer Iceberg "
+                "versions have "
+                "(for example VARIANT columns). Export into a new format version 2 table. "
+                f"({error.error_count()} errors)"
+            )
+            raise UnsupportedError(message, code=48) from error
+        except Exception as error:
+            raise _unreachable(self.name, f"load {name}", error) from error
+        return IcebergTable(self.catalog, name, loaded)
+
+    def create(
+        self,
+        name: LakeName,
+        *,
+        schema: Schema,
+        spec: PartitionSpec,
+        order: SortOrder,
+        properties: Mapping[str, str],
+    ) -> IcebergTable:
+        """Create the namespace if it is missing, and the table; return it as the catalog made it.
+
+        A table that somebody else creates meanwhile is returned instead; the caller checks it like
+        any other.
+
+        Raises:
+            DestinationError: the catalog or its storage refused.
+        """
+        try:
+            with contextlib.suppress(NamespaceAlreadyExistsError):
+                self.catalog.create_namespace(name.namespace)
+            with contextlib.suppress(TableAlreadyExistsError):
+                self.catalog.create_table(
+                    name.identifier,
+                    schema,
+                    partition_spec=spec,
+                    sort_order=order,
+                    properties=dict(properties),
+                )
+            return IcebergTable(self.catalog, name, self.catalog.load_table(name.identifier))
+        except Exception as error:
+            raise _unreachable(self.name, f"create {name}", error) from error
+
+
+class IcebergTable:
+    """A `tableformat.committer.LakeTable` on any PyIceberg catalog."""
+
+    def __init__(self, catalog: Catalog, name: LakeName, loaded: Table) -> None:
+        """Remember the catalog and the name; `loaded` is the table as it was found."""
+        self._catalog = catalog
+        self.name = name
+        self.loaded = loaded
+        self._files = snapshot.MainFiles()
+
+    def load(self) -> LakeTableState:
+        """Load the metadata anew.
+
+        Raises:
+            NotFoundError: the table is gone (code 60).
+            DestinationError: the catalog did not answer.
+        """
+        try:
+            table = self._catalog.load_table(self.name.identifier)
+        except NoSuchTableError as error:
+            message = (
+                f"Cannot find {self.name} any more: it was dropped or renamed meanwhile. Run the "
+                "command again."
+            )
+            raise NotFoundError(message, code=60) from error
+        except Exception as error:
+            raise _unreachable(self.name.catalog, f"load {self.name}", error) from error
+        return snapshot.state_of(table)
+
+    def files_of(self, state: LakeTableState, key: str) -> tuple[FileInMain, ...]:
+        """Return the data files of main that exports of a key hash added."""
+        try:
+            return self._files.of_key(state, key)
+        except OSError as error:
+            raise _unreachable(
+                self.name.catalog, f"read the manifests of {self.name}", error
+            ) from error
+
+    def stage(self, state: LakeTableState, commit: Commit) -> Staged:
+        """Write the manifests of one attempt."""
+        try:
+            return snapshot.stage(state, commit)
+        except OSError as error:
+            raise _unreachable(
+                self.name.catalog, f"write the manifests of {self.name}", error
+            ) from error
+
+    def send(
+        self, state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
+    ) -> Sent:
+        """Ask the catalog, once, to apply an attempt."""
+        updates, requirements = snapshot.request(state, staged, commit, remove_marks)
+        try:
+            self._catalog.commit_table(snapshot.table_of(state), requirements, updates)
+        except Exception as error:  # noqa: BLE001  every answer but a success is "unknown" (protocol.md step 7)
+            return Sent(applied=False, error=f"{type(error).__name__}: {error}")
+        return Sent(applied=True)
+
+    def in_use(self, state: LakeTableState, staged: Staged) -> bool:
+        """Whether any snapshot refers to a manifest of the attempt."""
+        return snapshot.is_in_use(state, staged)
+
+    def discard(self, staged: Staged) -> None:
+        """Delete the manifests of a dead attempt."""
+        for path in staged.files:
+            self.loaded.io.delete(path)
+
+
+def open_catalog(name: str, *, warehouse: Path, time_outs: TimeOuts = TimeOuts()) -> OpenedCatalog:
+    """Open a catalog by name: PyIceberg's configuration of it, else SQLite plus `warehouse`.
+
+    Args:
+        name: the catalog's name, the first part of a destination.
+        warehouse: the directory of the built-in local catalog; made when missing.
+        time_outs: for catalogs that are asked over HTTP.
+
+    Raises:
+        DestinationError: the catalog cannot be opened.
+    """
+    configured = Config().get_catalog_config(name)
+    root = warehouse.absolute()
+    try:
+        if configured:
+            catalog = load_catalog(name)
+        else:
+            root.mkdir(parents=True, exist_ok=True)
+            catalog = load_catalog(
+                name, type="sql", uri=f"sqlite:///{root / (name + '.db')}", warehouse=root.as_uri()
+            )
+    except Exception as error:
+        raise _unreachable(name, "open the catalog", error) from error
+    if isinstance(catalog, RestCatalog):
+        for scheme in ("http://", "https://"):
+            catalog._session.mount(scheme, _BoundedAdapter(time_outs))  # noqa: SLF001  there is no public way
+    return OpenedCatalog(name, catalog, None if configured else root)
+
+
+def _unreachable(catalog: str, what: str, error: Exception) -> DestinationError:
+    return DestinationError(
+        f"Cannot {what}: the catalog {catalog!r} or its storage failed with "
+        f"{type(error).__name__}: {error}. "
+        "Check its configuration, rights and network; running the command again is safe."
+    )

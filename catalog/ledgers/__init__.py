@@ -1,0 +1,1 @@
+"""Ledgers: in memory (the reference) and in an SQLite file."""

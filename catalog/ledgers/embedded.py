@@ -1,0 +1,263 @@
+"""The ledger in one SQLite file: the default, beside a local warehouse.
+
+Several processes of one host may use it at once.
+
+Layout (docs/spec/ledger.md): `ledger` one row with identity, format and epoch counter; `rows` one
+per key, compare-and-set on `version`; `leases`. Every write is one IMMEDIATE transaction, on disk
+when it returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from catalog.ledgers.memory import milliseconds
+from tableformat.errors import LedgerError, RefusedError
+from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["LEDGER_FORMAT", "SqliteLedger"]
+
+LEDGER_FORMAT: Final = 1
+_BUSY_SECONDS: Final = 60.0
+_SCHEMA: Final = """
+CREATE TABLE ledger (one INTEGER PRIMARY KEY CHECK (one = 1), identity TEXT NOT NULL,
+                     format INTEGER NOT NULL, epoch INTEGER NOT NULL);
+CREATE TABLE rows (key TEXT PRIMARY KEY, version INTEGER NOT NULL, updated INTEGER NOT NULL,
+                   body TEXT NOT NULL);
+CREATE INDEX rows_by_update ON rows (updated DESC, key);
+CREATE TABLE leases (key TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL,
+                     start TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER NOT NULL);
+"""
+_NETWORK: Final = frozenset(
+    (
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "fuse.sshfs",
+        "fuse.s3fs",
+        "fuse.rclone",
+        "fuse.glusterfs",
+        "glusterfs",
+        "ceph",
+        "lustre",
+        "afs",
+        "gpfs",
+        "beegfs",
+    )
+)
+
+
+class SqliteLedger:
+    """A ledger in an SQLite file, made when it does not exist.
+
+    Safe from threads and processes of one host.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], int] = milliseconds,
+        mounts: Path = Path("/proc/mounts"),
+    ) -> None:
+        """Open or make the file.
+
+        Args:
+            path: the file; its directory is made when missing.
+            clock: milliseconds since 1970; tests move it.
+            mounts: the table of mounts, to tell a network file system by.
+
+        Raises:
+            RefusedError: the file is on a network file system, where SQLite's locks cannot be
+                trusted.
+            LedgerError: the file cannot be opened, or is not a ledger that this release reads.
+        """
+        self._path = path.absolute()
+        self._clock = clock
+        self._lock = threading.Lock()
+        kind = _file_system(self._path, mounts)
+        if kind in _NETWORK:
+            message = (
+                f"Cannot keep the ledger at {self._path}: that is a network file system ({kind}), "
+                "whose locks do not "
+                "keep two exports apart. Give a file on a local disk with --ledger sqlite:PATH."
+            )
+            raise RefusedError(message)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(
+                self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._identity = self._open()
+        except (sqlite3.Error, OSError) as error:
+            raise self._failed("open", error) from error
+
+    def _open(self) -> str:
+        with self._transaction() as db:
+            made = db.execute(
+                "SELECT count(*) FROM sqlite_master WHERE name = 'ledger'"
+            ).fetchone()[0]
+            if not made:
+                # Not executescript(): it would end the transaction that other openers wait for.
+                for statement in _SCHEMA.split(";")[:-1]:
+                    db.execute(statement)
+                db.execute(
+                    "INSERT INTO ledger VALUES (1, ?, ?, 0)", (str(uuid.uuid4()), LEDGER_FORMAT)
+                )
+            identity, found = db.execute("SELECT identity, format FROM ledger").fetchone()
+        if found != LEDGER_FORMAT:
+            message = (
+                f"Cannot open the ledger {self._path}: it has format {found}, this release reads "
+                f"{LEDGER_FORMAT}. "
+                "Use the release that wrote it, or a newer one."
+            )
+            raise LedgerError(message)
+        return str(identity)
+
+    @property
+    def identity(self) -> str:
+        """The ledger's identity."""
+        return self._identity
+
+    @property
+    def uri(self) -> str:
+        """Where it is."""
+        return f"sqlite:{self._path}"
+
+    def read(self, key: str) -> Row | None:
+        """Return the latest row of a key hash."""
+        with self._transaction() as db:
+            found = db.execute("SELECT body, version FROM rows WHERE key = ?", (key,)).fetchone()
+        return Row.from_json(*found) if found else None
+
+    def rows(self) -> Iterator[Row]:
+        """Return all rows, latest update first."""
+        with self._transaction() as db:
+            found = db.execute("SELECT body, version FROM rows").fetchall()
+        rows = (Row.from_json(*x) for x in found)
+        return iter(sorted(rows, key=lambda r: (-r.updated, r.key)))
+
+    def write(self, row: Row) -> Row | Stale:
+        """Replace the row that has `row.version`."""
+        key = row.key.hash
+        with self._transaction() as db:
+            found = db.execute("SELECT version FROM rows WHERE key = ?", (key,)).fetchone()
+            if (found[0] if found else 0) != row.version:
+                return Stale(found[0] if found else None)
+            db.execute(
+                "INSERT INTO rows VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
+                "version = excluded.version, updated = excluded.updated, body = excluded.body",
+                (key, row.version + 1, row.updated, row.to_json()),
+            )
+        return replace(row, version=row.version + 1)
+
+    def next_epoch(self) -> int:
+        """Return the next number of the counter."""
+        with self._transaction() as db:
+            return int(
+                db.execute("UPDATE ledger SET epoch = epoch + 1 RETURNING epoch").fetchone()[0]
+            )
+
+    def highest_epoch(self) -> int:
+        """Return the last number given."""
+        with self._transaction() as db:
+            return int(db.execute("SELECT epoch FROM ledger").fetchone()[0])
+
+    def take_lease(
+        self, key: str, owner: Owner, seconds: float, *, instead_of: Owner | None = None
+    ) -> Lease | LeaseHeld:
+        """Give the lease when it is free, expired, or held by `owner` or `instead_of`."""
+        with self._transaction() as db:
+            now = self._clock()
+            held = _held(db, key)
+            if held and held.until > now and held.owner not in (owner, instead_of):
+                return held
+            until = now + int(seconds * 1000)
+            db.execute(
+                "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)",
+                (key, owner.host, owner.pid, owner.start, now, until),
+            )
+        return Lease(key, owner, until)
+
+    def renew(self, lease: Lease, seconds: float) -> Lease | LeaseHeld:
+        """Lengthen a lease that its owner still has."""
+        with self._transaction() as db:
+            now = self._clock()
+            held = _held(db, lease.key)
+            if held is None:
+                return LeaseHeld(lease.owner, now, now)
+            if held.owner != lease.owner:
+                return held
+            until = now + int(seconds * 1000)
+            db.execute("UPDATE leases SET until = ? WHERE key = ?", (until, lease.key))
+        return Lease(lease.key, lease.owner, until)
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back, if it is still its owner's."""
+        with self._transaction() as db:
+            held = _held(db, lease.key)
+            if held and held.owner == lease.owner:
+                db.execute("DELETE FROM leases WHERE key = ?", (lease.key,))
+
+    def holder(self, key: str) -> LeaseHeld | None:
+        """Return who has an unexpired lease of a key."""
+        with self._transaction() as db:
+            held = _held(db, key)
+        return held if held and held.until > self._clock() else None
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield self._db
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise self._failed("use", error) from error
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    def _failed(self, verb: str, error: Exception) -> LedgerError:
+        return LedgerError(
+            f"Cannot {verb} the ledger {self._path}: {error}. "
+            "Check that it is a mergeberg ledger, that you may write it and its directory, and "
+            "that the disk is not full."
+        )
+
+
+def _held(db: sqlite3.Connection, key: str) -> LeaseHeld | None:
+    found = db.execute(
+        "SELECT host, pid, start, since, until FROM leases WHERE key = ?", (key,)
+    ).fetchone()
+    return LeaseHeld(Owner(*found[:3]), *found[3:]) if found else None
+
+
+def _file_system(path: Path, mounts: Path) -> str:
+    if not mounts.exists():
+        return ""
+    best, kind = "", ""
+    for line in mounts.read_text().splitlines():
+        point, found = line.split()[1:3]
+        point = point.replace("\\040", " ")
+        if path.is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, found
+    return kind

@@ -1,0 +1,124 @@
+"""The ledger in memory: the reference that every other implementation must agree with."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tableformat.ledger import Lease, LeaseHeld, Stale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tableformat.ledger import Owner, Row
+
+__all__ = ["MemoryLedger", "milliseconds"]
+
+
+def milliseconds() -> int:
+    """Return now, in milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+class MemoryLedger:
+    """A ledger that lives and dies with its process. Safe to use from several threads."""
+
+    def __init__(self, *, clock: Callable[[], int] = milliseconds) -> None:
+        """Start empty, with an identity of its own.
+
+        Args:
+            clock: milliseconds since 1970; tests move it.
+        """
+        self._identity = str(uuid.uuid4())
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rows: dict[str, Row] = {}
+        self._leases: dict[str, tuple[Owner, int, int]] = {}
+        self._epoch = 0
+
+    @property
+    def identity(self) -> str:
+        """The ledger's identity."""
+        return self._identity
+
+    @property
+    def uri(self) -> str:
+        """Where it is: nowhere that another process could open."""
+        return "memory:"
+
+    def read(self, key: str) -> Row | None:
+        """Return the latest row of a key hash."""
+        with self._lock:
+            return self._rows.get(key)
+
+    def rows(self) -> Iterator[Row]:
+        """Return all rows, latest update first."""
+        with self._lock:
+            rows = sorted(self._rows.values(), key=lambda r: (-r.updated, r.key))
+        return iter(rows)
+
+    def write(self, row: Row) -> Row | Stale:
+        """Replace the row that has `row.version`."""
+        with self._lock:
+            found = self._rows.get(row.key.hash)
+            if (found.version if found else 0) != row.version:
+                return Stale(found.version if found else None)
+            written = replace(row, version=row.version + 1)
+            self._rows[row.key.hash] = written
+            return written
+
+    def next_epoch(self) -> int:
+        """Return the next number of the counter."""
+        with self._lock:
+            self._epoch += 1
+            return self._epoch
+
+    def highest_epoch(self) -> int:
+        """Return the last number given."""
+        with self._lock:
+            return self._epoch
+
+    def take_lease(
+        self, key: str, owner: Owner, seconds: float, *, instead_of: Owner | None = None
+    ) -> Lease | LeaseHeld:
+        """Give the lease when it is free, expired, or held by `owner` or `instead_of`."""
+        with self._lock:
+            now = self._clock()
+            held = self._leases.get(key)
+            if held and held[2] > now and held[0] not in (owner, instead_of):
+                return LeaseHeld(*held)
+            until = now + int(seconds * 1000)
+            self._leases[key] = (owner, now, until)
+            return Lease(key, owner, until)
+
+    def renew(self, lease: Lease, seconds: float) -> Lease | LeaseHeld:
+        """Lengthen a lease that its owner still has."""
+        with self._lock:
+            held = self._leases.get(lease.key)
+            now = self._clock()
+            if held is None:
+                return LeaseHeld(lease.owner, now, now)
+            if held[0] != lease.owner:
+                return LeaseHeld(*held)
+            until = now + int(seconds * 1000)
+            self._leases[lease.key] = (lease.owner, held[1], until)
+            return Lease(lease.key, lease.owner, until)
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back, if it is still its owner's."""
+        with self._lock:
+            held = self._leases.get(lease.key)
+            if held and held[0] == lease.owner:
+                del self._leases[lease.key]
+
+    def holder(self, key: str) -> LeaseHeld | None:
+        """Return who has an unexpired lease of a key."""
+        with self._lock:
+            held = self._leases.get(key)
+            return LeaseHeld(*held) if held and held[2] > self._clock() else None
+
+    def close(self) -> None:
+        """Do nothing: the rows stay until the object goes."""

@@ -1,0 +1,48 @@
+"""Who this process is, and whether another one may still be alive: who owns leases and leftovers.
+
+A process number alone is not enough, since numbers are used again: the start time goes with it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from tableformat.ledger import Owner
+
+__all__ = ["may_be_alive", "this_process"]
+
+_STARTED = 21
+"""The position of the start time in /proc/<pid>/stat, counted from 0."""
+
+
+def this_process() -> Owner:
+    """Return the owner that this process is."""
+    return Owner(socket.gethostname(), os.getpid(), _start_of(os.getpid()) or "?")
+
+
+def may_be_alive(owner: Owner) -> bool:
+    """Whether an owner may still work: False only for a process of this host that is gone."""
+    if owner.host != socket.gethostname():
+        return True
+    if Path("/proc/self/stat").exists():
+        return _start_of(owner.pid) == owner.start
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _start_of(pid: int) -> str | None:
+    """Return when a process started, in clock ticks since boot; None when there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the command in parentheses, which may itself hold blanks and parentheses.
+    fields = ["", "", *stat[stat.rindex(")") + 1 :].split()]
+    return fields[_STARTED]

@@ -1,0 +1,1 @@
+"""The judge: requirement ids and behaviour suites, through public names only."""

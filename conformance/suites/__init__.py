@@ -1,0 +1,1 @@
+"""Behaviour suites that any implementation of a contract can run."""

@@ -1,0 +1,127 @@
+"""Any ledger behaves as the one in memory: the same operations at random, the same answers.
+
+    from conformance.suites.ledger import ledger_agreement
+    TestMine = ledger_agreement(lambda clock, name: MyLedger(..., clock=clock)).TestCase
+
+`open_ledger(clock, name)` opens the ledger called `name`, empty the first time, with a clock of
+milliseconds since 1970. It is opened twice by the same name, as two processes would.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from catalog.ledgers.memory import MemoryLedger
+from tableformat.ledger import Key, Landed, Lease, Ledger, Owner, Row, Stale, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ledger_agreement"]
+
+_KEYS = tuple(Key("source", partition, "table") for partition in ("1", "2", "3"))
+_OWNERS = tuple(Owner("host", pid, "then") for pid in (1, 2))
+_NAMES = itertools.count()
+
+
+class LedgerAgreement(RuleBasedStateMachine):
+    """Every operation is done to both; every answer must be the same."""
+
+    open_ledger: ClassVar[Callable[[Callable[[], int], str], Ledger]]
+
+    def __init__(self) -> None:
+        """Open the ledger in memory, and two handles on one new ledger of the other kind."""
+        super().__init__()
+        self.now = 1_000_000
+        self.model = MemoryLedger(clock=lambda: self.now)
+        name = f"ledger-{next(_NAMES)}"
+        self.handles = [type(self).open_ledger(lambda: self.now, name) for _ in range(2)]
+        self.leases: list[Lease] = []
+
+    def teardown(self) -> None:
+        """Close both handles."""
+        for handle in self.handles:
+            handle.close()
+
+    @rule(
+        key=st.sampled_from(_KEYS),
+        by=st.integers(0, 1),
+        version=st.sampled_from(["current", "older", "none"]),
+        state=st.sampled_from(State),
+        error=st.text(max_size=20),
+    )
+    def write(self, key: Key, by: int, version: str, state: State, error: str) -> None:
+        seen = self.model.read(key.hash)
+        base = seen or Row(key, "db.t", "lake.n.t", 1, state, "7", "f", self.now, self.now)
+        number = {"current": base.version, "older": base.version - 1, "none": 0}[version]
+        landed = Landed(1, "7", "f", len(base.landed) + 1, 9)
+        row = replace(
+            base.with_landed(landed),
+            version=number,
+            state=state,
+            last_error=error,
+            updated=self.now,
+        )
+        expected, found = self.model.write(row), self.handles[by].write(row)
+        assert found == expected
+        if isinstance(found, Stale):
+            assert number != (seen.version if seen else 0)
+
+    @rule(by=st.integers(0, 1))
+    def count(self, by: int) -> None:
+        assert self.handles[by].next_epoch() == self.model.next_epoch()
+
+    @rule(
+        key=st.sampled_from(_KEYS),
+        owner=st.sampled_from(_OWNERS),
+        instead=st.sampled_from((*_OWNERS, None)),
+        seconds=st.sampled_from([0.5, 60.0]),
+        by=st.integers(0, 1),
+    )
+    def take(self, key: Key, owner: Owner, instead: Owner | None, seconds: float, by: int) -> None:
+        expected = self.model.take_lease(key.hash, owner, seconds, instead_of=instead)
+        assert self.handles[by].take_lease(key.hash, owner, seconds, instead_of=instead) == expected
+        if isinstance(expected, Lease):
+            self.leases.append(expected)
+
+    @rule(index=st.integers(0, 20), by=st.integers(0, 1), seconds=st.sampled_from([0.5, 60.0]))
+    def renew(self, index: int, by: int, seconds: float) -> None:
+        if self.leases:
+            lease = self.leases[index % len(self.leases)]
+            assert self.handles[by].renew(lease, seconds) == self.model.renew(lease, seconds)
+
+    @rule(index=st.integers(0, 20), by=st.integers(0, 1))
+    def release(self, index: int, by: int) -> None:
+        if self.leases:
+            lease = self.leases[index % len(self.leases)]
+            self.model.release(lease)
+            self.handles[by].release(lease)
+
+    @rule(milliseconds=st.sampled_from([1, 400, 600, 61_000]))
+    def wait(self, milliseconds: int) -> None:
+        self.now += milliseconds
+
+    @invariant()
+    def both_show_the_same(self) -> None:
+        for handle in self.handles:
+            assert list(handle.rows()) == list(self.model.rows())
+            assert handle.highest_epoch() == self.model.highest_epoch()
+            for key in _KEYS:
+                assert handle.read(key.hash) == self.model.read(key.hash)
+                assert handle.holder(key.hash) == self.model.holder(key.hash)
+
+    @invariant()
+    def one_identity_for_ever(self) -> None:
+        assert self.handles[0].identity == self.handles[1].identity
+
+
+def ledger_agreement(
+    open_ledger: Callable[[Callable[[], int], str], Ledger],
+) -> type[LedgerAgreement]:
+    """Return the state machine that compares an implementation with the ledger in memory."""
+    return type("Agreement", (LedgerAgreement,), {"open_ledger": staticmethod(open_ledger)})

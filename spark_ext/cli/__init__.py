@@ -1,0 +1,1 @@
+"""The command line: it parses, calls, and prints through `output`; it decides nothing."""

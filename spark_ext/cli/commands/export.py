@@ -1,0 +1,160 @@
+"""`mergeberg export`: partitions into an Iceberg table."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import click
+from tableformat.mergetree.summary_filter import parse_filter
+
+from spark_ext.cli.options import ledger_options, output_for, output_options, source_options
+from spark_ext.session import SparkSettings
+from spark_ext.wiring import Places, open_ports, start_spark
+from tableformat.errors import UsageError
+from tableformat.export.claim import Wish
+from tableformat.export.job import ExportRequest
+from tableformat.export.job import export as run_export
+from tableformat.export.selection import AllPartitions, ByExpression, ById
+from tableformat.export.slices import FileFormat
+from tableformat.names import LakeName, PartitionId, TableName
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tableformat.export.selection import Selection
+
+__all__ = ["export"]
+
+_WORST_FIRST: Final = (5, 4, 6, 3)
+_MIB: Final = 1024 * 1024
+
+
+@click.command()
+@click.argument("table")
+@click.option("--partition-id", help="Export the partition with this id.")
+@click.option(
+    "--partition",
+    "expression",
+    help="Export the partition of this value, e.g. 202401 or \"tuple('x', 3)\".",
+)
+@click.option("--all", "everything", is_flag=True, help="Export every partition of the table.")
+@click.option(
+    "--where",
+    help="With --all: only partitions for which this holds, over partition_id, rows, bytes, "
+    "min_time, max_time.",
+)
+@click.option("--to", required=True, help="The destination: catalog.namespace.table.")
+@click.option(
+    "--partition-spec",
+    help="Use this partition spec, e.g. 'month(ts), bucket(16, id)'; it is proved on the data.",
+)
+@click.option(
+    "--convert",
+    multiple=True,
+    metavar="COLUMN=HOW",
+    help="Convert a column that has no exact Iceberg type. Repeatable.",
+)
+@click.option("--strict", is_flag=True, help="Refuse columns whose values would change kind.")
+@click.option("--force", is_flag=True, help="Export again although it was exported.")
+@click.option(
+    "--manifest-ttl",
+    type=click.IntRange(0),
+    default=180,
+    show_default=True,
+    help="Seconds during which exporting again is refused; 0 is for ever.",
+)
+@click.option(
+    "--target-file-size",
+    type=click.IntRange(1),
+    default=512,
+    show_default=True,
+    help="Expected size of a data file, in MiB.",
+)
+@click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    envvar="MERGEBERG_MASTER",
+    help="Spark's master.",
+)
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting. Repeatable.")
+@source_options
+@ledger_options
+@output_options
+def export(  # noqa: PLR0913, PLR0917  one parameter per option
+    table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
+    partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, target_file_size: int,
+    master: str, conf: tuple[str, ...], source: str, source_wait: float, warehouse: Path,
+    ledger: str | None,
+    *, everything: bool, strict: bool, force: bool, as_json: bool
+) -> int:  # fmt: skip
+    r"""Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
+
+    Each partition becomes one snapshot, or nothing. Running the command again is always safe.
+
+    \b
+    Examples:
+      mergeberg export db.events --partition-id 202401 --source chdb:./clickhouse --to
+      lake.analytics.events mergeberg export db.events --all --where "partition_id < '202401'" --to
+      lake.analytics.events
+    """
+    output = output_for(as_json=as_json)
+    request = ExportRequest(
+        table=TableName.parse(table),
+        to=LakeName.parse(to),
+        selection=_selection(partition_id, expression, where, everything=everything),
+        wish=Wish(force=force, ttl=manifest_ttl),
+        conversions=_pairs("--convert", convert),
+        strict=strict,
+        partition_spec=partition_spec,
+        format=FileFormat(target_file_bytes=target_file_size * _MIB),
+    )
+    spark = start_spark(SparkSettings(master, tuple(_pairs("--conf", conf).items())))
+    places = Places(source, request.to.catalog, warehouse, ledger, source_wait)
+    ports = open_ports(places, spark, output)
+    codes = set()
+    for outcome in run_export(request, ports, slots=_slots(master)):
+        output.finished(outcome)
+        codes.add(outcome.status.exit_code)
+    return next((code for code in _WORST_FIRST if code in codes), 0)
+
+
+def _selection(
+    partition_id: str | None, expression: str | None, where: str | None, *, everything: bool
+) -> Selection:
+    given = [partition_id is not None, expression is not None, everything]
+    if sum(given) != 1 or (where is not None and not everything):
+        message = (
+            "Cannot choose partitions: give exactly one of --partition-id ID, --partition "
+            "EXPRESSION and --all, "
+            "and --where only with --all."
+        )
+        raise UsageError(message)
+    if partition_id is not None:
+        return ById(PartitionId(partition_id))
+    if expression is not None:
+        return ByExpression(expression)
+    return AllPartitions(parse_filter(where) if where is not None else None)
+
+
+def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            message = (
+                f"Cannot read {option} {text!r}: it is not NAME=VALUE. Write for example {option} "
+                "name=value."
+            )
+            raise UsageError(message)
+        pairs[name] = value
+    return pairs
+
+
+def _slots(master: str) -> int:
+    """Return the tasks that run at a time, as far as the master's name tells."""
+    inside = master.partition("[")[2].rstrip("]").split(",")[0]
+    if inside.isdecimal():
+        return int(inside)
+    return len(os.sched_getaffinity(0)) if master.startswith("local[*") else 1

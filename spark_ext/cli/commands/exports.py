@@ -1,0 +1,117 @@
+"""`mergeberg exports`: what the ledger says."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from catalog.ledgers.uris import open_ledger
+from spark_ext.cli.options import ledger_options, output_for, output_options
+from tableformat.errors import NotFoundError
+from tableformat.ledger import State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tableformat.ledger import Ledger, Row
+
+__all__ = ["exports"]
+
+
+@click.group()
+def exports() -> None:
+    """Show what was exported, what runs, what failed."""
+
+
+@exports.command("list")
+@click.option("--status", help="Only rows with this status, for example IN_PROGRESS or COMPLETED.")
+@ledger_options
+@output_options
+def list_exports(status: str | None, warehouse: Path, ledger: str | None, *, as_json: bool) -> int:
+    r"""List all exports that the ledger knows, latest first.
+
+    \b
+    Example:
+      mergeberg exports list --status COMPLETED --warehouse ./warehouse
+    """
+    opened = open_ledger(ledger, local_warehouse=warehouse)
+    rows = [_record(row, opened) for row in opened.rows()]
+    shown = [r for r in rows if status is None or r["status"] == status.upper()]
+    columns = (
+        "source_table", "destination_table", "partition_id", "status", "rows", "data_files",
+        "snapshot_id", "create_time", "update_time", "last_error",
+    )  # fmt: skip
+    output_for(as_json=as_json).table(columns, shown)
+    return 0
+
+
+@exports.command("show")
+@click.argument("partition_id")
+@click.option("--table", "source_table", help="Only exports of this source table (database.table).")
+@ledger_options
+@output_options
+def show_export(
+    partition_id: str,
+    source_table: str | None,
+    warehouse: Path,
+    ledger: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    r"""Show everything that the ledger knows of the exports of PARTITION_ID.
+
+    \b
+    Example:
+      mergeberg exports show 202401 --table db.events
+    """
+    opened = open_ledger(ledger, local_warehouse=warehouse)
+    found = [
+        row
+        for row in opened.rows()
+        if row.key.partition_id == partition_id and source_table in (None, row.source_table)
+    ]
+    if not found:
+        message = (
+            f"Cannot show the export of partition {partition_id}: the ledger {opened.uri} has "
+            "none. "
+            "List what it has with `mergeberg exports list`."
+        )
+        raise NotFoundError(message)
+    output = output_for(as_json=as_json)
+    for row in found:
+        record = {**_record(row, opened), **json.loads(row.to_json()), "version": row.version}
+        if not as_json:
+            record = {
+                k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in record.items()
+            }
+        output.record(record)
+    return 0
+
+
+def _record(row: Row, ledger: Ledger) -> dict[str, Any]:
+    return {
+        "source_table": row.source_table,
+        "destination_table": row.destination_table,
+        "partition_id": row.key.partition_id,
+        "status": _status(row, ledger),
+        "rows": row.rows,
+        "data_files": row.data_files,
+        "snapshot_id": str(row.done.snapshot_id) if row.done else None,
+        "create_time": _time(row.created),
+        "update_time": _time(row.updated),
+        "last_error": row.last_error.splitlines()[0][:100] if row.last_error else "",
+    }
+
+
+def _status(row: Row, ledger: Ledger) -> str:
+    """RUNNING says that no export has ended well since the claim; the lease, whether one works."""
+    if row.state is not State.RUNNING:
+        return row.state.value
+    return "IN_PROGRESS" if ledger.holder(row.key.hash) else "FAILED"
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

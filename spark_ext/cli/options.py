@@ -1,0 +1,84 @@
+"""The options that several commands share, each with its environment variable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from spark_ext.cli.output import JsonOutput, TextOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_ext.cli.output import Output
+
+__all__ = ["ledger_options", "output_for", "output_options", "source_options"]
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_SOURCE: Final = (
+    click.option(
+        "--source",
+        default="chdb:./clickhouse",
+        show_default=True,
+        envvar="MERGEBERG_SOURCE",
+        help="Where ClickHouse's data is: chdb:DIRECTORY.",
+    ),
+    click.option(
+        "--source-wait",
+        type=click.FloatRange(0),
+        default=60.0,
+        show_default=True,
+        envvar="MERGEBERG_SOURCE_WAIT",
+        help="Seconds to wait for the directory while another process has it open.",
+    ),
+)
+_LEDGER: Final = (
+    click.option(
+        "--warehouse",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("./warehouse"),
+        show_default=True,
+        envvar="MERGEBERG_WAREHOUSE",
+        help="Directory of a catalog that is not configured otherwise (SQLite and files).",
+    ),
+    click.option(
+        "--ledger",
+        envvar="MERGEBERG_LEDGER",
+        help="sqlite:PATH. Default: beside a local warehouse.",
+    ),
+)
+_OUTPUT: Final = (
+    click.option("--json", "as_json", is_flag=True, help="One JSON object per line, nothing else."),
+    click.option(
+        "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
+    ),
+)
+
+
+def source_options(command: F) -> F:
+    """Add --source and --source-wait."""
+    return _all(command, _SOURCE)
+
+
+def ledger_options(command: F) -> F:
+    """Add --warehouse and --ledger."""
+    return _all(command, _LEDGER)
+
+
+def output_options(command: F) -> F:
+    """Add --json and --debug; --debug is read where errors become messages."""
+    return _all(command, _OUTPUT)
+
+
+def output_for(*, as_json: bool) -> Output:
+    """Return the output that the user asked for."""
+    return JsonOutput() if as_json else TextOutput()
+
+
+def _all(command: F, options: tuple[Callable[[F], F], ...]) -> F:
+    for option in reversed(options):
+        command = option(command)
+    return command

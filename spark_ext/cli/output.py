@@ -1,0 +1,249 @@
+"""How commands speak: text for people, one JSON object per line for programs.
+
+No command prints by itself. Results go to standard output; progress, notes and errors to standard
+error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+
+from tableformat.export.outcome import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tableformat.export.outcome import Outcome
+
+__all__ = ["JsonOutput", "Output", "TextOutput", "human_bytes"]
+
+_SAID = {
+    Status.COMMITTED: "exported",
+    Status.REPLACED: "replaced",
+    Status.UNCHANGED: "unchanged",
+    Status.ALREADY_EXPORTED: "already exported",
+    Status.EMPTY: "empty",
+    Status.IN_PROGRESS: "in progress elsewhere",
+    Status.REFUSED: "refused",
+    Status.KILLED: "killed",
+    Status.FAILED: "failed",
+    Status.UNKNOWN: "not known",
+}
+_LEAST_SECONDS_BETWEEN_LINES: Final = 0.2
+_STEP: Final = 1024
+
+
+class Output(Protocol):
+    """What a command may say. It is also the observer of an export."""
+
+    def note(self, text: str) -> None:
+        """Say what is going on."""
+        ...
+
+    def begin(self, partitions: int, rows: int, size: int) -> None:
+        """Say that files begin to be written."""
+        ...
+
+    def rows(self, written: int) -> None:
+        """Show how many rows are written."""
+        ...
+
+    def finished(self, outcome: Outcome) -> None:
+        """Print what became of one partition."""
+        ...
+
+    def table(self, columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
+        """Print records under these column names."""
+        ...
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Print one record, field by field."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Print a sentence that is a result."""
+        ...
+
+    def error(self, message: str, next_command: str) -> None:
+        """Print why the command ended without doing what was asked, and what to run next."""
+        ...
+
+
+@dataclass(slots=True)
+class _Progress:
+    """The state of one progress line."""
+
+    total: int = 0
+    done: int = 0
+    began: float = 0.0
+    shown: float = 0.0
+    width: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class TextOutput:
+    """Text for people: a progress line on a terminal, plain lines elsewhere."""
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        """Write results to `out` and everything else to `err`; the process's own by default."""
+        self._out = out or sys.stdout
+        self._err = err or sys.stderr
+        self._live = self._err.isatty()
+        self._progress = _Progress()
+
+    def note(self, text: str) -> None:
+        """Say what is going on."""
+        self._clear()
+        print(f"· {text}", file=self._err, flush=True)
+
+    def begin(self, partitions: int, rows: int, size: int) -> None:
+        """Begin a progress line."""
+        self._progress = _Progress(total=rows, began=time.monotonic())
+        self.note(
+            f"writing {partitions} partition(s), {rows:,} rows ({human_bytes(size)} in ClickHouse)"
+        )
+
+    def rows(self, written: int) -> None:
+        """Move the progress line; without a terminal, one line at most every ten seconds."""
+        progress = self._progress
+        with progress.lock:
+            now = time.monotonic()
+            pause = _LEAST_SECONDS_BETWEEN_LINES if self._live else 10.0
+            if now - max(progress.shown, progress.began) < pause and written < progress.total:
+                return
+            if written == progress.done:
+                return
+            progress.done, progress.shown = written, now
+            line = _progress_line(written, progress.total, now - progress.began)
+            if self._live:
+                self._err.write("\r" + line.ljust(progress.width))
+                progress.width = len(line)
+            else:
+                self._err.write(f"· {line}\n")
+            self._err.flush()
+
+    def finished(self, outcome: Outcome) -> None:
+        """Print one line: rows, files, bytes, snapshot id; or why not."""
+        self._clear()
+        what = f"partition {outcome.partition_id}: {_SAID[outcome.status]}"
+        if outcome.status in (Status.COMMITTED, Status.REPLACED):
+            rate = outcome.rows / outcome.seconds if outcome.seconds else 0
+            what += (
+                f" · {outcome.rows:,} rows · {outcome.data_files} file(s) · "
+                f"{human_bytes(outcome.bytes)}"
+                f" · snapshot {outcome.snapshot_id} · {outcome.seconds:.1f} s · {rate:,.0f} rows/s"
+            )
+        elif outcome.message:
+            what += f": {outcome.message}"
+        print(what, file=self._out, flush=True)
+
+    def table(self, columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
+        """Print records in aligned columns, numbers to the right."""
+        cells = [[_shown(record.get(c)) for c in columns] for record in records]
+        widths = [max(len(row[i]) for row in [list(columns), *cells]) for i in range(len(columns))]
+        numeric = [all(isinstance(r.get(c), int | float | None) for r in records) for c in columns]
+        for row in [list(columns), *cells]:
+            line = "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(row, widths, numeric, strict=True)
+            )
+            print(line.rstrip(), file=self._out)
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Print one field per line."""
+        width = max(len(name) for name in record)
+        for name, value in record.items():
+            print(f"{name.ljust(width)}  {_shown(value)}", file=self._out)
+
+    def say(self, text: str) -> None:
+        """Print a sentence."""
+        print(text, file=self._out, flush=True)
+
+    def error(self, message: str, next_command: str) -> None:
+        """Print the message, and the next command on a line of its own."""
+        self._clear()
+        print(message, file=self._err)
+        if next_command:
+            print(f"Next: {next_command}", file=self._err, flush=True)
+
+    def _clear(self) -> None:
+        if self._live and self._progress.width:
+            self._err.write("\r" + " " * self._progress.width + "\r")
+            self._progress.width = 0
+
+
+class JsonOutput:
+    """One JSON object per line on standard output and nothing else there."""
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        """Write objects to `out` and errors to `err`; the process's own by default."""
+        self._out = out or sys.stdout
+        self._err = err or sys.stderr
+
+    def note(self, text: str) -> None:
+        """Say nothing: programs read results."""
+
+    def begin(self, partitions: int, rows: int, size: int) -> None:
+        """Say nothing."""
+
+    def rows(self, written: int) -> None:
+        """Say nothing."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Print the outcome as one object."""
+        self._print(asdict(outcome))
+
+    def table(self, columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
+        """Print each record as one object."""
+        for record in records:
+            self._print({c: record.get(c) for c in columns})
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Print the record as one object."""
+        self._print(record)
+
+    def say(self, text: str) -> None:
+        """Print the sentence as one object."""
+        self._print({"message": text})
+
+    def error(self, message: str, next_command: str) -> None:
+        """Print the error as one object on standard error."""
+        print(json.dumps({"error": message, "next": next_command}), file=self._err, flush=True)
+
+    def _print(self, value: object) -> None:
+        print(json.dumps(value, default=str), file=self._out, flush=True)
+
+
+def human_bytes(size: int) -> str:
+    """Return a size as people read it, in powers of 1,024."""
+    value, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    while value >= _STEP and len(units) > 1:
+        value /= _STEP
+        units.pop(0)
+    return f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def _progress_line(written: int, total: int, seconds: float) -> str:
+    rate = written / seconds if seconds > 0 else 0.0
+    share = written / total if total else 1.0
+    left = (total - written) / rate if rate else 0.0
+    bar = "█" * int(share * 24)
+    return (
+        f"{bar:<24} {share:4.0%}  {written:,} of {total:,} rows  {rate:,.0f} rows/s  {left:.0f} s "
+        "left"
+    )
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)

@@ -1,0 +1,223 @@
+"""Runs the tasks of a plan on Spark and collects their receipts, with progress and cancel.
+
+Rows never pass through the JVM: a job of one row for each task goes out, receipts come back. It
+runs on a job group of its own, so that cancelling it stops nothing else in the session.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+
+import tableformat.errors
+from spark_ext.progress import ProgressListener
+from spark_ext.tasks import ANSWER_SCHEMA, TaskWork
+from tableformat.errors import InternalError, SourceError, TableFormatError
+from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.receipt import Receipt
+
+__all__ = ["Progress", "SliceFailure", "Written", "run", "write"]
+
+_POLL_SECONDS: Final = 0.1
+# Spark interrupts a running task and, two seconds later, ends its Python worker.
+_CANCEL_SECONDS: Final = 2.0
+_PYTHON_ERROR: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*): (?P<message>.*)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is: rows written as far as is known, tasks done and in all, seconds."""
+
+    rows: int
+    tasks_done: int
+    tasks: int
+    seconds: float
+
+    @property
+    def rows_per_second(self) -> float:
+        """The speed since the job began."""
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFailure:
+    """A slice without a file, and the error that its task met."""
+
+    slice_number: int
+    error: TableFormatError
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a job left behind: every slice is in exactly one of the two, by their numbers."""
+
+    receipts: tuple[Receipt, ...]
+    failures: tuple[SliceFailure, ...]
+
+
+def run(
+    spark: SparkSession,
+    plan: WritePlan,
+    tasks: tuple[SliceTask, ...],
+    *,
+    on_progress: Callable[[Progress], None],
+) -> tuple[Receipt, ...]:
+    """Write all slices; raise the first failure, if there is one.
+
+    Raises:
+        TableFormatError: as `write`, or the error of the first slice that has no file.
+    """
+    written = write(spark, plan, tasks, on_progress=on_progress)
+    if written.failures:
+        raise written.failures[0].error
+    return written.receipts
+
+
+def write(
+    spark: SparkSession,
+    plan: WritePlan,
+    tasks: tuple[SliceTask, ...],
+    *,
+    on_progress: Callable[[Progress], None],
+) -> Written:
+    """Write all slices and say for each what became of it.
+
+    Finished files stay whatever happens, with their receipts beside the table. An exception in the
+    calling thread, Ctrl-C or one that `on_progress` raises, cancels the job within two seconds.
+
+    Args:
+        spark: a session of this process.
+        plan: of the job.
+        tasks: of the plan; none is fine.
+        on_progress: called about ten times a second from the calling thread.
+
+    Raises:
+        SourceError: Spark could not run the tasks; the message is the one of the task.
+        InternalError: a slice has no answer, or two.
+    """
+    if not tasks:
+        return Written((), ())
+    listener = ProgressListener(_progress_host(spark))
+    try:
+        work = TaskWork(plan, tasks, listener.address)
+        rows = _collect(spark, work, listener, on_progress)
+    finally:
+        listener.close()
+    return _written(tasks, rows)
+
+
+def _collect(
+    spark: SparkSession,
+    work: TaskWork,
+    listener: ProgressListener,
+    on_progress: Callable[[Progress], None],
+) -> list[Row]:
+    """Run the Spark job in a thread of its own, so that this one can report and be interrupted."""
+    group = f"mergeberg-{work.plan.job}-{uuid.uuid4().hex[:8]}"
+    context = spark.sparkContext
+    answers: list[Row] = []
+    failed: list[Exception] = []
+    ended = threading.Event()
+
+    def collect() -> None:
+        try:
+            context.setJobGroup(group, f"mergeberg: {work.plan.table}", interruptOnCancel=True)
+            number = len(work.tasks)
+            job = spark.range(0, number, 1, number).mapInArrow(work, ANSWER_SCHEMA)
+            answers.extend(job.collect())
+        # Carried to the calling thread, which raises it.
+        except (PySparkException, Py4JError, OSError) as error:
+            failed.append(error)
+        finally:
+            ended.set()
+
+    started = time.monotonic()
+    # Only such a thread has a job group of its own.
+    thread = InheritableThread(target=collect, name=group, daemon=True)
+    thread.start()
+    try:
+        while not ended.wait(_POLL_SECONDS):
+            on_progress(_progress(context, group, work, listener, time.monotonic() - started))
+    except BaseException:
+        context.cancelJobGroup(group)
+        ended.wait(_CANCEL_SECONDS)
+        raise
+    thread.join()
+    if failed:
+        raise _plain(work.plan, failed[0]) from failed[0]
+    on_progress(_progress(context, group, work, listener, time.monotonic() - started))
+    return answers
+
+
+def _progress(
+    context: Any, group: str, work: TaskWork, listener: ProgressListener, seconds: float
+) -> Progress:
+    tracker = context.statusTracker()
+    done = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info is not None else ():
+            stage_info = tracker.getStageInfo(stage)
+            done += stage_info.numCompletedTasks if stage_info is not None else 0
+    return Progress(listener.rows(), done, len(work.tasks), seconds)
+
+
+def _progress_host(spark: SparkSession) -> str:
+    context = spark.sparkContext
+    if (context.master or "").startswith("local"):
+        return "127.0.0.1"
+    return context.getConf().get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
+
+
+def _written(tasks: Iterable[SliceTask], rows: Iterable[Row]) -> Written:
+    """Sort the answers; every slice of the plan has exactly one."""
+    receipts: dict[int, Receipt] = {}
+    failures: dict[int, SliceFailure] = {}
+    for row in rows:
+        number = int(row["slice"])
+        if number in receipts or number in failures:
+            message = f"Cannot use the answers of a job: slice {number} was answered twice."
+            raise InternalError(f"{message} This is a bug, please report it.")
+        if row["receipt"] is not None:
+            receipts[number] = Receipt.from_json(row["receipt"])
+        else:
+            failures[number] = SliceFailure(number, _error(row))
+    planned = {slice_.number for task in tasks for slice_ in task.slices}
+    unanswered = planned ^ (receipts.keys() | failures.keys())
+    if unanswered:
+        message = f"Cannot use the answers of a job: they do not fit slices {sorted(unanswered)}."
+        raise InternalError(f"{message} This is a bug, please report it.")
+    return Written(
+        tuple(receipts[number] for number in sorted(receipts)),
+        tuple(failures[number] for number in sorted(failures)),
+    )
+
+
+def _error(row: Row) -> TableFormatError:
+    """Return the error of a task as the class it was raised as."""
+    kind = getattr(tableformat.errors, row["error"], TableFormatError)
+    error: TableFormatError = kind(row["message"], code=row["code"])
+    return error
+
+
+def _plain(plan: WritePlan, error: Exception) -> SourceError:
+    """Return what the Python task said, without the page of Java around it."""
+    text = str(error)
+    found = _PYTHON_ERROR.findall(text.partition("JVM stacktrace")[0])
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = ": ".join(found[-1]) if found else (lines[0] if lines else type(error).__name__)
+    message = (
+        f"Cannot export {plan.table}: a Spark task failed: {said.rstrip('.')}. "
+        "Finished files are kept; run the same command again."
+    )
+    return SourceError(message)

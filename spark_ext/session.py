@@ -1,0 +1,97 @@
+"""The Spark session of the command line: Java, our interpreter, the JVM's noise in a file.
+
+The Python API takes the caller's own session instead. Worker memory outside the JVM (Python,
+ClickHouse, Parquet) is what a task needs, about `TASK_MEMORY` per slot; local mode has no limit on
+it, a cluster's is `spark.executor.memoryOverhead`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from spark_ext.java import find_java
+from tableformat.errors import SourceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["TASK_MEMORY", "SparkSettings", "open_session"]
+
+TASK_MEMORY: Final = 800 * 1024 * 1024
+"""Bytes outside the JVM to plan for each task slot (performance.md section 4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How the command line starts Spark. `conf` wins over every default."""
+
+    master: str = "local[*]"
+    conf: tuple[tuple[str, str], ...] = ()
+
+
+def open_session(settings: SparkSettings, *, log: Path | None = None) -> SparkSession:
+    """Return a session, started or, when one is active in this process, that one.
+
+    Args:
+        settings: master and configuration.
+        log: the file that gets what the JVM prints; a temporary one when None.
+
+    Raises:
+        NotFoundError: there is no Java that Spark runs on.
+        SourceError: Spark did not start; the message holds the end of its log.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    java = find_java(os.environ)
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    conf = SparkConf().setAll(_defaults(settings.master)).setAll(list(settings.conf))
+    conf.setMaster(settings.master).setAppName("mergeberg")
+    with log.open("wb") if log else tempfile.TemporaryFile(prefix="mergeberg-spark-") as output:
+        try:
+            gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                conf=conf, popen_kwargs={"stderr": output, "stdout": output})
+            context = SparkContext(gateway=gateway, conf=conf)
+            return SparkSession(context)
+        except (PySparkException, OSError, RuntimeError) as error:
+            output.flush()
+            raise SourceError(_not_started(error, output.fileno())) from error
+
+
+def _defaults(master: str) -> list[tuple[str, str]]:
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.python.worker.reuse": "true",
+        "spark.sql.session.timeZone": "UTC",
+        # The default of 10,000 numbers per batch is more than any job has tasks.
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    if master.startswith("local"):
+        defaults |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "512m",
+        }
+    return list(defaults.items())
+
+
+def _not_started(error: BaseException, log: int) -> str:
+    size = os.fstat(log).st_size
+    tail = os.pread(log, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+    return (
+        f"Cannot start Spark: {error}. Check Java and the --conf settings; the end of its "
+        f"log:\n{tail}"
+    )

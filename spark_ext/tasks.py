@@ -1,0 +1,261 @@
+"""What runs on an executor; nothing else runs there (DESIGN 5.3).
+
+A task writes its slices one after the other. It has no side effect but finished files and their
+receipts, and it answers with one row for each slice: the receipt, or why there is none. Failures
+are rows, not exceptions, so that one bad partition never takes the others with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import resource
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyspark import TaskContext
+
+from catalog.storage import open_storage
+from spark_ext.progress import ProgressAddress, send_rows
+from tableformat.errors import InternalError, RefusedError, SourceError, TableFormatError
+from tableformat.export.slices import DataCheck, FileFormat, Slice, SliceTask, WritePlan
+from tableformat.iceberg.arrow_schema import file_schema, to_file
+from tableformat.parquet.writer import WrittenFile, write_file
+from tableformat.receipt import Receipt
+
+if TYPE_CHECKING:
+    from catalog.clickhouse.parts import OpenedSlice
+
+__all__ = ["ANSWER_SCHEMA", "TaskWork", "installed_versions", "write_slice", "write_slices"]
+
+ANSWER_SCHEMA: Final = "slice long, receipt string, error string, message string, code int"
+_ARROW_ANSWER: Final = pa.schema(
+    [
+        ("slice", pa.int64()),
+        ("receipt", pa.string()),
+        ("error", pa.string()),
+        ("message", pa.string()),
+        ("code", pa.int32()),
+    ]
+)
+_PACKAGES: Final = ("chdb-core", "pyarrow")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWork:
+    """A job as it is sent to executors: the plan, every task by number, and where progress goes."""
+
+    plan: WritePlan
+    tasks: tuple[SliceTask, ...]
+    progress: ProgressAddress | None
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the slices of the tasks whose numbers arrive; the function of `mapInArrow`."""
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from write_slices(self, self.tasks[number])
+
+
+def installed_versions() -> tuple[tuple[str, str], ...]:
+    """Return what must be equal where a job is planned and where it runs."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return (("python", python), *((name, version(name)) for name in _PACKAGES))
+
+
+def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
+    """Write the slices of one task; yield one answer for each, as soon as it is known."""
+    context = TaskContext.get()
+    attempt_number = context.attemptNumber() if context is not None else 0
+    for slice_ in task.slices:
+        attempt = f"{attempt_number}-{uuid.uuid4().hex[:12]}"
+        try:
+            receipt = write_slice(work.plan, slice_, attempt, _progress(work, slice_))
+        except TableFormatError as error:
+            yield _answer(slice_, error=error)
+        else:
+            yield _answer(slice_, receipt=receipt)
+
+
+def write_slice(
+    plan: WritePlan, slice_: Slice, attempt: str, on_rows: Callable[[int], None]
+) -> Receipt:
+    """Write one slice to one file and store its receipt.
+
+    Args:
+        plan: of the job.
+        slice_: what to write.
+        attempt: makes the file's name unique.
+        on_rows: told the rows of this slice that are written.
+
+    Raises:
+        SourceError: the parts cannot be read here, or gave other rows than planned.
+        RefusedError: a value has no place in the lake table.
+        DestinationError: the file or its receipt cannot be stored.
+        InternalError: data did not fit, and no check of the plan explains why.
+    """
+    started = time.monotonic()
+    _check_host(plan, slice_)
+    # chdb must not be loaded in a process that forks, and the Spark worker's parent does.
+    from catalog.clickhouse import parts
+
+    name = f"{slice_.transaction_id}-{slice_.number}-{attempt}.parquet"
+    path = "/".join(p for p in (plan.data_location.rstrip("/"), slice_.directory, name) if p)
+    with parts.open_slice(plan, slice_) as opened:
+        _run_checks(plan, opened, [check for check in plan.checks if check.always])
+        written = _write(plan, opened, path, on_rows)
+    receipt = _receipt(plan, slice_, attempt, path, written, time.monotonic() - started)
+    location = plan.receipts_location.rstrip("/")
+    stored = f"{location}/{slice_.key}/{slice_.transaction_id}/{slice_.number}-{attempt}.json"
+    open_storage(stored).put(stored, receipt.to_json().encode())
+    return receipt
+
+
+def _write(
+    plan: WritePlan, opened: OpenedSlice, path: str, on_rows: Callable[[int], None]
+) -> WrittenFile:
+    """Stream the slice into its file; afterwards the file is complete and has the planned rows."""
+    lake_schema = Schema.model_validate_json(plan.schema_json)
+    schema = file_schema(lake_schema)
+    expected = opened.slice.rows
+
+    def counted() -> Generator[pa.RecordBatch, None, None]:
+        rows = 0
+        for batch in opened.batches():
+            rows += batch.num_rows
+            yield batch
+        # Inside the stream, so that a file with other rows than planned is never finished.
+        if expected is not None and rows != expected:
+            message = (
+                f"Cannot export partition {opened.slice.partition_id} of {plan.table}: slice "
+                f"{opened.slice.number} gave {rows} rows, planned were {expected}. "
+                "Check the table with CHECK TABLE and run again."
+            )
+            raise SourceError(message)
+
+    sink = open_storage(path).create(path)
+    try:
+        with contextlib.closing(counted()) as batches:
+            return write_file(
+                batches,
+                sink,
+                schema,
+                _in_file(plan.format, lake_schema, schema),
+                plan.sort_fields,
+                convert=lambda table: to_file(table, lake_schema),
+                on_rows=on_rows,
+            )
+    except (pa.ArrowException, RefusedError) as error:
+        _run_checks(plan, opened, [check for check in plan.checks if not check.always])
+        if isinstance(error, RefusedError):
+            raise
+        message = (
+            f"Cannot write partition {opened.slice.partition_id} of {plan.table}: {error}. No "
+            "check of the data explains it. This is a bug, please report it."
+        )
+        raise InternalError(message) from error
+
+
+def _in_file(fmt: FileFormat, lake_schema: Schema, schema: pa.Schema) -> FileFormat:
+    """Return the format with the names that columns have in files, which may be escaped."""
+    written = dict(zip((f.name for f in lake_schema.fields), schema.names, strict=True))
+    return replace(fmt, bloom_columns=tuple(written.get(n, n) for n in fmt.bloom_columns))
+
+
+def _check_host(plan: WritePlan, slice_: Slice) -> None:
+    """Refuse to work where results could differ or the source is not there."""
+    host = socket.gethostname()
+    here = dict(installed_versions())
+    for name, planned in plan.versions:
+        if here.get(name) != planned:
+            message = (
+                f"Cannot read {plan.table} on executor host {host}: it has {name} "
+                f"{here.get(name, 'not installed')}, the export was planned with {planned}. "
+                "Install the same versions on every executor."
+            )
+            raise SourceError(message)
+    for part in slice_.ranges:
+        if not os.access(part.path, os.R_OK | os.X_OK):
+            reason = "no permission" if os.path.exists(part.path) else "no such directory"  # noqa: PTH110
+            message = (
+                f"Cannot read {part.path} on executor host {host}: {reason}. "
+                "Run the executors where the source's disk is mounted, as a user who may read it."
+            )
+            raise SourceError(message)
+
+
+def _run_checks(plan: WritePlan, opened: OpenedSlice, checks: list[DataCheck]) -> None:
+    """Run checks in one pass over the slice; refuse with every column that fails."""
+    if not checks:
+        return
+    columns = ", ".join(
+        f"countIf({check.bad_sql}), anyIf(toString({check.sample_sql}), {check.bad_sql})"
+        for check in checks
+    )
+    found = opened.row(columns)
+    reasons = [
+        f"column {check.column}: {check.what} in {found[2 * i]} row(s), for example "
+        f"{found[2 * i + 1]}. {check.way_round}"
+        for i, check in enumerate(checks)
+        if found[2 * i]
+    ]
+    if reasons:
+        raise RefusedError(
+            f"Cannot export partition {opened.slice.partition_id} of {plan.table}: "
+            + " ".join(reasons)
+        )
+
+
+def _receipt(
+    plan: WritePlan, slice_: Slice, attempt: str, path: str, written: WrittenFile, seconds: float
+) -> Receipt:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Receipt(
+        key=slice_.key,
+        transaction_id=slice_.transaction_id,
+        epoch=slice_.epoch,
+        slice_number=slice_.number,
+        attempt=attempt,
+        ranges=slice_.ranges,
+        file_path=path,
+        file_bytes=written.bytes,
+        sha256=written.sha256,
+        rows=written.rows,
+        rows_expected=slice_.rows,
+        partition=slice_.partition,
+        spec_id=plan.spec_id,
+        sort_order_id=plan.sort_order_id,
+        split_offsets=written.split_offsets,
+        columns=written.columns,
+        seconds=seconds,
+        peak_memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+    )
+
+
+def _progress(work: TaskWork, slice_: Slice) -> Callable[[int], None]:
+    def send(rows: int) -> None:
+        if work.progress is not None:
+            send_rows(work.progress, slice_.number, rows)
+
+    return send
+
+
+def _answer(
+    slice_: Slice, *, receipt: Receipt | None = None, error: TableFormatError | None = None
+) -> pa.RecordBatch:
+    row = {
+        "slice": slice_.number,
+        "receipt": None if receipt is None else receipt.to_json(),
+        "error": None if error is None else type(error).__name__,
+        "message": None if error is None else error.message,
+        "code": None if error is None else error.code,
+    }
+    return pa.RecordBatch.from_pylist([row], schema=_ARROW_ANSWER)

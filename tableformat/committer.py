@@ -1,0 +1,287 @@
+"""Contract: what is to become visible (`Commit`), and the three answers a destination may give.
+
+The protocol that uses it is `export/commit.py`. `Unknown` is the honest name for every answer but a
+success or a proof: nothing is deleted on it (protocol.md).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tableformat.errors import DestinationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tableformat.receipt import Receipt
+
+__all__ = [
+    "EPOCH_PROPERTY",
+    "LEDGER_PROPERTY",
+    "MARK_PREFIX",
+    "Commit",
+    "CommitOutcome",
+    "Committed",
+    "Conflicted",
+    "FileInMain",
+    "KeyCommit",
+    "LakeTable",
+    "LakeTableState",
+    "Layout",
+    "Mark",
+    "Sent",
+    "SnapshotSeen",
+    "Staged",
+    "Superseded",
+    "Unknown",
+]
+
+
+LEDGER_PROPERTY: Final = "mergeberg.ledger"
+EPOCH_PROPERTY: Final = "mergeberg.epoch"
+MARK_PREFIX: Final = "mergeberg.export."
+_MARK: Final = re.compile(r"(\d+):([^:]+):([^:]*):(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What files were written for; asserted in the commit, so that they can land nowhere else."""
+
+    table_uuid: str
+    schema_id: int
+    spec_id: int
+    sort_order_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The proof that an export of a key landed: a property set in the same commit (DESIGN 5.4)."""
+
+    epoch: int
+    transaction_id: str
+    fingerprint: str
+    snapshot_id: int
+
+    @property
+    def text(self) -> str:
+        """The property's value."""
+        return f"{self.epoch}:{self.transaction_id}:{self.fingerprint}:{self.snapshot_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Mark:
+        """Read the property's value.
+
+        Raises:
+            DestinationError: it does not have the form of a mark.
+        """
+        found = _MARK.fullmatch(text)
+        if found is None:
+            message = (
+                f"Cannot read the export mark {text!r} of the table: it is not "
+                "epoch:transaction:fingerprint:snapshot. "
+                "Somebody edited it; put the value back from an earlier metadata file."
+            )
+            raise DestinationError(message)
+        epoch, transaction_id, fingerprint, snapshot_id = found.groups()
+        return cls(int(epoch), transaction_id, fingerprint, int(snapshot_id))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCommit:
+    """What one key adds: its files by receipt. `key` is the 26-character hash of the ledger key."""
+
+    key: str
+    epoch: int
+    transaction_id: str
+    fingerprint: str
+    receipts: tuple[Receipt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What is to become visible at once.
+
+    `ledger` is the ledger's identity, `summary` goes into the snapshot's. Without keys it is an
+    empty append: a table's first snapshot, or the fence.
+    """
+
+    keys: tuple[KeyCommit, ...]
+    layout: Layout
+    ledger: str
+    summary: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSeen:
+    """One snapshot of the table's metadata."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTableState:
+    """M: one loaded metadata object, everything decided in a turn comes from it (protocol.md).
+
+    `snapshots` is by id; `main` is None on a table that never had a snapshot. `handle` is the
+    implementation's own object for the same metadata.
+    """
+
+    layout: Layout
+    format_version: int
+    location: str
+    main: int | None
+    last_sequence_number: int
+    properties: Mapping[str, str]
+    snapshots: Mapping[int, SnapshotSeen]
+    metadata_location: str
+    handle: object = field(default=None, compare=False, repr=False)
+
+    def mark(self, key: str) -> Mark | None:
+        """Return the mark of a key hash, if the table carries one."""
+        text = self.properties.get(MARK_PREFIX + key)
+        return Mark.parse(text) if text is not None else None
+
+    @property
+    def marks(self) -> Mapping[str, Mark]:
+        """All marks of the table, by key hash."""
+        found = (k.removeprefix(MARK_PREFIX) for k in self.properties if k.startswith(MARK_PREFIX))
+        return {k: Mark.parse(self.properties[MARK_PREFIX + k]) for k in found}
+
+    @property
+    def highest_epoch(self) -> int:
+        """The highest epoch that any commit of the table's ledger carried, 0 before the first."""
+        return int(self.properties.get(EPOCH_PROPERTY, "0"))
+
+    def is_ancestor(self, snapshot_id: int) -> bool:
+        """Whether a snapshot is `main` or an ancestor of it."""
+        seen = self.main
+        while seen is not None and seen in self.snapshots:
+            if seen == snapshot_id:
+                return True
+            seen = self.snapshots[seen].parent_id
+        return seen == snapshot_id
+
+    @property
+    def history_is_complete(self) -> bool:
+        """Whether the ancestry of `main` is known down to the first snapshot: none was expired."""
+        seen = self.main
+        while seen is not None:
+            if seen not in self.snapshots:
+                return False
+            seen = self.snapshots[seen].parent_id
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """An attempt: one staged snapshot with its own manifests, not yet sent.
+
+    Dead, that is never to be applied any more, once the table's last sequence number has reached
+    `sequence_number` (the fence). `files` are the manifests and the manifest list it wrote.
+    """
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    files: tuple[str, ...]
+    handle: object = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FileInMain:
+    """A data file of main: `deletes` tells that delete files may apply to it."""
+
+    path: str
+    rows: int
+    deletes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The answer of `LakeTable.send`: applied for certain, or not known (`error` says why)."""
+
+    applied: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """It landed, by a request of ours or of an earlier owner (`epoch`).
+
+    `in_main` is false when main has been moved away from it since (a rollback).
+    """
+
+    snapshot_id: int
+    epoch: int
+    attempts: int
+    in_main: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicted:
+    """It did not land and cannot land any more; `by` says what stood in the way."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """Another owner has claimed the key since; the data files are no longer ours to touch."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """It may have landed. Nothing was deleted; the next run settles it."""
+
+    evidence: str
+
+
+CommitOutcome = Committed | Conflicted | Superseded | Unknown
+
+
+class LakeTable(Protocol):
+    """An Iceberg table as the commit protocol needs it.
+
+    Every call may fail with DestinationError.
+    """
+
+    def load(self) -> LakeTableState:
+        """Load the metadata anew, with all snapshots; never from a cache."""
+        ...
+
+    def files_of(self, state: LakeTableState, key: str) -> tuple[FileInMain, ...]:
+        """Return the data files of `state.main` that exports of a key added, by their paths."""
+        ...
+
+    def stage(self, state: LakeTableState, commit: Commit) -> Staged:
+        """Write the manifests of one attempt on top of `state.main`; nothing becomes visible.
+
+        A commit without keys stages an empty append (first snapshot, or the fence).
+        """
+        ...
+
+    def send(
+        self, state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
+    ) -> Sent:
+        """Ask the catalog, once, to apply an attempt.
+
+        Requires uuid, schema, spec, sort order and main as in `state`; adds the snapshot, moves
+        main, sets the marks of `commit`, the ledger's identity and highest epoch, removes
+        `remove_marks`. Any answer but a success is `applied=False`: it may still have been applied.
+        """
+        ...
+
+    def in_use(self, state: LakeTableState, staged: Staged) -> bool:
+        """Whether any snapshot of `state` refers to a manifest of the attempt (step 10)."""
+        ...
+
+    def discard(self, staged: Staged) -> None:
+        """Delete the manifests of an attempt. Only for one that is dead and not in use."""
+        ...

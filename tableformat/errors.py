@@ -1,0 +1,95 @@
+"""The error tree. Every message reads "Cannot <do>: <why, with the value>. <What to do.>".
+
+    TableFormatError
+      UsageError(ValueError)     the caller asked for something that cannot be said like this
+        RefusedError             it can be said, but would be wrong or unsafe here; nothing changed
+          UnsupportedError       a type, key, operation or destination that is not mapped
+          NotFoundError          table, partition, part, column, catalog
+      SourceError                ClickHouse could not be read, or what it gave cannot be trusted
+      DestinationError           the lake table, its catalog or its storage could not be used
+      LedgerError                the record could not be read or moved
+      InternalError              an invariant broke: a bug, please report
+
+Outcomes that are expected (a commit that conflicted, a partition already exported) are values, not
+errors.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "DestinationError",
+    "InternalError",
+    "LedgerError",
+    "NotFoundError",
+    "RefusedError",
+    "SourceError",
+    "TableFormatError",
+    "UnsupportedError",
+    "UsageError",
+    "refuse_all",
+]
+
+
+class TableFormatError(Exception):
+    """The base of every error that mergeberg raises on purpose.
+
+    `code` is ClickHouse's number for the same situation (36 BAD_ARGUMENTS, 48 NOT_IMPLEMENTED,
+    ...), where ClickHouse has one.
+    """
+
+    def __init__(self, message: str, *, code: int | None = None) -> None:
+        """Keep the message and, where ClickHouse has one, its error code."""
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+class UsageError(TableFormatError, ValueError):
+    """The request is malformed: a name, an expression or an option cannot be read."""
+
+
+class RefusedError(UsageError):
+    """The request is understood and would be wrong or unsafe here. Nothing was changed."""
+
+
+class UnsupportedError(RefusedError):
+    """A type, key, operation or destination has no mapping; the message says the way round."""
+
+
+class NotFoundError(RefusedError):
+    """What was named does not exist: a table, partition, part, column or catalog."""
+
+
+class SourceError(TableFormatError):
+    """ClickHouse could not be read, or what it answered cannot be trusted."""
+
+
+class DestinationError(TableFormatError):
+    """The lake table, its catalog or its storage could not be used."""
+
+
+class LedgerError(TableFormatError):
+    """The ledger could not be read or moved, or is not the ledger of this table."""
+
+
+class InternalError(TableFormatError):
+    """An invariant broke. This is a bug: please report it with the message."""
+
+
+def refuse_all(what: str, reasons: tuple[str, ...], *, code: int | None = None) -> RefusedError:
+    """Return one refusal that lists every reason, so that nobody fixes them one run at a time.
+
+    Args:
+        what: what cannot be done, without the leading "Cannot", e.g. "export db.t".
+        reasons: one sentence each; at least one.
+        code: ClickHouse's error code, when the reasons share one.
+    """
+    if not reasons:
+        message = (
+            f"refuse_all({what!r}) was called without a reason; this is a bug, please report it."
+        )
+        raise InternalError(message)
+    if len(reasons) == 1:
+        return RefusedError(f"Cannot {what}: {reasons[0]}", code=code)
+    lines = "\n".join(f"  - {reason}" for reason in reasons)
+    return RefusedError(f"Cannot {what}: {len(reasons)} reasons.\n{lines}", code=code)

@@ -1,0 +1,1 @@
+"""The job: plan, write, commit; read plan.py, then job.py, then commit.py."""

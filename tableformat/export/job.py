@@ -1,0 +1,142 @@
+"""The job: exports partitions of one table to one destination. Then read group.py and commit.py.
+
+    describe -> plan -> open or create the table -> select partitions -> groups of at most 100
+
+Everything that can be refused from the source's description alone is refused before the destination
+is touched, everything that the destination can refuse before a partition is (DESIGN 5.4, 6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from tableformat.effects import Step
+from tableformat.errors import RefusedError
+from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot
+from tableformat.export.group import GroupJob
+from tableformat.export.leases import Leases
+from tableformat.export.plan import fit, plan_table
+from tableformat.export.selection import select
+from tableformat.export.slices import FileFormat
+from tableformat.ledger import Key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tableformat.committer import LakeTable
+    from tableformat.export.claim import Wish
+    from tableformat.export.outcome import Outcome
+    from tableformat.export.plan import Destination, TablePlan
+    from tableformat.export.ports import JobPorts
+    from tableformat.export.selection import Selection
+    from tableformat.names import LakeName, PartitionId, TableName
+
+__all__ = ["MOST_PARTITIONS", "ExportRequest", "export"]
+
+MOST_PARTITIONS: Final = 100
+"""Partitions of a group: one ALTER in the source, one Spark job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """What a user asked for, in values. `partition_spec` is None when it is to be derived."""
+
+    table: TableName
+    to: LakeName
+    selection: Selection
+    wish: Wish
+    conversions: Mapping[str, str]
+    strict: bool = False
+    partition_spec: str | None = None
+    format: FileFormat = field(default_factory=FileFormat)
+
+
+def export(request: ExportRequest, ports: JobPorts, *, slots: int) -> Iterator[Outcome]:
+    """Export what was asked for; yield what became of each partition, as soon as it is known.
+
+    Args:
+        request: what the user asked for.
+        ports: what the job acts on.
+        slots: how many tasks can run at a time; a partition is cut into as many files when it is
+            large.
+
+    Raises:
+        RefusedError: nothing of the request can be done; nothing was changed.
+        TableFormatError: the source, destination or ledger failed before a partition was begun.
+    """
+    source = ports.source
+    table = ports.effects(Step.DESCRIBE_SOURCE, lambda: source.describe(request.table))
+    plan = plan_table(
+        table,
+        conversions=request.conversions,
+        strict=request.strict,
+        partition_spec=request.partition_spec,
+    )
+    for note in plan.spec.notes:
+        ports.observer.note(note)
+    existing = ports.effects(Step.OPEN_TABLE, lambda: ports.lake.table(request.to))
+    ids = select(
+        request.selection,
+        table,
+        source,
+        was_exported=lambda partition_id: _was_exported(ports, existing, plan, partition_id),
+    )
+    destination = _open(request, ports, plan, existing)
+    with Leases(
+        ports.ledger, ports.owner, effects=ports.effects, is_alive=ports.is_alive
+    ) as leases:
+        group = GroupJob(ports, destination, leases, request.wish, slots=slots)
+        remaining = iter(ids)
+        while chunk := tuple(islice(remaining, MOST_PARTITIONS)):
+            yield from group.run(chunk)
+
+
+def _was_exported(
+    ports: JobPorts, existing: LakeTable | None, plan: TablePlan, partition_id: PartitionId
+) -> bool:
+    """Whether the ledger has a landed export of a partition into the table that exists."""
+    if existing is None:
+        return False
+    state = existing.load()
+    row = ports.ledger.read(
+        Key(plan.table.identity, partition_id.value, state.layout.table_uuid).hash
+    )
+    return row is not None and row.done is not None
+
+
+def _open(
+    request: ExportRequest, ports: JobPorts, plan: TablePlan, existing: LakeTable | None
+) -> Destination:
+    """Open the destination, or create it; afterwards it has a snapshot and is our ledger's.
+
+    Raises:
+        RefusedError: the table does not fit the plan, or is another ledger's.
+    """
+    lake = existing or ports.effects(
+        Step.CREATE_TABLE,
+        lambda: ports.lake.create(
+            request.to,
+            schema=plan.schema,
+            spec=plan.partition_spec,
+            order=plan.sort_order,
+            properties=plan.properties,
+        ),
+    )
+    state = ports.effects(Step.LOAD_METADATA, lake.load)
+    check_table_of_ledger(state, ports.ledger)
+    destination = fit(plan, request.to, lake, state, request.format)
+    if state.main is None:
+        commit_ports = Ports(ports.effects, lake, ports.ledger, ports.clock, ports.pause)
+        first_snapshot(commit_ports, lambda now: _unchanged(destination, now.layout))
+    return destination
+
+
+def _unchanged(destination: Destination, layout: object) -> None:
+    if destination.layout != layout:
+        message = (
+            f"Cannot export to {destination.name}: the table changed while it was opened. Run the "
+            "command again."
+        )
+        raise RefusedError(message)

@@ -1,0 +1,121 @@
+"""Keeps the leases of the keys that a job works on: taken, renewed by one thread, given back.
+
+A lease saves work and proves nothing (DESIGN 5.5): losing one is noted, and the commit protocol
+sorts out what that means.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, Self
+
+from tableformat.effects import Effects, Step
+from tableformat.errors import LedgerError
+from tableformat.ledger import Lease, LeaseHeld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from tableformat.ledger import Ledger, Owner
+
+__all__ = ["LEASE_SECONDS", "RENEW_SECONDS", "Leases"]
+
+LEASE_SECONDS: Final = 60.0
+RENEW_SECONDS: Final = 15.0
+
+
+class Leases:
+    """The leases of one job, a context manager: leaving it gives all of them back."""
+
+    def __init__(
+        self, ledger: Ledger, owner: Owner, *, effects: Effects, is_alive: Callable[[Owner], bool]
+    ) -> None:
+        """Start without a lease.
+
+        Args:
+            ledger: who gives them.
+            owner: this process.
+            effects: the port through which leases are taken and given back.
+            is_alive: whether an owner may still work; one that is known to be dead need not be
+                waited for.
+        """
+        self._ledger = ledger
+        self._owner = owner
+        self._effects = effects
+        self._is_alive = is_alive
+        self._held: dict[str, Lease] = {}
+        self._lost: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew_until_ended, name="leases", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to renew."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give every lease back."""
+        self._ended.set()
+        self._thread.join()
+        for key in tuple(self._held):
+            self.release(key)
+
+    def take(self, key: str) -> LeaseHeld | None:
+        """Take the lease of a key; return who has it when it cannot be had."""
+        taken = self._effects(
+            Step.TAKE_LEASE, lambda: self._ledger.take_lease(key, self._owner, LEASE_SECONDS)
+        )
+        if isinstance(taken, LeaseHeld) and not self._is_alive(taken.owner):
+            dead = taken.owner
+            taken = self._effects(
+                Step.TAKE_LEASE,
+                lambda: self._ledger.take_lease(key, self._owner, LEASE_SECONDS, instead_of=dead),
+            )
+        if isinstance(taken, LeaseHeld):
+            return taken
+        with self._lock:
+            self._held[key] = taken
+        return None
+
+    def release(self, key: str) -> None:
+        """Give one lease back; a key that is not held is left alone."""
+        with self._lock:
+            lease = self._held.pop(key, None)
+        if lease is not None:
+            self._effects(Step.RELEASE_LEASE, lambda: self._ledger.release(lease))
+
+    def lost(self, key: str) -> str:
+        """Say why a lease is not held any more, '' when it is."""
+        with self._lock:
+            return self._lost.get(key, "")
+
+    def _renew_until_ended(self) -> None:
+        while not self._ended.wait(RENEW_SECONDS):
+            with self._lock:
+                held = tuple(self._held.items())
+            for key, lease in held:
+                self._renew(key, lease)
+
+    def _renew(self, key: str, lease: Lease) -> None:
+        try:
+            renewed = self._ledger.renew(lease, LEASE_SECONDS)
+        except LedgerError as error:
+            renewed = None
+            reason = str(error)
+        with self._lock:
+            if key not in self._held:
+                return
+            if isinstance(renewed, Lease):
+                self._held[key] = renewed
+                self._lost.pop(key, None)
+            elif renewed is None:
+                self._lost[key] = reason
+            else:
+                self._lost[key] = f"{renewed.owner} has it now"

@@ -1,0 +1,50 @@
+"""What became of one partition: the status words of command line and JSON output (DESIGN 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Outcome", "Status"]
+
+
+class Status(StrEnum):
+    """What became of a partition."""
+
+    COMMITTED = "committed"
+    REPLACED = "replaced"
+    UNCHANGED = "unchanged"
+    ALREADY_EXPORTED = "already_exported"
+    EMPTY = "empty"
+    IN_PROGRESS = "in_progress"
+    REFUSED = "refused"
+    KILLED = "killed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+    @property
+    def exit_code(self) -> int:
+        """0 done or nothing to do, 3 refused, 4 failed, 5 unknown, 6 in progress elsewhere."""
+        return {"refused": 3, "failed": 4, "killed": 4, "unknown": 5, "in_progress": 6}.get(
+            self.value, 0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one partition.
+
+    `message` is one sentence for people; `rows`, `data_files`, `bytes` are those of the export that
+    is in main, `seconds` the wall time that this run spent on the partition.
+    """
+
+    partition_id: str
+    status: Status
+    table: str
+    message: str = ""
+    transaction_id: str | None = None
+    snapshot_id: int | None = None
+    rows: int = 0
+    data_files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0

@@ -1,0 +1,309 @@
+"""Step 1 of 3 of the job (plan -> write -> commit): a table and its place in the lake, decided.
+
+`plan_table` decides what the lake table must be, from the source alone; `fit` meets it with the
+table that is really there; `plan_slices` cuts a frozen partition into files. Nothing here opens
+anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
+from tableformat.committer import Commit, KeyCommit, LakeTable, LakeTableState, Layout
+from tableformat.errors import InternalError
+from tableformat.export.claim import Content, content_of
+from tableformat.export.data_checks import data_checks
+from tableformat.export.slices import FileFormat, Slice, WritePlan
+from tableformat.export.slicing import SliceTarget, slices
+from tableformat.iceberg.existing import existing_refusal
+from tableformat.iceberg.partition_proof import directory, partition_values, probe, value_texts
+from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
+from tableformat.iceberg.properties import table_properties
+from tableformat.iceberg.schema import MappedColumns, map_columns
+from tableformat.iceberg.snapshot import table_of
+from tableformat.iceberg.sort_order import (
+    SortedField,
+    file_order,
+    same_order,
+    sort_order,
+    sort_prefix,
+)
+from tableformat.iceberg.spec_fields import parse_spec, partition_spec
+from tableformat.ledger import ExportedPart, Key, Row
+from tableformat.mergetree.expression_text import parse_sorting_key, qualify
+from tableformat.names import LakeName, PartName
+from tableformat.parquet.wire import select_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyiceberg.table.sorting import SortOrder
+
+    from tableformat.export.ports import SliceFailure
+    from tableformat.ledger import Ledger
+    from tableformat.mergetree.table import MergeTreeTable
+    from tableformat.receipt import Receipt
+    from tableformat.source import FrozenPartition, Probe, SourceSnapshot
+
+__all__ = [
+    "Destination",
+    "SizeRatio",
+    "TablePlan",
+    "fit",
+    "frozen_content",
+    "plan_slices",
+    "plan_table",
+]
+
+RECEIPTS = "metadata/mergeberg"
+"""Where receipts are stored, below the table's location."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """What the lake table must be: it follows from the source and the user's words alone."""
+
+    table: MergeTreeTable
+    columns: MappedColumns
+    spec: DerivedSpec
+    order: tuple[SortedField, ...]
+
+    @property
+    def schema(self) -> Schema:
+        """The schema to create a table with; the catalog gives it its own ids."""
+        return self.columns.schema
+
+    @property
+    def partition_spec(self) -> PartitionSpec:
+        """The partition spec to create a table with."""
+        return partition_spec(self.spec.fields, self.schema)
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The sort order to create a table with."""
+        return sort_order(self.order, self.schema)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties to create a table with."""
+        return table_properties(self.table, self.columns)
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        """What every partition is asked, one probe for each partition field."""
+        return tuple(probe(f, self.columns) for f in self.spec.fields)
+
+    @property
+    def order_by(self) -> str:
+        """The source's own sorting key as SQL; rows in this order need no sorting."""
+        keys = parse_sorting_key(self.table.engine.order_by or self.table.engine.primary_key)
+        return ", ".join(qualify(k.expression) + (" DESC" if k.descending else "") for k in keys)
+
+
+@dataclass(slots=True)
+class SizeRatio:
+    """File bytes per byte on the source's disks, as measured so far; 1 before the first file."""
+
+    source_bytes: int = field(default=0)
+    file_bytes: int = field(default=0)
+
+    @property
+    def value(self) -> float:
+        """The ratio to plan with."""
+        return max(0.01, self.file_bytes / self.source_bytes) if self.source_bytes else 1.0
+
+    def measured(self, planned: Iterable[Slice], results: Iterable[Receipt | SliceFailure]) -> None:
+        """Learn from finished files; what was planned at ratio r is bytes / r at the source."""
+        ratio = self.value
+        estimates = {s.number: s.estimated_bytes / ratio for s in planned}
+        for result in results:
+            size = getattr(result, "file_bytes", None)
+            if size is not None:
+                self.source_bytes += int(estimates[result.slice_number])
+                self.file_bytes += size
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A lake table that a plan fits: its real ids, and everything that the group job asks for."""
+
+    name: LakeName
+    lake: LakeTable
+    plan: TablePlan
+    layout: Layout
+    location: str
+    schema: Schema
+    sort_order_id: int | None
+    format: FileFormat
+
+    @property
+    def table(self) -> MergeTreeTable:
+        """The source table."""
+        return self.plan.table
+
+    def key(self, partition_id: object) -> Key:
+        """Return the ledger key of a partition in this destination."""
+        return Key(self.table.identity, str(partition_id), self.layout.table_uuid)
+
+    def write_plan(
+        self, snapshot: SourceSnapshot, job: str, versions: tuple[tuple[str, str], ...]
+    ) -> WritePlan:
+        """Return what all slices of a job share."""
+        by_name = {c.name: c.source for c in self.plan.columns.columns}
+        columns = [by_name[f.name] for f in self.schema.fields]
+        location = self.location.rstrip("/")
+        return WritePlan(
+            table=str(self.table.name),
+            layout=snapshot.layout,
+            select=select_list(columns, self.plan.columns.conversions),
+            order_by=self.plan.order_by,
+            schema_json=self.schema.model_dump_json(),
+            spec_id=self.layout.spec_id,
+            sort_order_id=self.sort_order_id,
+            sort_fields=file_order(self.plan.order, self.schema) if self.sort_order_id else (),
+            checks=data_checks(self.plan.columns),
+            data_location=f"{location}/data",
+            receipts_location=f"{location}/{RECEIPTS}",
+            format=self.format,
+            job=job,
+            versions=versions,
+        )
+
+    def commit(self, row: Row, receipts: tuple[Receipt, ...], ledger: Ledger) -> Commit:
+        """Return what a claimed and written partition makes visible."""
+        summary = {
+            "mergeberg.source-table": str(self.table.name),
+            "mergeberg.partition-id": row.key.partition_id,
+            "mergeberg.transaction-id": row.transaction_id,
+            "mergeberg.fingerprint": row.fingerprint,
+            "mergeberg.ledger": ledger.identity,
+        }
+        key = KeyCommit(row.key.hash, row.epoch, row.transaction_id, row.fingerprint, receipts)
+        return Commit((key,), self.layout, ledger.identity, tuple(summary.items()))
+
+
+def plan_table(
+    table: MergeTreeTable,
+    *,
+    conversions: Mapping[str, str],
+    strict: bool,
+    partition_spec: str | None,
+) -> TablePlan:
+    """Decide what the lake table must be.
+
+    Args:
+        table: the source.
+        conversions: column to conversion, as the user said.
+        strict: refuse what changes kind.
+        partition_spec: the spec that the user named instead of the derived one.
+
+    Raises:
+        RefusedError: a column or the partition key cannot be mapped; all reasons of the kind at
+            once.
+        UsageError: the spec's text cannot be read.
+    """
+    columns = map_columns(table, conversions, strict=strict)
+    spec = (
+        derive_spec(table, columns)
+        if partition_spec is None
+        else chosen_spec(table, parse_spec(partition_spec, columns))
+    )
+    return TablePlan(table, columns, spec, sort_prefix(table, columns))
+
+
+def fit(
+    plan: TablePlan, name: LakeName, lake: LakeTable, state: LakeTableState, fmt: FileFormat
+) -> Destination:
+    """Meet a plan with the table that is really there, by name.
+
+    Raises:
+        RefusedError: the table differs in what matters; every difference is listed.
+    """
+    loaded = table_of(state)
+    refusal = existing_refusal(
+        f"export {plan.table.name} to {name}",
+        loaded.schema(),
+        loaded.spec(),
+        state.format_version,
+        plan.columns,
+        plan.spec,
+    )
+    if refusal is not None:
+        raise refusal
+    names = {c.name for c in plan.columns.columns}
+    order = loaded.sort_order()
+    return Destination(
+        name=name,
+        lake=lake,
+        plan=plan,
+        layout=state.layout,
+        location=state.location,
+        schema=Schema(*(f for f in loaded.schema().fields if f.name in names)),
+        sort_order_id=order.order_id if same_order(plan.order, order, loaded.schema()) else None,
+        format=fmt,
+    )
+
+
+def frozen_content(table: MergeTreeTable, frozen: FrozenPartition) -> Content:
+    """Return the content identity of what was frozen, under the parts' names in the source."""
+    content = content_of(table, tuple(p.part for p in frozen.parts))
+    parts = []
+    for frozen_part in frozen.parts:
+        name, part = PartName.parse(frozen_part.source_name), frozen_part.part
+        parts.append(
+            ExportedPart(
+                frozen_part.source_name,
+                part.hash_of_all_files,
+                part.rows,
+                name.low,
+                name.high,
+                name.mutation or name.low,
+            )
+        )
+    return replace(content, parts=tuple(parts))
+
+
+def plan_slices(
+    to: Destination,
+    frozen: FrozenPartition,
+    row: Row,
+    disks: Mapping[str, str],
+    ratio: SizeRatio,
+    *,
+    slots: int,
+) -> tuple[Slice, ...]:
+    """Cut a frozen and claimed partition into slices, one for each file.
+
+    Raises:
+        RefusedError: the partition does not lie in one Iceberg partition (code 36).
+        InternalError: the slices do not hold exactly the partition's parts.
+    """
+    values = partition_values(to.plan.spec, to.plan.columns, frozen.probed, frozen.partition_id)
+    target = SliceTarget(
+        key=row.key.hash,
+        epoch=row.epoch,
+        transaction_id=row.transaction_id,
+        directory=directory(to.plan.spec, to.plan.columns, values),
+        partition=value_texts(to.plan.spec, to.plan.columns, values),
+    )
+    cut = slices(
+        frozen,
+        target,
+        fmt=to.format,
+        bytes_ratio=ratio.value,
+        columns=len(to.plan.columns.columns),
+        disk_roots=disks,
+        slots=slots,
+    )
+    wanted = {p.part.name for p in frozen.parts if p.visible_rows}
+    if {r.name for s in cut for r in s.ranges} != wanted:
+        message = (
+            f"The slices of partition {frozen.partition_id} do not hold its parts; this is a bug, "
+            "please report it."
+        )
+        raise InternalError(message)
+    return cut

@@ -1,0 +1,155 @@
+"""What the job is given: its ports to the outside, and who wants to hear how it goes.
+
+`spark_ext` writes files, `catalog` opens sources, tables and ledgers; the job only knows these
+contracts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.sorting import SortOrder
+
+    from tableformat.committer import LakeTable
+    from tableformat.effects import Effects
+    from tableformat.errors import TableFormatError
+    from tableformat.export.commit import Pause
+    from tableformat.export.outcome import Outcome
+    from tableformat.export.slices import SliceTask, WritePlan
+    from tableformat.ledger import Ledger, Owner
+    from tableformat.names import LakeName, TransactionId
+    from tableformat.receipt import Receipt
+    from tableformat.source import Source
+
+__all__ = ["JobPorts", "Lake", "Observer", "Silent", "SliceFailure", "SliceWriter", "Written"]
+
+
+class Lake(Protocol):
+    """A catalog in which destinations are found and made."""
+
+    def table(self, name: LakeName) -> LakeTable | None:
+        """Return an existing table, None when there is none."""
+        ...
+
+    def create(
+        self,
+        name: LakeName,
+        *,
+        schema: Schema,
+        spec: PartitionSpec,
+        order: SortOrder,
+        properties: Mapping[str, str],
+    ) -> LakeTable:
+        """Create a table; return the one that somebody else created meanwhile, if so."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFailure:
+    """A slice without a file, and the error that its task met."""
+
+    slice_number: int
+    error: TableFormatError
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a job left behind: every slice is in exactly one of the two, by number."""
+
+    receipts: tuple[Receipt, ...]
+    failures: tuple[SliceFailure, ...]
+
+
+class SliceWriter(Protocol):
+    """Writes slices into files, in tasks that may run anywhere."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at the same time."""
+        ...
+
+    def versions(self) -> tuple[tuple[str, str], ...]:
+        """Return the versions that every host must have."""
+        ...
+
+    def write(
+        self,
+        plan: WritePlan,
+        tasks: tuple[SliceTask, ...],
+        *,
+        on_rows: Callable[[int], None],
+    ) -> Written:
+        """Write every slice; return one receipt or one failure for each.
+
+        Args:
+            plan: what all slices share.
+            tasks: the slices by task.
+            on_rows: called with the rows written so far.
+
+        Raises:
+            SourceError: the tasks could not be run at all.
+        """
+        ...
+
+
+class Observer(Protocol):
+    """Hears how a job goes. Nothing that it does changes the job."""
+
+    def note(self, text: str) -> None:
+        """Hear one sentence about what is going on."""
+        ...
+
+    def begin(self, partitions: int, rows: int, size: int) -> None:
+        """Hear that files begin to be written, of so many rows and bytes on the source's disks."""
+        ...
+
+    def rows(self, written: int) -> None:
+        """Hear how many rows of what was begun are written by now."""
+        ...
+
+    def finished(self, outcome: Outcome) -> None:
+        """Hear what became of one partition."""
+        ...
+
+
+class Silent:
+    """An observer that says nothing."""
+
+    def note(self, text: str) -> None:
+        """Hear one sentence."""
+
+    def begin(self, partitions: int, rows: int, size: int) -> None:
+        """Hear that files begin to be written."""
+
+    def rows(self, written: int) -> None:
+        """Hear how many rows are written."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Hear what became of one partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPorts:
+    """Everything a job acts on.
+
+    `clock` is milliseconds since 1970; `job` names what it makes in the source.
+    """
+
+    effects: Effects
+    source: Source
+    lake: Lake
+    ledger: Ledger
+    writer: Callable[[], SliceWriter]
+    owner: Owner
+    is_alive: Callable[[Owner], bool]
+    clock: Callable[[], int]
+    pause: Pause
+    new_transaction: Callable[[], TransactionId]
+    job: str
+    observer: Observer

@@ -1,0 +1,93 @@
+"""Step 1 of 3 of the job (plan -> write -> commit), its values: slices, tasks, the write plan.
+
+A slice is the rows of exactly one data file: whole parts, or a `_part_offset` range of a large
+part. It belongs to one key and one Iceberg partition. Small slices share a task (DESIGN 5.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tableformat.parquet.file_format import FileFormat
+
+if TYPE_CHECKING:
+    from tableformat.receipt import PartRange
+    from tableformat.source import PartsLayout
+
+__all__ = ["DataCheck", "FileFormat", "Slice", "SliceTask", "WritePlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The rows of one file.
+
+    `rows` is what must come out (None: lightweight deletes inside a range). `disk` is the root
+    directory of the disk that holds the parts. `directory` is the file's directory below the
+    table's data location, `partition` the Iceberg values as in `Receipt`; `estimated_bytes` is the
+    expected file size.
+    """
+
+    number: int
+    key: str
+    partition_id: str
+    epoch: int
+    transaction_id: str
+    disk: str
+    ranges: tuple[PartRange, ...]
+    rows: int | None
+    estimated_bytes: int
+    directory: str
+    partition: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTask:
+    """The slices that one Spark task writes, one after the other."""
+
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataCheck:
+    """A condition on the data that Iceberg needs and ClickHouse does not hold (types.md, class C).
+
+    `bad_sql` is true for an offending row, over columns qualified as `t`.`column`; `sample_sql`
+    shows one. `always` asks for the check before a slice is written; the others only explain a
+    failed validation.
+    """
+
+    column: str
+    what: str
+    bad_sql: str
+    sample_sql: str
+    way_round: str
+    always: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """Everything that is the same for all slices of a job; plain values, so that it pickles.
+
+    `select` is the SELECT list (`expression AS column, ...`), `order_by` the source's key with
+    columns qualified as `t`.`column` ('' for none), `schema_json` the Iceberg schema of the
+    destination, `sort_fields` its declared order as (field id, descending, nulls first), empty when
+    none is declared. `receipts` is the location under which receipts are stored; `versions` must be
+    those of the executor.
+    """
+
+    table: str
+    layout: PartsLayout
+    select: str
+    order_by: str
+    schema_json: str
+    spec_id: int
+    sort_order_id: int | None
+    sort_fields: tuple[tuple[int, bool, bool], ...]
+    checks: tuple[DataCheck, ...]
+    data_location: str
+    receipts_location: str
+    format: FileFormat
+    job: str
+    versions: tuple[tuple[str, str], ...]
+    storage: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,199 @@
+"""Cuts a frozen partition into slices, and slices into tasks (DESIGN 5.2). Pure: it opens nothing.
+
+A slice becomes one file: whole small parts in a bin, or a `_part_offset` range of a large part. A
+bin stays on one disk, because its parts are linked into one directory, and has a bounded number of
+parts, because merging them in key order holds blocks of every column of every part.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tableformat.errors import InternalError
+from tableformat.export.slices import FileFormat, Slice, SliceTask
+from tableformat.receipt import PartRange
+from tableformat.source import FrozenPart, FrozenPartition
+
+__all__ = ["SliceTarget", "most_parts", "slices", "tasks"]
+
+# Reading memory of one part in a merge, measured with 20 columns (notes/performance.md, Added).
+_PART_MEMORY: Final = 2_300_000
+_PART_MEMORY_COLUMNS: Final = 20
+_MERGE_MEMORY: Final = 64 * _PART_MEMORY
+# A file smaller than this is not worth a second core.
+_LEAST_SPLIT_BYTES: Final = 64 * 1024 * 1024
+# What opening and finishing one more file costs, as bytes of output (9 ms; section 6 of the notes).
+_SLICE_COST_BYTES: Final = 1024 * 1024
+_TASKS_PER_SLOT: Final = 3
+_TASK_BYTES: Final = 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTarget:
+    """What the files of one partition are written for: what its slices share."""
+
+    key: str
+    epoch: int
+    transaction_id: str
+    directory: str
+    partition: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A range or a whole part, with the bytes it is expected to become."""
+
+    range: PartRange
+    rows: int | None
+    disk: str
+    bytes: int
+
+
+def most_parts(columns: int) -> int:
+    """Return how many parts may be merged into one file, by the memory that this takes."""
+    return max(1, _MERGE_MEMORY * _PART_MEMORY_COLUMNS // (_PART_MEMORY * max(1, columns)))
+
+
+def slices(
+    partition: FrozenPartition,
+    target: SliceTarget,
+    *,
+    fmt: FileFormat,
+    bytes_ratio: float,
+    columns: int,
+    disk_roots: Mapping[str, str],
+    first_number: int = 0,
+    slots: int = 1,
+) -> tuple[Slice, ...]:
+    """Return slices that together hold every visible row of the partition exactly once.
+
+    Parts without a visible row are left out; a partition of only such parts has no slice.
+
+    Args:
+        partition: complete and checked.
+        target: what the files are for.
+        fmt: its `target_file_bytes` bounds the expected bytes of a slice.
+        bytes_ratio: expected file bytes per byte on the source's disk; above 0.
+        columns: of the table; bounds how many parts are merged.
+        disk_roots: the root directory of every disk that holds a part.
+        first_number: of the first slice; the others follow.
+        slots: cut a partition that is smaller than a file for each slot into as many files, though
+            never into files below 64 MB; 1 leaves the number of files to the bytes alone.
+
+    Raises:
+        InternalError: a part lies on a disk without a root.
+    """
+    expected = sum(_expected_bytes(part, bytes_ratio) for part in partition.parts)
+    share = max(_LEAST_SPLIT_BYTES, -(-expected // max(1, slots)))
+    most = max(1, min(fmt.target_file_bytes, share) if slots > 1 else fmt.target_file_bytes)
+    bins: list[list[_Cut]] = []
+    open_bins: dict[str, list[_Cut]] = {}
+    for part in partition.parts:
+        if part.visible_rows == 0:
+            continue
+        disk = _root(part, disk_roots)
+        size = _expected_bytes(part, bytes_ratio)
+        if size > most:
+            bins.extend([cut] for cut in _ranges(part, disk, size, most))
+            continue
+        held = open_bins.get(disk)
+        full = held is not None and (
+            len(held) == most_parts(columns) or sum(cut.bytes for cut in held) + size > most
+        )
+        if held is None or full:
+            held = open_bins[disk] = []
+            bins.append(held)
+        held.append(_Cut(_range(part), part.visible_rows, disk, size))
+    return tuple(
+        _slice(number, cuts, str(partition.partition_id), target)
+        for number, cuts in enumerate(bins, first_number)
+    )
+
+
+def tasks(all_slices: Iterable[Slice], slots: int) -> tuple[SliceTask, ...]:
+    """Deal slices to tasks of about equal work: three for each slot, more when too large.
+
+    The largest come first, so that the end of a job is not one long task.
+    """
+    work = sorted(all_slices, key=lambda s: (-s.estimated_bytes, s.number))
+    if not work:
+        return ()
+    total = sum(_cost(slice_) for slice_ in work)
+    number = min(len(work), max(_TASKS_PER_SLOT * max(1, slots), -(-total // _TASK_BYTES)))
+    dealt: list[list[Slice]] = [[] for _ in range(number)]
+    loads = [(0, index) for index in range(number)]
+    for slice_ in work:
+        load, index = heapq.heappop(loads)
+        dealt[index].append(slice_)
+        heapq.heappush(loads, (load + _cost(slice_), index))
+    return tuple(SliceTask(tuple(hand)) for hand in dealt)
+
+
+def _cost(slice_: Slice) -> int:
+    return slice_.estimated_bytes + _SLICE_COST_BYTES
+
+
+def _expected_bytes(part: FrozenPart, ratio: float) -> int:
+    if part.visible_rows == 0:
+        return 0
+    return max(1, int(part.part.bytes_on_disk * ratio * part.visible_rows / part.part.rows))
+
+
+def _ranges(part: FrozenPart, disk: str, size: int, most: int) -> list[_Cut]:
+    """Cut a large part into ranges of about equal rows, none expected to be larger than `most`."""
+    rows = part.part.rows
+    step = max(1, rows * most // size)
+    number = -(-rows // step)
+    # Lightweight deletes keep their offsets, and nothing says in which range they are.
+    whole = part.visible_rows == rows
+    cuts = []
+    for index in range(number):
+        start, stop = rows * index // number, rows * (index + 1) // number
+        expected = max(1, size * (stop - start) // rows)
+        span = _range(part, start, stop)
+        cuts.append(_Cut(span, stop - start if whole else None, disk, expected))
+    return cuts
+
+
+def _range(part: FrozenPart, start: int | None = None, stop: int | None = None) -> PartRange:
+    frozen = part.part
+    return PartRange(
+        name=frozen.name,
+        source_name=part.source_name,
+        path=frozen.path,
+        rows=frozen.rows,
+        hash_of_all_files=frozen.hash_of_all_files,
+        start=start,
+        stop=stop,
+    )
+
+
+def _slice(number: int, cuts: Sequence[_Cut], partition_id: str, target: SliceTarget) -> Slice:
+    known = [cut.rows for cut in cuts if cut.rows is not None]
+    return Slice(
+        number=number,
+        key=target.key,
+        partition_id=partition_id,
+        epoch=target.epoch,
+        transaction_id=target.transaction_id,
+        disk=cuts[0].disk,
+        ranges=tuple(cut.range for cut in cuts),
+        rows=sum(known) if len(known) == len(cuts) else None,
+        estimated_bytes=sum(cut.bytes for cut in cuts),
+        directory=target.directory,
+        partition=target.partition,
+    )
+
+
+def _root(part: FrozenPart, roots: Mapping[str, str]) -> str:
+    root = roots.get(part.part.disk)
+    if root is None:
+        message = (
+            f"Cannot plan part {part.part.name}: its disk {part.part.disk!r} has no directory "
+            f"among {sorted(roots)}. This is a bug, please report it."
+        )
+        raise InternalError(message)
+    return root

@@ -1,0 +1,179 @@
+"""The Arrow schema of a data file, and the way from what ClickHouse hands over to it.
+
+`file_schema` is exact: field ids at every level, `string` and `list` (never their large forms,
+which typed Hive readers refuse: destination.md 3.2), `uuid` as the extension type that becomes
+Parquet's UUID, nullability as in the Iceberg schema, and names escaped as Iceberg's own writers
+escape them in files.
+
+`to_file` loses nothing: casts are safe, and what Arrow would let pass in silence (a struct whose
+names differ becomes all NULL, a NULL inside a required list element) is checked before. Whether
+strings are UTF-8 and decimals within their precision is for `validate(full=True)`, which the writer
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import PYARROW_PARQUET_FIELD_ID_KEY
+from pyiceberg.schema import Schema, make_compatible_name
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+    UUIDType,
+)
+
+from tableformat.errors import InternalError, UnsupportedError
+
+__all__ = ["file_schema", "to_file"]
+
+_PRIMITIVE: Final[dict[type[IcebergType], Any]] = {
+    BooleanType: pa.bool_(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    FloatType: pa.float32(),
+    DoubleType: pa.float64(),
+    DateType: pa.date32(),
+    TimestamptzType: pa.timestamp("us", tz="UTC"),
+    StringType: pa.string(),
+    BinaryType: pa.binary(),
+    UUIDType: pa.uuid(),
+}
+
+
+def file_schema(schema: Schema) -> pa.Schema:
+    """Return the Arrow schema that the data files of a table with `schema` are written with.
+
+    Raises:
+        UnsupportedError: a column has a type that no ClickHouse column is mapped to.
+    """
+    return pa.schema([_field(f, escape=True) for f in schema.fields])
+
+
+def to_file(data: pa.Table, schema: Schema) -> pa.Table:
+    """Return `data`, as selected from ClickHouse, in the form of `file_schema(schema)`.
+
+    Columns and members of structs are matched by name. Optional ones that ClickHouse does not have
+    are NULL. Nothing is copied where the types agree already.
+
+    Raises:
+        pa.ArrowInvalid: a value does not fit; the message names the column.
+        InternalError: names or nullability do not agree: the SELECT list is not that of the schema.
+    """
+    fields = [_field(f, escape=False) for f in schema.fields]
+    _check_members("the SELECT list", data.schema, fields)
+    columns = []
+    for field in fields:
+        if field.name not in data.schema.names:
+            columns.append(pa.chunked_array([pa.nulls(data.num_rows, field.type)]))
+            continue
+        column = data.column(field.name)
+        try:
+            columns.append(column.cast(field.type, safe=True))
+        except pa.ArrowInvalid as error:
+            message = f"column {field.name}: {error}"
+            raise pa.ArrowInvalid(message) from error
+    plain = pa.table(columns, schema=pa.schema(fields))
+    return _relabelled(plain, file_schema(schema))
+
+
+def _field(of: NestedField, *, escape: bool) -> pa.Field:
+    name = make_compatible_name(of.name) if escape else of.name
+    metadata = {PYARROW_PARQUET_FIELD_ID_KEY: str(of.field_id).encode()}
+    arrow = _type(of.field_type, name=of.name, escape=escape)
+    return pa.field(name, arrow, nullable=not of.required, metadata=metadata)
+
+
+def _type(of: IcebergType, *, name: str, escape: bool) -> pa.DataType:
+    match of:
+        case DecimalType():
+            return pa.decimal128(of.precision, of.scale)
+        case FixedType():
+            return pa.binary(len(of))
+        case StructType():
+            return pa.struct([_field(f, escape=escape) for f in of.fields])
+        case ListType():
+            return pa.list_(_field(of.element_field, escape=escape))
+        case MapType():
+            return pa.map_(
+                _field(of.key_field, escape=escape), _field(of.value_field, escape=escape)
+            )
+        case _ if type(of) in _PRIMITIVE:
+            return _PRIMITIVE[type(of)]
+        case _:
+            message = (
+                f"Cannot write the column {name}: no ClickHouse type is mapped to Iceberg {of}. "
+                "Export to a table whose columns have the mapped types."
+            )
+            raise UnsupportedError(message, code=48)
+
+
+def _check_members(where: str, given: Iterable[pa.Field], wanted: Iterable[pa.Field]) -> None:
+    """Check that casting `given` to `wanted` by name can neither lose a value nor invent one."""
+    have = {f.name: f for f in given}
+    want = {f.name: f for f in wanted}
+    for name in have.keys() - want.keys():
+        raise _mismatch(where, f"{name} is not in the schema")
+    for name, target in want.items():
+        if name in have:
+            _check_field(f"{where}, {name}", have[name], target)
+        elif not target.nullable:
+            raise _mismatch(where, f"the required {name} is missing")
+
+
+def _check_field(where: str, given: pa.Field, wanted: pa.Field) -> None:
+    if given.nullable and not wanted.nullable:
+        raise _mismatch(where, "it may be NULL, and the schema requires a value")
+    if pa.types.is_struct(wanted.type) and pa.types.is_struct(given.type):
+        _check_members(where, given.type.fields, wanted.type.fields)
+    elif pa.types.is_map(wanted.type) and pa.types.is_map(given.type):
+        _check_field(f"{where}, key", given.type.key_field, wanted.type.key_field)
+        _check_field(f"{where}, value", given.type.item_field, wanted.type.item_field)
+    elif pa.types.is_list(wanted.type) and pa.types.is_list(given.type):
+        _check_field(f"{where}, element", given.type.value_field, wanted.type.value_field)
+    elif pa.types.is_nested(wanted.type) or pa.types.is_nested(given.type):
+        raise _mismatch(where, f"{given.type} cannot become {wanted.type}")
+
+
+def _mismatch(where: str, why: str) -> InternalError:
+    return InternalError(
+        f"Cannot write what ClickHouse gave: in {where}, {why}. This is a bug, please report it."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Labelled:
+    """Arrow data under another schema of the same layout, by the Arrow C interface: no copy."""
+
+    batch: pa.RecordBatch
+    schema: pa.Schema
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]:
+        """Export the data with the other schema."""
+        _, array = self.batch.__arrow_c_array__(requested_schema)
+        return self.schema.__arrow_c_schema__(), array
+
+
+def _relabelled(plain: pa.Table, labels: pa.Schema) -> pa.Table:
+    """Return `plain` under `labels`, which differ in names and metadata only."""
+    if plain.schema.equals(labels, check_metadata=True):
+        return plain
+    batches = [pa.record_batch(_Labelled(batch, labels)) for batch in plain.to_batches()]
+    return pa.Table.from_batches(batches, schema=labels)

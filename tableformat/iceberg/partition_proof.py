@@ -1,0 +1,291 @@
+"""The proof that an exported partition lies in one Iceberg partition, and the value it has there.
+
+A partition key is not a function of the data: the zone of a DateTime may change under a table, and
+a DateTime64 wraps (types.md, traps 1 and 5). So each Iceberg transform is computed in ClickHouse
+over the rows of the partition (`Probe`), and least and greatest value must be equal. The SQL is the
+reference of types.md 5.2, compared with PyIceberg's own transforms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import InvalidOperation
+from hashlib import sha256
+from typing import Any, Final
+
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    FixedType,
+    IcebergType,
+    LongType,
+    StringType,
+    TimestamptzType,
+)
+
+from tableformat.errors import InternalError, UnsupportedError, refuse_all
+from tableformat.hive_names import escape, partition_directory
+from tableformat.iceberg.partition_spec import DerivedSpec
+from tableformat.iceberg.schema import MappedColumn, MappedColumns
+from tableformat.iceberg.spec_fields import SpecField
+from tableformat.iceberg.values import Value, decimal_of, to_text
+from tableformat.mergetree.wire_types import qualified, wire_expression
+from tableformat.names import PartitionId
+from tableformat.source import Probe, ProbedValue
+
+__all__ = ["Disproved", "Proved", "directory", "partition_values", "probe", "prove", "value_texts"]
+
+_HOUR: Final = 3_600_000_000
+_NULL: Final = "NULL"
+# ClickHouse's icebergTruncate takes decimals of 64 bits at most.
+_LONGEST_TRUNCATED: Final = 18
+# File systems take 255 bytes per name.
+_LONGEST_NAME: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """The one value of a field in a partition; None is NULL."""
+
+    value: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class Disproved:
+    """The partition has several values of a field, or one that Iceberg cannot hold."""
+
+    why: str
+
+
+def probe(field: SpecField, columns: MappedColumns) -> Probe:
+    """Return the probe of one field.
+
+    Raises:
+        InternalError: the column is not there or not of a fitting type.
+        UnsupportedError: the transform cannot be computed in ClickHouse.
+    """
+    column = _column(field, columns)
+    wire = wire_expression(qualified(column.name), column.source.type, conversion=column.conversion)
+    return Probe(_transform_sql(field, column, wire), _text_sql(_result_type(field, column)))
+
+
+def prove(
+    field: SpecField,
+    columns: MappedColumns,
+    probed: ProbedValue,
+    partition_id: PartitionId,
+    *,
+    key: str,
+) -> Proved | Disproved:
+    """Return the value of a field in a partition, or why it has none.
+
+    Args:
+        field: of the spec.
+        columns: the mapped columns.
+        probed: what the field's probe found.
+        partition_id: of the partition, for the message.
+        key: the partition key, for the message.
+    """
+    column = _column(field, columns)
+    seen = [(text, _value(text, field, column)) for text in (probed.least, probed.greatest)]
+    shown = [_shown(text, value, field, column) for text, value in seen]
+    if probed.nulls and seen[0][0] is not None:
+        shown = [_NULL, shown[0]]
+    elif seen[0][0] == seen[1][0]:
+        value = seen[0][1]
+        if seen[0][0] is None or value is not None:
+            return Proved(value)
+        return Disproved(
+            f"partition {partition_id}: the value of {field} is {shown[0]}, which an Iceberg "
+            f"{column.type} cannot hold; choose a spec without {field.column}"
+        )
+    return Disproved(
+        f"partition {partition_id} (PARTITION BY {key or 'tuple()'}) holds rows of several values "
+        f"of {field}, among them {shown[0]} and {shown[1]}; choose a coarser spec with "
+        "--partition-spec, or 'unpartitioned'"
+    )
+
+
+def partition_values(
+    spec: DerivedSpec,
+    columns: MappedColumns,
+    probed: tuple[ProbedValue, ...],
+    partition_id: PartitionId,
+) -> tuple[Value | None, ...]:
+    """Return the Iceberg values of a partition, proved field by field.
+
+    Raises:
+        RefusedError: a field has no single value in the partition; all are listed (code 36).
+        InternalError: the probes are not those of the spec.
+    """
+    if len(probed) != len(spec.fields):
+        message = (
+            f"Cannot prove {spec}: {len(probed)} probes came back. This is a bug, please report it."
+        )
+        raise InternalError(message)
+    results = [
+        prove(f, columns, p, partition_id, key=spec.key)
+        for f, p in zip(spec.fields, probed, strict=True)
+    ]
+    reasons = tuple(r.why for r in results if isinstance(r, Disproved))
+    if reasons:
+        raise refuse_all(f"export partition {partition_id}", reasons, code=36)
+    return tuple(r.value for r in results if isinstance(r, Proved))
+
+
+def value_texts(
+    spec: DerivedSpec, columns: MappedColumns, values: tuple[Value | None, ...]
+) -> tuple[str | None, ...]:
+    """Return partition values as receipts carry them.
+
+    Raises:
+        UnsupportedError: a date lies outside the years 1 to 9999.
+    """
+    return tuple(
+        to_text(v, _result_type(f, _column(f, columns)))
+        for f, v in zip(spec.fields, values, strict=True)
+    )
+
+
+def directory(spec: DerivedSpec, columns: MappedColumns, values: tuple[Value | None, ...]) -> str:
+    """Return the directory of a partition below the data location, `ts_month=2024-01/region=eu`.
+
+    The directory is for people: Iceberg reads the values from its metadata. A value too long for a
+    file name is cut, with a digest that keeps its directory apart.
+    """
+    shown = [
+        None if v is None else _short(_human(v, f, _column(f, columns)))
+        for f, v in zip(spec.fields, values, strict=True)
+    ]
+    return partition_directory([f.name for f in spec.fields], shown)
+
+
+def _column(field: SpecField, columns: MappedColumns) -> MappedColumn:
+    column = columns.find(field.column)
+    if column is None:
+        message = f"Cannot use the partition field {field}: there is no column {field.column}."
+        raise InternalError(f"{message} This is a bug, please report it.")
+    return column
+
+
+def _result_type(field: SpecField, column: MappedColumn) -> IcebergType:
+    result: IcebergType = field.iceberg.result_type(column.type)
+    return result
+
+
+def _transform_sql(field: SpecField, column: MappedColumn, wire: str) -> str:
+    match field.transform:
+        case "identity":
+            return wire
+        case "year":
+            return f"toInt32(toYear({wire})) - 1970"
+        case "month":
+            return f"(toInt32(toYear({wire})) - 1970) * 12 + toMonth({wire}) - 1"
+        case "day":
+            return f"toInt32(toDate32({wire}))"
+        case "hour":
+            us = f"toUnixTimestamp64Micro({wire})"
+            return f"intDiv({us} - positiveModulo({us}, {_HOUR}), {_HOUR})"
+        case "bucket":
+            # UInt64 kept as long is hashed as long by both sides; as decimal(20,0) it must be cast.
+            return f"icebergBucket({field.argument}, {wire})"
+        case "truncate":
+            return _truncate_sql(field, column, wire)
+        case _:
+            message = (
+                f"Cannot compute {field}: an unknown transform. This is a bug, please report it."
+            )
+            raise InternalError(message)
+
+
+def _truncate_sql(field: SpecField, column: MappedColumn, wire: str) -> str:
+    width = field.argument
+    match column.type:
+        case StringType():
+            return f"substringUTF8({wire}, 1, {width})"
+        case BinaryType():
+            return f"substring({wire}, 1, {width})"
+        case DecimalType(precision=precision) if precision <= _LONGEST_TRUNCATED:
+            return f"icebergTruncate({width}, {wire})"
+        case DecimalType(precision=20, scale=0):
+            # A UInt64: subtraction would give an Int64 and wrap, products of UInt64 do not.
+            return f"intDiv({qualified(column.name)}, {width}) * {width}"
+        case DecimalType():
+            message = (
+                f"Cannot partition by {field}: ClickHouse truncates decimals of up to "
+                f"{_LONGEST_TRUNCATED} digits, and {column.name} is a {column.source.type_text}. "
+                "Choose another partition spec."
+            )
+            raise UnsupportedError(message, code=36)
+        case _:
+            value = f"toInt64({wire})"
+            return f"{value} - positiveModulo({value}, {width})"
+
+
+def _text_sql(of: IcebergType) -> str:
+    match of:
+        case StringType() | BinaryType() | FixedType():
+            return "hex(v)"
+        case DateType():
+            return "toString(toInt32(v))"
+        case TimestamptzType():
+            return "toString(toUnixTimestamp64Micro(v))"
+        case _:
+            return "toString(v)"
+
+
+def _value(text: str | None, field: SpecField, column: MappedColumn) -> Value | None:
+    """Return the internal value of a probe's text, None also for one that Iceberg cannot hold."""
+    of = _result_type(field, column)
+    if text is None:
+        return None
+    try:
+        match of:
+            case StringType():
+                return bytes.fromhex(text).decode()
+            case BinaryType() | FixedType():
+                return bytes.fromhex(text)
+            case BooleanType():
+                return text in ("true", "1")
+            case DecimalType():
+                return _fitting(text, of)
+            case LongType():
+                return int(text) if -(2**63) <= int(text) < 2**63 else None
+            case _:
+                return int(text)
+    except (UnicodeDecodeError, InvalidOperation):
+        return None
+
+
+def _fitting(text: str, of: DecimalType) -> Value | None:
+    value = decimal_of(text, of.scale)
+    return value if len(value.as_tuple().digits) <= of.precision else None
+
+
+def _shown(text: str | None, value: Value | None, field: SpecField, column: MappedColumn) -> str:
+    if text is None:
+        return _NULL
+    if value is None:
+        return f"0x{text}" if isinstance(column.type, StringType) else text
+    return _human(value, field, column)
+
+
+def _human(value: Any, field: SpecField, column: MappedColumn) -> str:
+    """Return a value as people read it; dates beyond the calendar of Python stay numbers."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    try:
+        return str(field.iceberg.to_human_string(column.type, value))
+    except OverflowError:
+        return str(value)
+
+
+def _short(text: str) -> str:
+    if len(escape(text).encode()) <= _LONGEST_NAME:
+        return text
+    kept = text
+    while len(escape(kept).encode()) > _LONGEST_NAME // 2:
+        kept = kept[: len(kept) * 3 // 4]
+    return f"{kept}~{sha256(text.encode()).hexdigest()[:16]}"

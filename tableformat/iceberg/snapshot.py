@@ -1,0 +1,246 @@
+"""Staging one snapshot with PyIceberg, and reading the state that a commit is decided on.
+
+PyIceberg writes the manifests; the request is ours (docs/decisions/0003): its own commit retries
+without checking again, which commits twice, and deletes manifests that have landed (destination.md
+1.3). Sending is `catalog/iceberg.py`'s, the protocol `export/commit.py`'s.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+from uuid import UUID
+
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table import Transaction
+from pyiceberg.table.metadata import TableMetadataV1
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+    update_table_metadata,
+)
+
+from tableformat.committer import (
+    EPOCH_PROPERTY,
+    LEDGER_PROPERTY,
+    MARK_PREFIX,
+    Commit,
+    FileInMain,
+    LakeTableState,
+    Layout,
+    Mark,
+    SnapshotSeen,
+    Staged,
+)
+from tableformat.errors import InternalError
+from tableformat.iceberg.data_files import data_file
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+__all__ = ["MainFiles", "is_in_use", "request", "stage", "state_of", "table_of"]
+
+
+class _MemoisedTransaction(Transaction):
+    """A transaction that derives its metadata once per set of updates.
+
+    The base class copies the whole metadata about fifteen times per commit, a second at 1,000
+    snapshots.
+    """
+
+    _derived: tuple[tuple[int, tuple[TableUpdate, ...]], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        if not self._updates:
+            return self._table.metadata
+        key = (id(self._table.metadata), self._updates)
+        if self._derived is None or self._derived[0] != key:
+            self._derived = (key, update_table_metadata(self._table.metadata, self._updates))
+        return self._derived[1]
+
+
+def state_of(table: Table) -> LakeTableState:
+    """Return what a turn of the commit loop decides on, all from this one metadata object."""
+    meta = table.metadata
+    main = meta.refs.get(MAIN_BRANCH)
+    return LakeTableState(
+        layout=Layout(
+            str(meta.table_uuid),
+            meta.current_schema_id,
+            meta.default_spec_id,
+            meta.default_sort_order_id,
+        ),
+        format_version=meta.format_version,
+        location=meta.location,
+        main=main.snapshot_id if main else None,
+        last_sequence_number=0
+        if isinstance(meta, TableMetadataV1)
+        else meta.last_sequence_number,
+        properties=dict(meta.properties),
+        snapshots={
+            s.snapshot_id: SnapshotSeen(
+                s.snapshot_id,
+                s.parent_snapshot_id,
+                s.sequence_number or 0,
+                s.summary.operation.value if s.summary else "",
+            )
+            for s in meta.snapshots
+        },
+        metadata_location=table.metadata_location,
+        handle=table,
+    )
+
+
+class MainFiles:
+    """The data files of main, each manifest read once: manifests never change.
+
+    One object serves one table for as long as a process works on it.
+    """
+
+    def __init__(self) -> None:
+        """Start without having read anything."""
+        self._read: dict[str, tuple[tuple[str, int], ...]] = {}
+
+    def of_key(self, state: LakeTableState, key: str) -> tuple[FileInMain, ...]:
+        """Return the files whose name carries a key hash, and whether deletes may apply to them."""
+        if state.main is None:
+            return ()
+        table = table_of(state)
+        snapshot = table.metadata.snapshot_by_id(state.main)
+        manifests = snapshot.manifests(table.io) if snapshot else []
+        if any(m.content == ManifestContent.DELETES for m in manifests):
+            return _with_deletes(table, state.main, key)
+        files = (f for m in manifests for f in self._live(table, m))
+        return tuple(
+            FileInMain(path, rows, deletes=False) for path, rows in files if _carries(path, key)
+        )
+
+    def _live(self, table: Table, manifest: ManifestFile) -> tuple[tuple[str, int], ...]:
+        found = self._read.get(manifest.manifest_path)
+        if found is None:
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            found = tuple((e.data_file.file_path, e.data_file.record_count) for e in entries)
+            self._read[manifest.manifest_path] = found
+        return found
+
+
+def _with_deletes(table: Table, main: int, key: str) -> tuple[FileInMain, ...]:
+    return tuple(
+        FileInMain(task.file.file_path, task.file.record_count, bool(task.delete_files))
+        for task in table.scan(snapshot_id=main).plan_files()
+        if _carries(task.file.file_path, key)
+    )
+
+
+def _carries(path: str, key: str) -> bool:
+    return path.rsplit("/", 1)[-1].startswith(f"{key}-")
+
+
+def stage(state: LakeTableState, commit: Commit) -> Staged:
+    """Write the manifests of one attempt on top of main.
+
+    Nothing becomes visible (protocol.md step 7).
+    """
+    table = table_of(state)
+    transaction = _MemoisedTransaction(table)
+    update = transaction.update_snapshot(
+        snapshot_properties=dict(commit.summary), branch=MAIN_BRANCH
+    )
+    producer = update.fast_append()
+    for receipt in (r for key in commit.keys for r in key.receipts):
+        producer.append_data_file(data_file(receipt, table.schema(), table.spec()))
+    # The public commit() would send, retry and clean up by itself; only the staging is wanted.
+    updates, requirements = producer._commit()  # noqa: SLF001
+    added = [u.snapshot for u in updates if isinstance(u, AddSnapshotUpdate)]
+    if len(added) != 1:
+        message = (
+            f"PyIceberg staged {len(added)} snapshots instead of one; this is a bug, please "
+            "report it."
+        )
+        raise InternalError(message)
+    own = [m for m in added[0].manifests(table.io) if m.added_snapshot_id == added[0].snapshot_id]
+    return Staged(
+        snapshot_id=added[0].snapshot_id,
+        parent_id=added[0].parent_snapshot_id,
+        sequence_number=added[0].sequence_number or 0,
+        files=(added[0].manifest_list, *(m.manifest_path for m in own)),
+        handle=(updates, requirements),
+    )
+
+
+def is_in_use(state: LakeTableState, staged: Staged) -> bool:
+    """Whether any snapshot in the metadata refers to a file of an attempt (protocol.md step 10).
+
+    The absence of the attempt's snapshot would not be enough: expiry keeps its manifests in its
+    children.
+    """
+    table = table_of(state)
+    wanted = set(staged.files)
+    for snapshot in table.metadata.snapshots:
+        if snapshot.manifest_list in wanted:
+            return True
+        if any(m.manifest_path in wanted for m in snapshot.manifests(table.io)):
+            return True
+    return False
+
+
+def table_of(state: LakeTableState) -> Table:
+    """Return PyIceberg's own object for the metadata that `state` shows."""
+    return cast("Table", state.handle)
+
+
+def request(
+    state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
+) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """Return the updates and requirements of an attempt: one request, all or nothing.
+
+    Requires the table's uuid, schema, spec, sort order and main as in `state` (main by PyIceberg's
+    own requirement, checked here to be there); sets the marks, the ledger's identity and the
+    highest epoch.
+    """
+    updates, requirements = cast(
+        "tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]", staged.handle
+    )
+    if not any(r.type == "assert-ref-snapshot-id" for r in requirements):
+        message = (
+            "PyIceberg staged a snapshot without asserting main; this is a bug, please report it."
+        )
+        raise InternalError(message)
+    layout = commit.layout
+    epochs = [state.highest_epoch, *(k.epoch for k in commit.keys)]
+    properties = {LEDGER_PROPERTY: commit.ledger, EPOCH_PROPERTY: str(max(epochs))}
+    for key in commit.keys:
+        mark = Mark(key.epoch, key.transaction_id, key.fingerprint, staged.snapshot_id)
+        properties[MARK_PREFIX + key.key] = mark.text
+    extra: list[TableUpdate] = [SetPropertiesUpdate(updates=properties)]
+    if remove_marks:
+        extra.append(RemovePropertiesUpdate(removals=[MARK_PREFIX + k for k in remove_marks]))
+    return (
+        (*updates, *extra),
+        (
+            *requirements,
+            AssertTableUUID(uuid=UUID(layout.table_uuid)),
+            AssertCurrentSchemaId.model_validate(
+                {"type": "assert-current-schema-id", "current-schema-id": layout.schema_id}
+            ),
+            AssertDefaultSpecId.model_validate(
+                {"type": "assert-default-spec-id", "default-spec-id": layout.spec_id}
+            ),
+            AssertDefaultSortOrderId.model_validate(
+                {
+                    "type": "assert-default-sort-order-id",
+                    "default-sort-order-id": layout.sort_order_id,
+                }
+            ),
+        ),
+    )

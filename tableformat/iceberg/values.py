@@ -1,0 +1,137 @@
+"""Single Iceberg values as text and as bytes (Iceberg spec, appendix D).
+
+A value here is Iceberg's internal one: days and microseconds since 1970 as integers, `Decimal`,
+`str`, `bytes`, `bool`. The text is the JSON single-value form without JSON's quotes; receipts carry
+it. Bounds of columns are the binary single-value form, in hex.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any, Final
+
+from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    FixedType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimestamptzType,
+)
+
+from tableformat.errors import UnsupportedError, UsageError
+
+__all__ = ["Value", "from_hex", "from_text", "to_hex", "to_text"]
+
+Value = bool | int | str | bytes | Decimal
+
+_EPOCH_DAY: Final = date(1970, 1, 1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+# Python's own context has 28 digits; a decimal(38, s) must pass unrounded.
+_WIDE: Final = Context(prec=60)
+
+
+def to_text(value: Value | None, of: IcebergType) -> str | None:
+    """Return the text of a value; None stands for NULL in both forms.
+
+    Raises:
+        UnsupportedError: the type has no such text, or a date lies outside the years 1 to 9999.
+    """
+    match of, value:
+        case _, None:
+            return None
+        case BooleanType(), bool():
+            return "true" if value else "false"
+        case ((IntegerType() | LongType()), int()):
+            return str(value)
+        case DecimalType(), Decimal():
+            return format(value, "f")
+        case DateType(), int():
+            return _dated(value, timedelta(days=1)).date().isoformat()
+        case TimestamptzType(), int():
+            return _dated(value, _MICROSECOND).isoformat()
+        case StringType(), str():
+            return value
+        case ((BinaryType() | FixedType()), bytes()):
+            return value.hex()
+        case _:
+            message = (
+                f"Cannot write {value!r} as text of an Iceberg {of}: it has no such form here."
+            )
+            raise UnsupportedError(f"{message} Choose another partition spec.", code=48)
+
+
+def from_text(text: str | None, of: IcebergType) -> Value | None:
+    """Return the value of a text that `to_text` wrote.
+
+    Raises:
+        UsageError: the text is not of that type.
+        UnsupportedError: the type has no such text.
+    """
+    if text is None:
+        return None
+    try:
+        match of:
+            case BooleanType() if text in ("true", "false"):
+                return text == "true"
+            case IntegerType() | LongType():
+                return int(text)
+            case DecimalType():
+                return decimal_of(text, of.scale)
+            case DateType():
+                return (date.fromisoformat(text) - _EPOCH_DAY).days
+            case TimestamptzType():
+                return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
+            case StringType():
+                return text
+            case BinaryType() | FixedType():
+                return bytes.fromhex(text)
+    except (ValueError, TypeError, InvalidOperation) as error:
+        message = (
+            f"Cannot read {text!r} as an Iceberg {of}: {error}. It was not written by mergeberg."
+        )
+        raise UsageError(message) from error
+    message = f"Cannot read {text!r} as an Iceberg {of}: there is no such text form."
+    raise UnsupportedError(f"{message} It was not written by mergeberg.", code=48)
+
+
+def decimal_of(text: str, scale: int) -> Decimal:
+    """Return a decimal with exactly `scale` digits after the point, however many are written.
+
+    Raises:
+        InvalidOperation: it is no number, or holds more digits than any Iceberg decimal.
+    """
+    return Decimal(text).quantize(Decimal((0, (1,), -scale)), context=_WIDE)
+
+
+def to_hex(value: Value, of: PrimitiveType) -> str:
+    """Return the binary single-value form in hex: a bound as receipts carry it."""
+    return to_bytes(of, value).hex()
+
+
+def from_hex(text: str, of: PrimitiveType) -> Any:
+    """Return the value of a bound in hex.
+
+    Raises:
+        ValueError: the text is not hex.
+    """
+    return from_bytes(of, bytes.fromhex(text))
+
+
+def _dated(count: int, unit: timedelta) -> datetime:
+    try:
+        return _EPOCH + count * unit
+    except OverflowError as error:
+        message = (
+            f"Cannot write {count} * {unit} since 1970 as a date: it lies outside the years 1 to "
+            "9999. Choose a partition spec that does not use the column."
+        )
+        raise UnsupportedError(message, code=48) from error

@@ -1,0 +1,272 @@
+"""Contract: the ledger, where every export of a partition is recorded.
+
+Three things are not mixed (DESIGN 5.5):
+
+* the lease: bounded, saves two owners from the same work, proves nothing;
+* the row, permanent: epoch, state, what landed. It moves by compare-and-set on its `version` only;
+* the record inside the row: what the last export held; its time to live ends only the refusal.
+
+A ledger stores; it decides nothing. What may follow what is in `export/claim.py` and
+`export/commit.py`. `conformance/suites/ledger.py` checks any implementation against the one in
+memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from tableformat.errors import LedgerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "ROW_FORMAT",
+    "ExportedPart",
+    "Key",
+    "Landed",
+    "Lease",
+    "LeaseHeld",
+    "Ledger",
+    "Owner",
+    "Row",
+    "Stale",
+    "State",
+]
+
+ROW_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """What is exported at most once: a partition of a source table, into a destination table.
+
+    `source` and `destination` are identities (MergeTreeTable.identity, the Iceberg table's uuid),
+    not names.
+    """
+
+    source: str
+    partition_id: str
+    destination: str
+
+    @property
+    def hash(self) -> str:
+        """26 characters that stand for the key in paths and table properties."""
+        digest = hashlib.sha256(
+            json.dumps([self.source, self.partition_id, self.destination]).encode()
+        )
+        return base64.b32encode(digest.digest()[:16]).decode().rstrip("=").lower()
+
+
+class State(StrEnum):
+    """The state of a key's row."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    KILLED = "KILLED"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who works on a key; `start` tells a process apart from a later one with the same number."""
+
+    host: str
+    pid: int
+    start: str
+
+    def __str__(self) -> str:
+        """Return the owner as people read it."""
+        return f"process {self.pid} on {self.host}, started {self.start}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease that was given. `until` is milliseconds since 1970 by the ledger's clock."""
+
+    key: str
+    owner: Owner
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHeld:
+    """A lease that was not given: who has it, since and until when (milliseconds since 1970)."""
+
+    owner: Owner
+    since: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A write that was not made: the row has moved on since it was read."""
+
+    found: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """One export of the key that landed in main, for ever."""
+
+    epoch: int
+    transaction_id: str
+    fingerprint: str
+    snapshot_id: int
+    sequence_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedPart:
+    """A source part as exported: enough to tell whether a merge explains other parts later."""
+
+    name: str
+    hash_of_all_files: str
+    rows: int
+    min_block: int
+    max_block: int
+    data_version: int
+    remote_paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Everything that is known of a key.
+
+    Times are milliseconds since 1970; `ttl` is in seconds, 0 for ever. `epoch` numbers the claims,
+    drawn from one counter per ledger. `old` lists the transactions of earlier epochs whose files
+    were left behind: nothing of them is deleted before this key has landed (protocol.md step 1).
+    `staging` is the handle of the source snapshot. `done` is the last export that completed.
+    """
+
+    key: Key
+    source_table: str
+    destination_table: str
+    epoch: int
+    state: State
+    transaction_id: str
+    fingerprint: str
+    created: int
+    updated: int
+    version: int = 0
+    parts: tuple[ExportedPart, ...] = ()
+    staging: tuple[str, ...] = ()
+    landed: tuple[Landed, ...] = ()
+    old: tuple[str, ...] = ()
+    done: Landed | None = None
+    completed: int | None = None
+    ttl: int = 180
+    rows: int = 0
+    data_files: int = 0
+    bytes: int = 0
+    last_error: str = ""
+
+    def to_json(self) -> str:
+        """Return the stored form; `format_version` first."""
+        body = asdict(self)
+        del body["version"]
+        return json.dumps({"format_version": ROW_FORMAT, **body}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str, version: int) -> Row:
+        """Read the stored form.
+
+        Raises:
+            LedgerError: it is damaged, or of a newer format.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            found = raw.pop("format_version")
+            if found != ROW_FORMAT:
+                message = (
+                    f"Cannot read a ledger row of format {found}: this release reads {ROW_FORMAT}. "
+                    "Use the release that wrote it, or a newer one."
+                )
+                raise LedgerError(message)
+            raw["key"] = Key(**raw["key"])
+            raw["state"] = State(raw["state"])
+            raw["parts"] = tuple(
+                ExportedPart(**{**p, "remote_paths": tuple(p["remote_paths"])})
+                for p in raw["parts"]
+            )
+            raw["landed"] = tuple(Landed(**x) for x in raw["landed"])
+            raw["done"] = Landed(**raw["done"]) if raw["done"] else None
+            raw["staging"], raw["old"] = tuple(raw["staging"]), tuple(raw["old"])
+            return cls(**raw, version=version)
+        except (ValueError, KeyError, TypeError) as error:
+            message = (
+                f"Cannot read a ledger row: {error}. The ledger is damaged; restore it or rebuild "
+                "it from the table."
+            )
+            raise LedgerError(message) from error
+
+    def knows(self, snapshot_id: int) -> bool:
+        """Whether an export that landed in this snapshot is already noted."""
+        return any(x.snapshot_id == snapshot_id for x in self.landed)
+
+    def with_landed(self, landed: Landed) -> Row:
+        """Return the row that also knows `landed`; the same row when it knew it."""
+        return (
+            self if self.knows(landed.snapshot_id) else replace(self, landed=(*self.landed, landed))
+        )
+
+
+class Ledger(Protocol):
+    """Where rows, the epoch counter and leases are kept. Every method may raise LedgerError."""
+
+    @property
+    def identity(self) -> str:
+        """Names this ledger for ever; every table it exports to keeps it, to refuse another one."""
+        ...
+
+    @property
+    def uri(self) -> str:
+        """Where it is, as the user may write it after --ledger."""
+        ...
+
+    def read(self, key: str) -> Row | None:
+        """Return the latest row of a key hash, never from a cache (DESIGN: read with sync)."""
+        ...
+
+    def rows(self) -> Iterator[Row]:
+        """Return all rows, latest update first."""
+        ...
+
+    def write(self, row: Row) -> Row | Stale:
+        """Replace the row that has `row.version` (0: there must be none); return it."""
+        ...
+
+    def next_epoch(self) -> int:
+        """Return a number that no call on this ledger returned before, greater than all before."""
+        ...
+
+    def highest_epoch(self) -> int:
+        """Return the greatest number that `next_epoch` has returned, 0 before the first."""
+        ...
+
+    def take_lease(
+        self, key: str, owner: Owner, seconds: float, *, instead_of: Owner | None = None
+    ) -> Lease | LeaseHeld:
+        """Give a lease that is free, expired, or held by `owner` or `instead_of`."""
+        ...
+
+    def renew(self, lease: Lease, seconds: float) -> Lease | LeaseHeld:
+        """Lengthen a lease that its owner still has; else say who has it now."""
+        ...
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back. Nothing happens when it is somebody else's by now."""
+        ...
+
+    def holder(self, key: str) -> LeaseHeld | None:
+        """Return who has an unexpired lease of a key."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the ledger."""
+        ...

@@ -1,0 +1,1 @@
+"""The source side: what a MergeTree table is. Standard library only."""

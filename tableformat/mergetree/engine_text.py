@@ -1,0 +1,197 @@
+"""The text form of engines: system.tables.engine_full as `Engine`, and the engine of a staging table.
+
+engine_full is `Name(arguments)`, then PARTITION BY, PRIMARY KEY, ORDER BY, SAMPLE BY, TTL, SETTINGS,
+in this order. Names of columns stand in it without quotes even when they are words like TTL, so a
+clause begins only outside brackets and only where an expression has ended. The rules of the staging
+engine are those of source.md, section 0.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tableformat.errors import UnsupportedError
+from tableformat.mergetree.table import Engine
+from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
+
+__all__ = ["parse_engine", "staging_engine"]
+
+# In the order in which ClickHouse writes them.
+_CLAUSES: Final = (
+    ("PARTITION", "BY"),
+    ("PRIMARY", "KEY"),
+    ("ORDER", "BY"),
+    ("UNIQUE", "KEY"),
+    ("SAMPLE", "BY"),
+    ("TTL",),
+    ("SETTINGS",),
+)
+# Words after which an operand comes, so that the next word is a column and no clause.
+_INFIX: Final = frozenset(
+    ("AND", "OR", "IN", "LIKE", "ILIKE", "IS", "NOT", "BETWEEN", "DIV", "MOD", "WHERE", "SET", "BY")
+)
+# Settings of the source that a staging table must not have, by how their names begin.
+_NOT_STAGED: Final = (
+    "replicated_",
+    "shared_",
+    "zookeeper",
+    # The staging table sets the merge settings itself: it must never merge.
+    "max_bytes_to_merge_",
+    "max_number_of_merges_",
+    "min_age_to_force_merge_",
+    # ATTACH and REPLACE are refused on a table that is read-only from its creation.
+    "table_readonly",
+    # The table's directory would be the disk's root, which is the source's own.
+    "table_disk",
+)
+_HIDDEN: Final = "[HIDDEN]"
+
+
+def parse_engine(engine_full: str) -> Engine:
+    """Read the engine of a table.
+
+    Args:
+        engine_full: as in system.tables, without the escapes of the format that carried it.
+
+    Raises:
+        UsageError: a quote or bracket is open, or the settings are not pairs.
+        UnsupportedError: the table has a UNIQUE KEY.
+    """
+    reader = TokenReader(
+        engine_full, "engine", advice="Pass engine_full as system.tables shows it."
+    )
+    name = reader.expect_kind(TokenKind.WORD, "the name of an engine").text
+    arguments = ""
+    if reader.accept("("):
+        start = reader.peek().start
+        arguments = engine_full[start : reader.skip_group().start].strip()
+    clauses: dict[str, str] = {}
+    settings: tuple[tuple[str, str], ...] = ()
+    last = -1
+    if reader.peek().kind is not TokenKind.END and _clause(reader, last) is None:
+        raise reader.complaint("a clause such as ORDER BY")
+    while (found := _clause(reader, last)) is not None:
+        last = found
+        key = " ".join(_CLAUSES[found])
+        for _ in _CLAUSES[found]:
+            reader.take()
+        if key == "UNIQUE KEY":
+            message = (
+                f"Cannot read the engine {name}: tables with a UNIQUE KEY are not supported, "
+                "because it is not known whether a copy of their parts keeps the rows they hide. "
+                "Copy the rows into a table without it."
+            )
+            raise UnsupportedError(message, code=48)
+        if key == "SETTINGS":
+            settings = _settings(reader)
+        else:
+            clauses[key] = _body(reader, last)
+    return Engine(
+        name,
+        arguments,
+        clauses.get("PARTITION BY", ""),
+        clauses.get("PRIMARY KEY", ""),
+        clauses.get("ORDER BY", ""),
+        clauses.get("SAMPLE BY", ""),
+        clauses.get("TTL", ""),
+        settings,
+    )
+
+
+def _clause(reader: TokenReader, last: int) -> int | None:
+    """Return the index of the clause that begins here, one of those behind the `last` one."""
+    for index, words in enumerate(_CLAUSES[last + 1 :], last + 1):
+        tokens = (reader.peek(i) for i in range(len(words)))
+        # The keywords are always in capitals; a column `ttl` is not one.
+        if all(
+            t.kind is TokenKind.WORD and t.text == w for t, w in zip(tokens, words, strict=True)
+        ):
+            return index
+    return None
+
+
+def _body(reader: TokenReader, last: int) -> str:
+    """Return the text of a clause, up to where the next one begins."""
+    start = stop = reader.peek().start
+    ended = False
+    while reader.peek().kind is not TokenKind.END and not (
+        ended and _clause(reader, last) is not None
+    ):
+        token = reader.take()
+        if token.is_symbol("(", "[", "{"):
+            token = reader.skip_group()
+        ended = _ends_operand(token, after_operand=ended)
+        stop = token.stop
+    if stop == start:
+        raise reader.complaint("an expression")
+    return reader.text[start:stop]
+
+
+def _ends_operand(token: Token, *, after_operand: bool) -> bool:
+    """Tell whether an expression may end with this token."""
+    if token.kind is TokenKind.SYMBOL:
+        return token.text in (")", "]", "}")
+    if token.kind is TokenKind.WORD:
+        return token.text not in _INFIX if after_operand else token.text != "NOT"
+    return True
+
+
+def _settings(reader: TokenReader) -> tuple[tuple[str, str], ...]:
+    """Read `name = value, …` to the end; a value is kept as its SQL text."""
+    found: list[tuple[str, str]] = []
+    while True:
+        name = reader.expect_kind(TokenKind.WORD, "the name of a setting").text
+        reader.expect("=")
+        start = stop = reader.peek().start
+        while not reader.peek().is_symbol(",") and reader.peek().kind is not TokenKind.END:
+            token = reader.take()
+            stop = (reader.skip_group() if token.is_symbol("(", "[", "{") else token).stop
+        if stop == start:
+            raise reader.complaint(f"the value of {name}")
+        found.append((name, reader.text[start:stop]))
+        if not reader.accept(","):
+            return tuple(found)
+
+
+def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) -> str:
+    """Return the ENGINE clause of a staging table into which parts of a table can be cloned.
+
+    It is a plain MergeTree with the same keys: no replication, nothing that collapses rows, no TTL.
+
+    Args:
+        engine: the source's.
+        extra_settings: names and values (SQL text) that replace the source's own: what keeps the
+            staging table from merging.
+
+    Raises:
+        UnsupportedError: the table was made with the old syntax, or its disk is defined by secrets
+            that ClickHouse does not show.
+    """
+    if not engine.order_by:
+        message = (
+            f"Cannot make a staging table for {engine.name}({engine.arguments}): it has no ORDER "
+            "BY, as tables of the old syntax have none, and their parts fit no other table. "
+            "Copy the rows into a table with PARTITION BY and ORDER BY."
+        )
+        raise UnsupportedError(message, code=48)
+    replaced = {name for name, _ in extra_settings}
+    kept = [
+        (name, value)
+        for name, value in engine.settings
+        if name not in replaced and not name.startswith(_NOT_STAGED)
+    ]
+    for name, value in kept:
+        if _HIDDEN in value:
+            message = (
+                f"Cannot make a staging table: ClickHouse hides a secret in the setting {name} = "
+                f"{value}. Define the disk in the server's configuration and name it by storage_policy."
+            )
+            raise UnsupportedError(message, code=48)
+    clauses = (
+        ("PARTITION BY", engine.partition_by),
+        ("PRIMARY KEY", engine.primary_key),
+        ("ORDER BY", engine.order_by),
+        ("SAMPLE BY", engine.sample_by),
+        ("SETTINGS", ", ".join(f"{name} = {value}" for name, value in (*kept, *extra_settings))),
+    )
+    return " ".join(("ENGINE = MergeTree", *(f"{key} {text}" for key, text in clauses if text)))

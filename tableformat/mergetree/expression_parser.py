@@ -1,0 +1,371 @@
+"""Reads ClickHouse expressions, building the tree that ClickHouse's own parser builds.
+
+The precedences are ClickHouse's, lowest first: OR, AND, NOT, BETWEEN, IS NULL, comparisons with IN
+and LIKE, `||`, `+ -`, `* / % DIV MOD`, unary minus, then `::`, `[...]` and `.1`. Operators become
+the functions they stand for. Lambdas, subqueries, aliases, CASE and parametric functions are not
+read.
+`expression_text` holds the entry points and the way back to text.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tableformat.errors import UnsupportedError
+from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal, SortKey
+from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
+from tableformat.mergetree.type_text import read_type, render_type
+
+__all__ = ["ExpressionParser"]
+
+_OR, _AND, _NOT, _BETWEEN, _IS, _COMPARE, _CONCAT, _ADD, _MULTIPLY, _NEGATE = range(10)
+_SYMBOLS: Final = {
+    "=": ("equals", _COMPARE),
+    "==": ("equals", _COMPARE),
+    "!=": ("notEquals", _COMPARE),
+    "<>": ("notEquals", _COMPARE),
+    "<=>": ("isNotDistinctFrom", _COMPARE),
+    "<": ("less", _COMPARE),
+    ">": ("greater", _COMPARE),
+    "<=": ("lessOrEquals", _COMPARE),
+    ">=": ("greaterOrEquals", _COMPARE),
+    "+": ("plus", _ADD),
+    "-": ("minus", _ADD),
+    "*": ("multiply", _MULTIPLY),
+    "/": ("divide", _MULTIPLY),
+    "%": ("modulo", _MULTIPLY),
+}
+_WORDS: Final = {
+    "DIV": ("intDiv", _MULTIPLY),
+    "MOD": ("modulo", _MULTIPLY),
+    "IN": ("in", _COMPARE),
+    "LIKE": ("like", _COMPARE),
+    "ILIKE": ("ilike", _COMPARE),
+}
+_NEGATED: Final = {"IN": "notIn", "LIKE": "notLike", "ILIKE": "notILike"}
+# Chains of these are one call with many arguments, unless brackets stand between.
+_CHAINS: Final = {"or": _OR, "and": _AND, "concat": _CONCAT}
+_VALUES: Final[dict[str, float | bool | None]] = {
+    "NULL": None,
+    "TRUE": True,
+    "FALSE": False,
+    "INF": float("inf"),
+    "INFINITY": float("inf"),
+    "NAN": float("nan"),
+}
+_INFINITE: Final = float("inf")
+_NAMED_NUMBERS: Final = ("INF", "INFINITY", "NAN")
+_TYPED_STRINGS: Final = {"DATE": "toDate", "TIMESTAMP": "toDateTime"}
+_UNITS: Final = {
+    name: f"toInterval{unit}"
+    for unit in (
+        "Nanosecond",
+        "Microsecond",
+        "Millisecond",
+        "Second",
+        "Minute",
+        "Hour",
+        "Day",
+        "Week",
+        "Month",
+        "Quarter",
+        "Year",
+    )
+    for name in (unit.upper(), unit.upper() + "S")
+}
+
+
+class ExpressionParser:
+    """Reads one text; `what` names it in messages, e.g. "sorting key"."""
+
+    def __init__(self, text: str, what: str) -> None:
+        self.reader = TokenReader(
+            text,
+            what,
+            unexpected=UnsupportedError,
+            advice="Columns, constants, operators, tuples and function calls can be read here.",
+        )
+
+    def whole(self) -> Expression:
+        """Read the whole text as one expression.
+
+        Raises:
+            UsageError: a quote is open, or the text ends too early.
+            UnsupportedError: it holds something that is not read here.
+        """
+        found = self._binary(_OR)
+        self.reader.expect_end()
+        return found
+
+    def sort_keys(self) -> tuple[SortKey, ...]:
+        """Read the whole text as the elements of ORDER BY, in or without brackets.
+
+        Raises:
+            UsageError: as `whole`.
+            UnsupportedError: as `whole`.
+        """
+        reader = self.reader
+        named = reader.peek().is_word("TUPLE")
+        if not self._wrapped(int(named)):
+            return self._flattened(self._sort_list(wrapped=False), named=False)
+        if named:
+            reader.take()
+        reader.take()
+        return self._flattened(self._sort_list(wrapped=True), named=named)
+
+    def _wrapped(self, opening: int) -> bool:
+        """Tell whether the bracket at this offset holds all the rest of the text."""
+        depth, offset = 0, opening
+        while (token := self.reader.peek(offset)).kind is not TokenKind.END:
+            depth += token.is_symbol("(", "[") - token.is_symbol(")", "]")
+            offset += 1
+            if depth == 0:
+                break
+        last = self.reader.peek(offset).kind is TokenKind.END
+        return last and self.reader.peek(opening).is_symbol("(")
+
+    def _sort_list(self, *, wrapped: bool) -> list[SortKey]:
+        reader, keys = self.reader, list[SortKey]()
+        while not (wrapped and reader.peek().is_symbol(")")):
+            expression = self._binary(_OR)
+            descending = reader.accept_word("DESC")
+            if not descending:
+                reader.accept_word("ASC")
+            keys.append(SortKey(expression, descending))
+            if not reader.accept(","):
+                break
+        if wrapped:
+            reader.expect(")")
+        reader.expect_end()
+        return keys
+
+    @staticmethod
+    def _flattened(keys: list[SortKey], *, named: bool) -> tuple[SortKey, ...]:
+        """Take the brackets off `((a, b))`; `tuple((a, b))` stays one element that is a tuple."""
+        match keys:
+            case [SortKey(Call("tuple", elements), descending=False)] if not named:
+                return tuple(SortKey(element) for element in elements)
+            case _:
+                return tuple(keys)
+
+    def _binary(self, lowest: int) -> Expression:
+        """Read operands joined by operators that bind at least as `lowest`."""
+        reader = self.reader
+        reader.go_deeper()
+        left = self._unary()
+        while (operator := self._operator()) is not None and operator[1] >= lowest:
+            left = self._joined(left, *operator)
+        reader.come_back()
+        return left
+
+    def _operator(self) -> tuple[str, int] | None:
+        """Return the function and the precedence of the operator that comes next, if one does."""
+        token = self.reader.peek()
+        if token.kind is TokenKind.SYMBOL:
+            return ("concat", _CONCAT) if token.text == "||" else _SYMBOLS.get(token.text)
+        if token.kind is not TokenKind.WORD:
+            return None
+        word = token.text.upper()
+        if word == "NOT":
+            word = self.reader.peek(1).text.upper()
+            if word in _NEGATED:
+                return _NEGATED[word], _COMPARE
+            return ("notBetween", _BETWEEN) if word == "BETWEEN" else None
+        special = {
+            "OR": ("or", _OR),
+            "AND": ("and", _AND),
+            "BETWEEN": ("between", _BETWEEN),
+            "IS": ("is", _IS),
+        }
+        return special.get(word) or _WORDS.get(word)
+
+    def _joined(self, left: Expression, function: str, precedence: int) -> Expression:
+        reader = self.reader
+        if reader.take().is_word("NOT"):
+            reader.take()
+        if function == "is":
+            negated = reader.accept_word("NOT")
+            if not reader.accept_word("NULL"):
+                raise reader.complaint("NULL")
+            return Call("isNotNull" if negated else "isNull", (left,))
+        if function in ("between", "notBetween"):
+            return self._between(left, negated=function == "notBetween")
+        operands = [left, self._binary(precedence + 1)]
+        if function in _CHAINS:
+            while (operator := self._operator()) is not None and operator[0] == function:
+                reader.take()
+                operands.append(self._binary(precedence + 1))
+        return Call(function, tuple(operands))
+
+    def _between(self, left: Expression, *, negated: bool) -> Expression:
+        low = self._binary(_BETWEEN + 1)
+        if not self.reader.accept_word("AND"):
+            raise self.reader.complaint("AND")
+        high = self._binary(_BETWEEN + 1)
+        if negated:
+            return Call("or", (Call("less", (left, low)), Call("greater", (left, high))))
+        return Call(
+            "and", (Call("greaterOrEquals", (left, low)), Call("lessOrEquals", (left, high)))
+        )
+
+    def _unary(self) -> Expression:
+        reader = self.reader
+        if reader.peek().is_word("NOT"):
+            reader.take()
+            return Call("not", (self._binary(_NOT + 1),))
+        if reader.peek().is_symbol("-") and not self._number_follows():
+            reader.take()
+            return Call("negate", (self._binary(_NEGATE),))
+        return self._postfix(self._primary())
+
+    def _number_follows(self) -> bool:
+        after = self.reader.peek(1)
+        return after.kind is TokenKind.NUMBER or after.is_word(*_NAMED_NUMBERS)
+
+    def _postfix(self, left: Expression) -> Expression:
+        reader = self.reader
+        while True:
+            if reader.accept("["):
+                left = Call("arrayElement", (left, self._binary(_OR)))
+                reader.expect("]")
+            elif reader.accept("::"):
+                left = Call("CAST", (left, Literal(render_type(read_type(reader)))))
+            elif reader.accept("."):
+                left = Call("tupleElement", (left, self._element()))
+            else:
+                return left
+
+    def _element(self) -> Literal:
+        token = self.reader.peek()
+        if token.kind is TokenKind.NUMBER:
+            return Literal(int(self.reader.take().text))
+        if token.kind in (TokenKind.WORD, TokenKind.QUOTED):
+            return Literal(self.reader.take().value)
+        raise self.reader.complaint("the number or name of a tuple's element")
+
+    def _primary(self) -> Expression:
+        reader, token = self.reader, self.reader.peek()
+        match token.kind:
+            case TokenKind.STRING:
+                return Literal(reader.take().value)
+            case TokenKind.NUMBER:
+                return self._number()
+            case TokenKind.QUOTED:
+                return self._named()
+            case TokenKind.WORD:
+                return self._word(token)
+            case _ if token.is_symbol("-"):
+                return self._number()
+            case _ if reader.accept("("):
+                return self._bracketed()
+            case _ if reader.accept("["):
+                return Call("array", self._arguments("]"))
+            case _:
+                raise reader.complaint("a column, a constant or a function")
+
+    def _number(self) -> Literal:
+        negative = self.reader.accept("-")
+        token = self.reader.take()
+        if self.reader.peek().is_symbol("::"):
+            # ClickHouse casts the text, so that a decimal keeps every digit.
+            return Literal(("-" if negative else "") + token.text)
+        value = _number_value(token)
+        if token.kind is TokenKind.NUMBER and value == _INFINITE:
+            raise self.reader.complaint("a number within the range of Float64", token=token)
+        return Literal(-value if negative else value)
+
+    def _bracketed(self) -> Expression:
+        if self.reader.accept(")"):
+            return Call("tuple", ())
+        first = self._binary(_OR)
+        if self.reader.accept(")"):
+            return first
+        self.reader.expect(",")
+        if self.reader.accept(")"):
+            return Call("tuple", (first,))
+        return Call("tuple", (first, *self._arguments(")")))
+
+    def _arguments(self, closing: str) -> tuple[Expression, ...]:
+        """Read expressions up to the bracket that closes, and take it."""
+        if self.reader.accept(closing):
+            return ()
+        found = [self._binary(_OR)]
+        while self.reader.accept(","):
+            found.append(self._binary(_OR))
+        self.reader.expect(closing)
+        return tuple(found)
+
+    def _word(self, token: Token) -> Expression:
+        reader, word, after = self.reader, token.text.upper(), self.reader.peek(1)
+        if word in _VALUES and not after.is_symbol("(", "."):
+            reader.take()
+            return Literal(_VALUES[word])
+        if word in _TYPED_STRINGS and after.kind is TokenKind.STRING:
+            reader.take()
+            return Call(_TYPED_STRINGS[word], (Literal(reader.take().value),))
+        if word == "INTERVAL" and (interval := self._interval()) is not None:
+            return interval
+        if word == "CAST" and after.is_symbol("("):
+            return self._cast()
+        return self._named()
+
+    def _interval(self) -> Expression | None:
+        """Read `INTERVAL 1 DAY` or `INTERVAL '1 day'`; None: it is a column of that name."""
+        reader = self.reader
+        negative = reader.peek(1).is_symbol("-")
+        amount, unit = reader.peek(1 + negative), reader.peek(2 + negative)
+        if amount.kind is TokenKind.STRING and unit.text.upper() not in _UNITS and not negative:
+            number, _, name = amount.value.partition(" ")
+            if not number.lstrip("-").isdecimal() or name.upper() not in _UNITS:
+                raise reader.complaint("an amount and a unit, as in '1 day'", token=amount)
+            reader.take()
+            reader.take()
+            return Call(_UNITS[name.upper()], (Literal(int(number)),))
+        counted = amount.kind is TokenKind.NUMBER or (
+            amount.kind is TokenKind.STRING and not negative
+        )
+        if not counted or unit.text.upper() not in _UNITS:
+            return None
+        reader.take()
+        of = self._primary()
+        return Call(_UNITS[reader.take().text.upper()], (of,))
+
+    def _cast(self) -> Expression:
+        """Read `CAST(x AS T)` or `CAST(x, 'T')`; both are the latter to ClickHouse."""
+        reader = self.reader
+        reader.take()
+        reader.take()
+        of = self._binary(_OR)
+        if reader.accept_word("AS"):
+            arguments: tuple[Expression, ...] = (of, Literal(render_type(read_type(reader))))
+            reader.expect(")")
+        else:
+            reader.expect(",")
+            arguments = (of, *self._arguments(")"))
+        return Call("CAST", arguments)
+
+    def _named(self) -> Expression:
+        """Read a column or a call. Dots join names, but not a name and an element's number."""
+        reader = self.reader
+        name = reader.take().value
+        if reader.accept("("):
+            call = Call(name, self._arguments(")"))
+            if reader.peek().is_symbol("("):
+                raise reader.complaint("an operator or the end")
+            return call
+        while reader.peek().is_symbol(".") and reader.peek(1).kind in (
+            TokenKind.WORD,
+            TokenKind.QUOTED,
+        ):
+            reader.take()
+            name += "." + reader.take().value
+        return ColumnName(name)
+
+
+def _number_value(token: Token) -> int | float:
+    if token.kind is TokenKind.WORD:
+        return float(token.text)
+    text = token.text.replace("_", "").lower()
+    if text.startswith(("0x", "0b")):
+        return int(text, 0)
+    return int(text) if text.isdecimal() else float(text)

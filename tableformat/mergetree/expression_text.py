@@ -1,0 +1,192 @@
+"""The text form of key expressions: ClickHouse SQL to `Expression`, and back.
+
+`parse_expression(render_expression(e))` is `e`. Texts are those of system.tables.engine_full and of
+users; the rendered text is what ClickHouse reads as the same tree. A dotted name stays one column
+name: a member of Nested, or a subcolumn of a tuple, which only the table can tell apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, assert_never
+
+from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal, SortKey
+from tableformat.mergetree.expression_parser import ExpressionParser
+from tableformat.names import quote_identifier, quote_string
+
+__all__ = [
+    "columns_of",
+    "parse_expression",
+    "parse_partition_key",
+    "parse_sorting_key",
+    "qualify",
+    "render_expression",
+]
+
+_BINARY: Final = {
+    "plus": "+",
+    "minus": "-",
+    "multiply": "*",
+    "divide": "/",
+    "modulo": "%",
+    "equals": "=",
+    "notEquals": "!=",
+    "less": "<",
+    "greater": ">",
+    "lessOrEquals": "<=",
+    "greaterOrEquals": ">=",
+}
+_CHAINS: Final = {"and": " AND ", "or": " OR "}
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
+_PLAIN_FUNCTION: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# Names that mean something else, or may, where an expression begins or goes on.
+_RESERVED: Final = frozenset(
+    (
+        *("ALL", "AND", "AS", "ASC", "BETWEEN", "CASE", "CAST", "DATE", "DESC", "DISTINCT", "DIV"),
+        *("EXISTS", "FALSE", "FROM", "ILIKE", "IN", "INF", "INFINITY", "INTERVAL", "IS", "LIKE"),
+        *("MOD", "NAN", "NOT", "NULL", "OR", "SELECT", "TABLE", "TIMESTAMP", "TRUE", "TUPLE"),
+    )
+)
+
+
+def parse_expression(text: str, *, what: str = "expression") -> Expression:
+    """Read one expression.
+
+    Args:
+        text: ClickHouse SQL.
+        what: what the text is, for messages.
+
+    Raises:
+        UsageError: a quote is open, or the text ends too early.
+        UnsupportedError: a lambda, subquery, alias, CASE, parametric function or another token
+            that is not read here; the message names it and its position.
+    """
+    return ExpressionParser(text, what).whole()
+
+
+def parse_sorting_key(text: str) -> tuple[SortKey, ...]:
+    """Read the text of ORDER BY or PRIMARY KEY: `a`, `(a, b)`, `tuple(a, b DESC)`.
+
+    No keys come from `tuple()` and from an empty text.
+
+    Raises:
+        UsageError: as `parse_expression`.
+        UnsupportedError: as `parse_expression`.
+    """
+    return ExpressionParser(text, "sorting key").sort_keys() if text.strip() else ()
+
+
+def parse_partition_key(text: str) -> tuple[Expression, ...]:
+    """Read the text of PARTITION BY: the members of a tuple, or the one expression; none for ''.
+
+    Raises:
+        UsageError: as `parse_expression`.
+        UnsupportedError: as `parse_expression`.
+    """
+    if not text.strip():
+        return ()
+    found = ExpressionParser(text, "partition key").whole()
+    if isinstance(found, Call) and found.function == "tuple":
+        return found.arguments
+    return (found,)
+
+
+def render_expression(expression: Expression) -> str:
+    """Return the expression as ClickHouse SQL, with brackets wherever operators meet."""
+    return _render(expression, _column)
+
+
+def qualify(expression: Expression, prefix: str = "t") -> str:
+    """Return the expression as ClickHouse SQL with every column as `prefix`.`column`.
+
+    In a query whose SELECT list gives new values the names of columns, a bare name would mean the
+    new value; the qualified one is always the table's.
+    """
+    return _render(expression, lambda name: f"{quote_identifier(prefix)}.{quote_identifier(name)}")
+
+
+def columns_of(expression: Expression) -> frozenset[str]:
+    """Return the names of all columns that the expression reads."""
+    match expression:
+        case ColumnName(name):
+            return frozenset((name,))
+        case Literal():
+            return frozenset()
+        case Call(_, arguments):
+            return frozenset().union(*(columns_of(argument) for argument in arguments))
+        case _:
+            assert_never(expression)
+
+
+def _column(name: str) -> str:
+    if _PLAIN.match(name) and not _RESERVED.intersection(name.upper().split(".")):
+        return name
+    return quote_identifier(name)
+
+
+def _render(expression: Expression, column: Callable[[str], str]) -> str:
+    match expression:
+        case ColumnName(name):
+            return column(name)
+        case Literal():
+            return _literal(expression)
+        case Call(function, arguments):
+            return _operator(function, arguments, column) or _call(function, arguments, column)
+        case _:
+            assert_never(expression)
+
+
+def _literal(literal: Literal) -> str:
+    match literal.value:
+        case None:
+            return "NULL"
+        case bool() as truth:
+            return "true" if truth else "false"
+        case str() as text:
+            return quote_string(text)
+        case number:
+            return repr(number)
+
+
+def _operator(
+    function: str, arguments: tuple[Expression, ...], column: Callable[[str], str]
+) -> str | None:
+    """Return the call with an operator or brackets, as ClickHouse shows it; None: it has none."""
+
+    def operand(of: Expression) -> str:
+        text = _render(of, column)
+        return f"({text})" if isinstance(of, Call) and _has_operator(of) else text
+
+    match function, arguments:
+        case _, (left, right) if function in _BINARY:
+            return f"{operand(left)} {_BINARY[function]} {operand(right)}"
+        case _, (_, _, *_) if function in _CHAINS:
+            return _CHAINS[function].join(operand(argument) for argument in arguments)
+        case "not", (of,):
+            return f"NOT {operand(of)}"
+        case "negate", (of,):
+            # `-5` would be the number, `- -5` a comment.
+            return f"-({_render(of, column)})" if isinstance(of, Literal) else f"-{operand(of)}"
+        case "tuple", (_, _, *_):
+            return f"({', '.join(_render(argument, column) for argument in arguments)})"
+        case "array", _:
+            return f"[{', '.join(_render(argument, column) for argument in arguments)}]"
+        case _:
+            return None
+
+
+def _has_operator(call: Call) -> bool:
+    match call.function, len(call.arguments):
+        case function, 2 if function in _BINARY:
+            return True
+        case function, count if function in _CHAINS:
+            return count > 1
+        case function, count:
+            return count == 1 and function in ("not", "negate")
+
+
+def _call(function: str, arguments: tuple[Expression, ...], column: Callable[[str], str]) -> str:
+    plain = _PLAIN_FUNCTION.match(function) and function.upper() != "NOT"
+    name = function if plain else quote_identifier(function)
+    return f"{name}({', '.join(_render(argument, column) for argument in arguments)})"

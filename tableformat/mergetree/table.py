@@ -1,0 +1,81 @@
+"""A MergeTree table as a source describes it: columns, engine clauses, storage policy, identity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tableformat.mergetree.types import DataType
+    from tableformat.names import TableName
+
+__all__ = ["Column", "Engine", "MergeTreeTable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of system.columns.
+
+    `default_kind` is '', DEFAULT, MATERIALIZED, ALIAS or EPHEMERAL; `default_expression` its text.
+    """
+
+    name: str
+    type: DataType
+    type_text: str
+    default_kind: str = ""
+    default_expression: str = ""
+    comment: str = ""
+
+    @property
+    def stored(self) -> bool:
+        """Whether parts hold this column (ALIAS and EPHEMERAL are never stored)."""
+        return self.default_kind not in ("ALIAS", "EPHEMERAL")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The clauses of system.tables.engine_full, each as its text; '' when absent.
+
+    The text is taken from engine_full because `sorting_key` hides DESC (types.md section 4).
+    """
+
+    name: str
+    arguments: str = ""
+    partition_by: str = ""
+    primary_key: str = ""
+    order_by: str = ""
+    sample_by: str = ""
+    ttl: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def replicated(self) -> bool:
+        """Whether replicas of this table exist or may exist."""
+        return self.name.startswith(("Replicated", "Shared"))
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTreeTable:
+    """A table of the MergeTree family.
+
+    `identity` tells the same data by another name apart from other data by the same name
+    (DESIGN 5.1): the Keeper path of a replicated table, else the table's UUID, else server and
+    name.
+    """
+
+    name: TableName
+    identity: str
+    uuid: str
+    engine: Engine
+    columns: tuple[Column, ...]
+    storage_policy: str
+    server_version: str
+    server_zone: str
+    has_ttl_columns: bool = False
+    indices: tuple[str, ...] = ()
+    projections: tuple[str, ...] = ()
+
+    @property
+    def stored_columns(self) -> tuple[Column, ...]:
+        """The columns that are exported: everything that parts hold, in declared order."""
+        return tuple(c for c in self.columns if c.stored)

@@ -1,0 +1,275 @@
+"""The text form of types, as system.columns.type shows it: `parse_type` and `render_type`.
+
+Names of types that are not known become `Unknown` with their text and are never an error here
+(types.md section 1): the mapping refuses them, by column. Rendering a parsed type of system.columns
+gives the same text, down to the quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, TypeVar, assert_never
+
+from tableformat.mergetree.tokens import TokenKind, TokenReader
+from tableformat.mergetree.types import (
+    SIMPLE_TYPES,
+    AggregateFunction,
+    Array,
+    DataType,
+    DateTime,
+    DateTime64,
+    Decimal,
+    Enum,
+    FixedString,
+    LowCardinality,
+    Map,
+    Nested,
+    Nullable,
+    Simple,
+    SimpleAggregateFunction,
+    Time64,
+    Tuple,
+    Unknown,
+    Variant,
+)
+from tableformat.names import quote_identifier, quote_string
+
+__all__ = ["parse_type", "read_type", "render_type"]
+
+T = TypeVar("T")
+
+_DECIMALS: Final = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": 76}
+_ENUMS: Final = {"Enum8": 8, "Enum16": 16}
+_OF_ONE: Final[dict[str, Callable[[DataType], DataType]]] = {
+    "Nullable": Nullable,
+    "LowCardinality": LowCardinality,
+    "Array": Array,
+}
+_NEEDS_ARGUMENTS: Final = frozenset(
+    (*_DECIMALS, *_ENUMS, *_OF_ONE, "FixedString", "Tuple", "Nested", "Map", "Variant")
+) | {"AggregateFunction", "SimpleAggregateFunction"}
+# What a bare name means; ClickHouse itself always shows the arguments.
+_DEFAULTS: Final[dict[str, DataType]] = {
+    "DateTime": DateTime(),
+    "DateTime32": DateTime(),
+    "DateTime64": DateTime64(3),
+    "Time64": Time64(3),
+    "Decimal": Decimal(10, 0),
+}
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# The words that ClickHouse puts in backticks although they look like plain names.
+_QUOTED_WORDS: Final = frozenset(
+    (
+        "null",
+        "nan",
+        "inf",
+        "infinity",
+        "true",
+        "false",
+        "distinct",
+        "all",
+        "table",
+        "select",
+        "from",
+    )
+)
+
+
+def parse_type(text: str) -> DataType:
+    """Read a type.
+
+    Args:
+        text: as in system.columns, e.g. `Array(Tuple(a UInt8, b Nullable(String)))`.
+
+    Raises:
+        UsageError: the text is malformed: an open bracket or quote, a part missing or too many.
+    """
+    reader = TokenReader(text, "type", advice="Write it as system.columns shows it.")
+    found = read_type(reader)
+    reader.expect_end()
+    return found
+
+
+def read_type(reader: TokenReader) -> DataType:
+    """Read a type that stands next in a longer text, and take its tokens.
+
+    Raises:
+        UsageError: as `parse_type`.
+    """
+    reader.go_deeper()
+    name = reader.expect_kind(TokenKind.WORD, "the name of a type")
+    if not reader.peek().is_symbol("("):
+        found = _bare(reader, name.text)
+    else:
+        start = name.start
+        reader.take()
+        found = _with_arguments(reader, name.text, start)
+    reader.come_back()
+    return found
+
+
+def _bare(reader: TokenReader, name: str) -> DataType:
+    if name in SIMPLE_TYPES:
+        return Simple(name)
+    if name in _NEEDS_ARGUMENTS:
+        raise reader.complaint(f"'(' after {name}")
+    return _DEFAULTS.get(name, Unknown(name))
+
+
+def _with_arguments(reader: TokenReader, name: str, start: int) -> DataType:
+    """Read from behind the opening bracket to the closing one."""
+    match name:
+        case "AggregateFunction":
+            first = reader.peek().start
+            return AggregateFunction(reader.text[first : reader.skip_group().start].rstrip())
+        case "SimpleAggregateFunction":
+            return _simple_aggregate(reader, start)
+        case "Tuple":
+            found: DataType = _tuple(reader)
+        case "Nested":
+            found = Nested(tuple(_list_of(reader, _named_element)))
+        case "Variant":
+            found = Variant(tuple(_list_of(reader, read_type)))
+        case "Map":
+            key = read_type(reader)
+            reader.expect(",")
+            found = Map(key, read_type(reader))
+        case _ if name in _OF_ONE:
+            found = _OF_ONE[name](read_type(reader))
+        case _ if name in _ENUMS:
+            found = Enum(_ENUMS[name], tuple(_list_of(reader, _label)))
+        case _:
+            scalar = _with_numbers(reader, name)
+            if scalar is None:
+                return Unknown(reader.text[start : reader.skip_group().stop])
+            found = scalar
+    reader.expect(")")
+    return found
+
+
+def _with_numbers(reader: TokenReader, name: str) -> DataType | None:
+    """Read the types whose arguments are numbers and zones; None: it is none of them."""
+    match name:
+        case "FixedString":
+            return FixedString(_integer(reader, "a length"))
+        case "Decimal":
+            precision = _integer(reader, "a precision")
+            scale = _integer(reader, "a scale") if reader.accept(",") else 0
+            return Decimal(precision, scale)
+        case _ if name in _DECIMALS:
+            return Decimal(_DECIMALS[name], _integer(reader, "a scale"))
+        case "Time64":
+            return Time64(_integer(reader, "a precision"))
+        case "DateTime" | "DateTime32":
+            return DateTime(_zone(reader))
+        case "DateTime64":
+            precision = _integer(reader, "a precision")
+            return DateTime64(precision, _zone(reader) if reader.accept(",") else None)
+        case _:
+            return None
+
+
+def _zone(reader: TokenReader) -> str:
+    return reader.expect_kind(TokenKind.STRING, "a time zone in quotes").value
+
+
+def _integer(reader: TokenReader, wanted: str) -> int:
+    token = reader.expect_kind(TokenKind.NUMBER, wanted)
+    if not token.text.isdecimal():
+        raise reader.complaint(wanted, token=token)
+    return int(token.text)
+
+
+def _list_of(reader: TokenReader, read: Callable[[TokenReader], T]) -> list[T]:
+    found = [read(reader)]
+    while reader.accept(","):
+        found.append(read(reader))
+    return found
+
+
+def _label(reader: TokenReader) -> tuple[str, int]:
+    label = reader.expect_kind(TokenKind.STRING, "a label in quotes").value
+    reader.expect("=")
+    sign = -1 if reader.accept("-") else 1
+    return label, sign * _integer(reader, "a code")
+
+
+def _tuple(reader: TokenReader) -> Tuple:
+    if reader.peek().is_symbol(")"):
+        return Tuple(())
+    # A name is followed by a type; an unnamed element by its arguments, a comma or the end.
+    if reader.peek().kind is TokenKind.QUOTED or not reader.peek(1).is_symbol("(", ",", ")"):
+        return Tuple(tuple(_list_of(reader, _named_element)))
+    return Tuple(tuple((None, of) for of in _list_of(reader, read_type)))
+
+
+def _named_element(reader: TokenReader) -> tuple[str, DataType]:
+    if reader.peek().kind not in (TokenKind.WORD, TokenKind.QUOTED):
+        raise reader.complaint("the name of an element")
+    name = reader.take().value
+    return name, read_type(reader)
+
+
+def _simple_aggregate(reader: TokenReader, start: int) -> DataType:
+    first = reader.expect_kind(TokenKind.WORD, "an aggregate function")
+    stop = first.stop
+    if reader.accept("("):
+        stop = reader.skip_group().stop
+    reader.expect(",")
+    of = read_type(reader)
+    if reader.accept(","):
+        # Functions of several arguments store something else than one value of one type.
+        return Unknown(reader.text[start : reader.skip_group().stop])
+    reader.expect(")")
+    return SimpleAggregateFunction(reader.text[first.start : stop], of)
+
+
+def render_type(of: DataType) -> str:
+    """Return the text of a type as ClickHouse writes it; `parse_type` reads the same value back."""
+    match of:
+        case Simple(name):
+            return name
+        case FixedString(length):
+            return f"FixedString({length})"
+        case Decimal(precision, scale):
+            return f"Decimal({precision}, {scale})"
+        case DateTime(zone):
+            return "DateTime" if zone is None else f"DateTime({quote_string(zone)})"
+        case DateTime64(precision, zone):
+            tail = "" if zone is None else f", {quote_string(zone)}"
+            return f"DateTime64({precision}{tail})"
+        case Time64(precision):
+            return f"Time64({precision})"
+        case Enum(bits, labels):
+            listed = ", ".join(f"{quote_string(label)} = {code}" for label, code in labels)
+            return f"Enum{bits}({listed})"
+        case Nullable(inner):
+            return f"Nullable({render_type(inner)})"
+        case LowCardinality(inner):
+            return f"LowCardinality({render_type(inner)})"
+        case Array(inner):
+            return f"Array({render_type(inner)})"
+        case Tuple(elements):
+            return f"Tuple({', '.join(_element(name, inner) for name, inner in elements)})"
+        case Nested(elements):
+            return f"Nested({', '.join(_element(name, inner) for name, inner in elements)})"
+        case Map(key, value):
+            return f"Map({render_type(key)}, {render_type(value)})"
+        case Variant(alternatives):
+            return f"Variant({', '.join(render_type(inner) for inner in alternatives)})"
+        case SimpleAggregateFunction(function, inner):
+            return f"SimpleAggregateFunction({function}, {render_type(inner)})"
+        case AggregateFunction(arguments):
+            return f"AggregateFunction({arguments})"
+        case Unknown(text):
+            return text
+        case _:
+            assert_never(of)
+
+
+def _element(name: str | None, of: DataType) -> str:
+    if name is None:
+        return render_type(of)
+    plain = _PLAIN.match(name) and name.lower() not in _QUOTED_WORDS
+    return f"{name if plain else quote_identifier(name)} {render_type(of)}"

@@ -1,0 +1,225 @@
+"""ClickHouse data types as values. `type_text` reads and writes their text form.
+
+A type that mergeberg does not know is `Unknown`: it keeps its text and is refused when it is
+touched; it is never guessed (types.md section 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = [
+    "SIMPLE_TYPES",
+    "AggregateFunction",
+    "Array",
+    "DataType",
+    "DateTime",
+    "DateTime64",
+    "Decimal",
+    "Enum",
+    "FixedString",
+    "LowCardinality",
+    "Map",
+    "Nested",
+    "Nullable",
+    "Simple",
+    "SimpleAggregateFunction",
+    "Time64",
+    "Tuple",
+    "Unknown",
+    "Variant",
+]
+
+SIMPLE_TYPES: Final = frozenset(
+    [
+        "Int8",
+        "Int16",
+        "Int32",
+        "Int64",
+        "Int128",
+        "Int256",
+        "UInt8",
+        "UInt16",
+        "UInt32",
+        "UInt64",
+        "UInt128",
+        "UInt256",
+        "Float32",
+        "Float64",
+        "BFloat16",
+        "Bool",
+        "String",
+        "Date",
+        "Date32",
+        "Time",
+        "UUID",
+        "IPv4",
+        "IPv6",
+        "Point",
+        "Ring",
+        "Polygon",
+        "MultiPolygon",
+        "LineString",
+        "MultiLineString",
+        "MultiPoint",
+        "Geometry",
+        "Nothing",
+        "IntervalNanosecond",
+        "IntervalMicrosecond",
+        "IntervalMillisecond",
+        "IntervalSecond",
+        "IntervalMinute",
+        "IntervalHour",
+        "IntervalDay",
+        "IntervalWeek",
+        "IntervalMonth",
+        "IntervalQuarter",
+        "IntervalYear",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Simple:
+    """A type without arguments, one of `SIMPLE_TYPES`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FixedString:
+    """FixedString(length), in bytes."""
+
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decimal:
+    """Decimal(precision, scale); Decimal32/64/128/256 are read as their precision."""
+
+    precision: int
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class DateTime:
+    """DateTime, with its own zone or (None) the server's."""
+
+    zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DateTime64:
+    """DateTime64(precision), with its own zone or (None) the server's."""
+
+    precision: int
+    zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Time64:
+    """Time64(precision)."""
+
+    precision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Enum:
+    """Enum8 or Enum16 with its labels and codes, in the order of the declaration."""
+
+    bits: int
+    labels: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nullable:
+    """Nullable(of)."""
+
+    of: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class LowCardinality:
+    """LowCardinality(of)."""
+
+    of: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Array(of)."""
+
+    of: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Tuple:
+    """Tuple of named (name given) or unnamed (None) elements; never mixed."""
+
+    elements: tuple[tuple[str | None, DataType], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """Nested(name type, ...), as it appears with flatten_nested = 0."""
+
+    elements: tuple[tuple[str, DataType], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Map(key, value). Duplicate keys are legal in ClickHouse."""
+
+    key: DataType
+    value: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Variant(alternatives)."""
+
+    alternatives: tuple[DataType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleAggregateFunction:
+    """SimpleAggregateFunction(function, of): stored as `of`."""
+
+    function: str
+    of: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """AggregateFunction(...): a state; `arguments` is the text between the parentheses."""
+
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A type that this release does not know (also JSON, Dynamic, QBit with their arguments)."""
+
+    text: str
+
+
+DataType = (
+    Simple
+    | FixedString
+    | Decimal
+    | DateTime
+    | DateTime64
+    | Time64
+    | Enum
+    | Nullable
+    | LowCardinality
+    | Array
+    | Tuple
+    | Nested
+    | Map
+    | Variant
+    | SimpleAggregateFunction
+    | AggregateFunction
+    | Unknown
+)

@@ -1,0 +1,266 @@
+"""Names, checked once and frozen: tables on both sides, partitions, parts, transactions.
+
+A name that exists as one of these values is well formed; nothing further down checks again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tableformat.errors import UsageError
+
+__all__ = [
+    "LakeName",
+    "PartName",
+    "PartitionId",
+    "TableName",
+    "TransactionId",
+    "new_transaction_id",
+    "quote_identifier",
+    "quote_string",
+    "split_identifiers",
+]
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_PARTITION_ID: Final = re.compile(r"[A-Za-z0-9-]{1,512}\Z")
+_PART: Final = re.compile(
+    r"(?P<partition>[A-Za-z0-9-]+)_(?P<low>\d+)_(?P<high>\d+)_(?P<level>\d+)(?:_(?P<mutation>\d+))?\Z"
+)
+_LEAST_LAKE_PARTS: Final = 3
+_TRANSACTION: Final = re.compile(r"\d{1,20}\Z")
+_ESCAPES: Final = {
+    "\\": "\\\\",
+    "'": "\\'",
+    "`": "\\`",
+    "\n": "\\n",
+    "\t": "\\t",
+    "\r": "\\r",
+    "\0": "\\0",
+    "\b": "\\b",
+    "\f": "\\f",
+}
+
+
+def quote_identifier(name: str) -> str:
+    """Return `name` as a ClickHouse identifier, in backticks whatever it holds."""
+    return "`" + "".join(_ESCAPES.get(c, c) if c != "'" else c for c in name) + "`"
+
+
+def quote_string(text: str) -> str:
+    """Return `text` as a ClickHouse string literal."""
+    return "'" + "".join(_ESCAPES.get(c, c) if c != "`" else c for c in text) + "'"
+
+
+def split_identifiers(text: str) -> tuple[str, ...]:
+    """Split a dotted name whose parts may be in backticks or double quotes.
+
+    Raises:
+        UsageError: an empty part, an open quote, or a character that needs quotes.
+    """
+    parts: list[str] = []
+    i, n = 0, len(text)
+    while True:
+        if i < n and text[i] in '`"':
+            quote, i, name = text[i], i + 1, ""
+            while i < n and text[i] != quote:
+                if text[i] == "\\" and i + 1 < n:
+                    i += 1
+                name += text[i]
+                i += 1
+            if i >= n:
+                message = (
+                    f"Cannot read the name {text!r}: the quote {quote} is not closed. Close it."
+                )
+                raise UsageError(message)
+            i += 1
+        else:
+            start = i
+            while i < n and text[i] != ".":
+                i += 1
+            name = text[start:i]
+            if name and not re.fullmatch(r"[^\s`\"';,()\x00-\x1f]+", name):
+                message = (
+                    f"Cannot read the name {text!r}: {name!r} holds a character that must be "
+                    "quoted. "
+                    "Write that part in backticks."
+                )
+                raise UsageError(message)
+        if not name:
+            message = f"Cannot read the name {text!r}: it has an empty part. Write database.table."
+            raise UsageError(message)
+        parts.append(name)
+        if i >= n:
+            return tuple(parts)
+        if text[i] != ".":
+            message = (
+                f"Cannot read the name {text!r}: unexpected {text[i]!r} after {name!r}. Separate "
+                "parts with a dot."
+            )
+            raise UsageError(message)
+        i += 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """A ClickHouse table: database and name, both unquoted."""
+
+    database: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> TableName:
+        """Read `db.t`; either part may be in backticks or double quotes. `t` means `default.t`.
+
+        Raises:
+            UsageError: the text is not one or two name parts.
+        """
+        parts = split_identifiers(text)
+        match parts:
+            case (name,):
+                return cls("default", name)
+            case (database, name):
+                return cls(database, name)
+            case _:
+                message = (
+                    f"Cannot read the ClickHouse table name {text!r}: it has {len(parts)} parts. Write "
+                    "database.table."
+                )
+                raise UsageError(message)
+
+    @property
+    def sql(self) -> str:
+        """The name as ClickHouse SQL, quoted."""
+        return f"{quote_identifier(self.database)}.{quote_identifier(self.name)}"
+
+    def __str__(self) -> str:
+        """Return the name as people write it."""
+        return f"{_shown(self.database)}.{_shown(self.name)}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LakeName:
+    """An Iceberg table: catalog, namespace (one or more levels) and name."""
+
+    catalog: str
+    namespace: tuple[str, ...]
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> LakeName:
+        """Read `catalog.namespace.table`, with any number of namespace levels from one.
+
+        Raises:
+            UsageError: fewer than three parts.
+        """
+        parts = split_identifiers(text)
+        if len(parts) < _LEAST_LAKE_PARTS:
+            message = (
+                f"Cannot read the destination {text!r}: it has {len(parts)} part(s). "
+                "Write catalog.namespace.table, for example lake.analytics.events."
+            )
+            raise UsageError(message)
+        return cls(parts[0], parts[1:-1], parts[-1])
+
+    @property
+    def identifier(self) -> tuple[str, ...]:
+        """Namespace and name, as a catalog takes them."""
+        return (*self.namespace, self.name)
+
+    def __str__(self) -> str:
+        """Return the name as people write it."""
+        return ".".join(_shown(p) for p in (self.catalog, *self.namespace, self.name))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartitionId:
+    """ClickHouse's partition id: the `partition_id` of system.parts."""
+
+    value: str
+
+    def __post_init__(self) -> None:
+        """Check the characters; an id is never re-typed from a value (types.md 5.3)."""
+        if not _PARTITION_ID.match(self.value):
+            message = (
+                f"Cannot use {self.value!r} as a partition id: ids hold only letters, digits and "
+                "'-'. "
+                "List them with `mergeberg partitions`."
+            )
+            raise UsageError(message)
+
+    def __str__(self) -> str:
+        """Return the id."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class PartName:
+    """A part's name, `<partition>_<lowest block>_<highest block>_<level>[_<mutation>]`."""
+
+    partition_id: PartitionId
+    low: int
+    high: int
+    level: int
+    mutation: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> PartName:
+        """Read a part name.
+
+        Raises:
+            UsageError: it does not have the form of one.
+        """
+        found = _PART.match(text)
+        if not found:
+            message = (
+                f"Cannot use {text!r} as a part name: it is not <partition>_<low>_<high>_<level>. "
+                "List them with `mergeberg parts`."
+            )
+            raise UsageError(message)
+        mutation = found["mutation"]
+        return cls(
+            PartitionId(found["partition"]),
+            int(found["low"]),
+            int(found["high"]),
+            int(found["level"]),
+            int(mutation) if mutation is not None else None,
+        )
+
+    def __str__(self) -> str:
+        """Return the name."""
+        tail = "" if self.mutation is None else f"_{self.mutation}"
+        return f"{self.partition_id}_{self.low}_{self.high}_{self.level}{tail}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TransactionId:
+    """A snowflake id in decimal: 41 bits of milliseconds, 10 of machine, 12 of sequence (N-11)."""
+
+    value: str
+
+    def __post_init__(self) -> None:
+        """Check that it is a decimal number."""
+        if not _TRANSACTION.match(self.value):
+            message = f"Cannot use {self.value!r} as a transaction id: it is not a decimal number."
+            raise UsageError(message)
+
+    def __str__(self) -> str:
+        """Return the number."""
+        return self.value
+
+
+def new_transaction_id(milliseconds: int, machine: int, sequence: int) -> TransactionId:
+    """Compose a snowflake id. Uniqueness is enforced by the ledger, not by this function.
+
+    Args:
+        milliseconds: since 1970 UTC; 41 bits are used.
+        machine: 10 bits are used.
+        sequence: 12 bits are used.
+    """
+    value = (milliseconds & (1 << 41) - 1) << 22 | (machine & 1023) << 12 | sequence & 4095
+    return TransactionId(str(value))
+
+
+def _shown(part: str) -> str:
+    return part if _PLAIN.match(part) else quote_identifier(part)

@@ -1,0 +1,1 @@
+"""The one Parquet writer, its statistics, and the SELECT list that feeds it."""

@@ -1,0 +1,204 @@
+"""Column statistics of a written file, from the writer's own footer: Iceberg's counts and bounds.
+
+Bounds are Iceberg's single-value bytes (spec, appendix D), of every leaf that is not below a list
+or map: struct members and dotted names too, which libraries leave out. Text and binary are cut to
+16 (code points, bytes); an upper bound that is cut is rounded up. A bound that is not certain is
+left out: a missing one costs time, a wrong one costs rows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tableformat.parquet.leaves import Leaf, leaf_values
+from tableformat.receipt import ColumnStatistics
+
+__all__ = ["BOUND_LENGTH", "GroupFacts", "column_statistics", "group_facts"]
+
+BOUND_LENGTH: Final = 16
+# Parquet leaves limits above 4096 bytes out; below this it certainly has them.
+_LIMIT_LENGTH: Final = 4000
+_LAST_CODE_POINT: Final = 0x10FFFF
+_SURROGATES: Final = range(0xD800, 0xE000)
+_LAST_BYTE: Final = 0xFF
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What the footer does not say about a row group, by leaf index.
+
+    `nans` is of every float leaf. `limits` is of text and binary leaves with values so long that
+    Parquet leaves out their least and greatest.
+    """
+
+    rows: int
+    nans: dict[int, int]
+    limits: dict[int, tuple[bytes, bytes]]
+
+
+def group_facts(table: pa.Table, file_leaves: Sequence[Leaf]) -> GroupFacts:
+    """Count and compare what Parquet does not, in one row group."""
+    nans: dict[int, int] = {}
+    limits: dict[int, tuple[bytes, bytes]] = {}
+    for leaf in file_leaves:
+        if pa.types.is_floating(leaf.type):
+            found = pc.sum(pc.is_nan(leaf_values(table, leaf)), min_count=0)
+            nans[leaf.index] = found.as_py()
+        elif not leaf.repeated and (pa.types.is_string(leaf.type) or pa.types.is_binary(leaf.type)):
+            values = leaf_values(table, leaf)
+            longest = pc.max(pc.binary_length(values)).as_py()
+            if longest is not None and longest > _LIMIT_LENGTH:
+                # Bytes compare as UTF-8 code points do.
+                both = pc.min_max(values.cast(pa.binary())).as_py()
+                limits[leaf.index] = (both["min"], both["max"])
+    return GroupFacts(table.num_rows, nans, limits)
+
+
+def column_statistics(
+    footer: pq.FileMetaData, file_leaves: Sequence[Leaf], facts: Sequence[GroupFacts]
+) -> tuple[ColumnStatistics, ...]:
+    """Return the statistics of every leaf column; `facts` are those of the row groups."""
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    return tuple(
+        _of_leaf(
+            leaf,
+            [group.column(leaf.index) for group in groups],
+            facts,
+        )
+        for leaf in file_leaves
+    )
+
+
+def _of_leaf(
+    leaf: Leaf, chunks: Sequence[pq.ColumnChunkMetaData], facts: Sequence[GroupFacts]
+) -> ColumnStatistics:
+    nulls = [_nulls(chunk) for chunk in chunks]
+    nans = sum(fact.nans.get(leaf.index, 0) for fact in facts)
+    lower, upper = _bounds(leaf, chunks, nulls, facts)
+    return ColumnStatistics(
+        field_id=leaf.field_id,
+        size=sum(chunk.total_compressed_size for chunk in chunks),
+        values=sum(chunk.num_values for chunk in chunks),
+        nulls=None if None in nulls else sum(n for n in nulls if n is not None),
+        nans=nans if pa.types.is_floating(leaf.type) else None,
+        lower=None if lower is None else lower.hex(),
+        upper=None if upper is None else upper.hex(),
+    )
+
+
+def _nulls(chunk: pq.ColumnChunkMetaData) -> int | None:
+    found = chunk.statistics
+    return int(found.null_count) if found is not None and found.has_null_count else None
+
+
+def _bounds(
+    leaf: Leaf,
+    chunks: Sequence[pq.ColumnChunkMetaData],
+    nulls: Sequence[int | None],
+    facts: Sequence[GroupFacts],
+) -> tuple[bytes | None, bytes | None]:
+    """Return both bounds of a leaf; None where there is no value or no certainty."""
+    if leaf.repeated:
+        return None, None
+    limits: list[tuple[Any, Any]] = []
+    for chunk, null, fact in zip(chunks, nulls, facts, strict=True):
+        found = chunk.statistics
+        if leaf.index in fact.limits:
+            limits.append(fact.limits[leaf.index])
+        elif found is not None and found.has_min_max:
+            limits.append((found.min_raw, found.max_raw))
+        elif null is None or chunk.num_values > null + fact.nans.get(leaf.index, 0):
+            # Values that no limit covers.
+            return None, None
+    if not limits:
+        return None, None
+    order, lower, upper = _encoding(leaf.type)
+    return (
+        lower(min((low for low, _ in limits), key=order)),
+        upper(max((high for _, high in limits), key=order)),
+    )
+
+
+_Order = Callable[[Any], Any]
+_Bound = Callable[[Any], bytes | None]
+
+
+def _encoding(kind: pa.DataType) -> tuple[_Order, _Bound, _Bound]:
+    """Return how raw limits of a type are ordered, and made a lower and an upper bound."""
+    if pa.types.is_decimal(kind):
+        return _unscaled, _decimal, _decimal
+    if pa.types.is_floating(kind):
+        code = "<f" if pa.types.is_float32(kind) else "<d"
+        # Iceberg puts -0 before +0; a reader may compare the bytes' values either way.
+        return (
+            _same,
+            lambda v: struct.pack(code, -0.0 if v == 0 else v),
+            lambda v: struct.pack(code, 0.0 if v == 0 else v),
+        )
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _same, _lower_text, _upper_text
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _same, lambda v: v[:BOUND_LENGTH], _upper_binary
+    if pa.types.is_fixed_size_binary(kind):
+        return _same, lambda v: v[:BOUND_LENGTH], _upper_binary
+    if pa.types.is_boolean(kind):
+        return _same, lambda v: bytes([v]), lambda v: bytes([v])
+    if isinstance(kind, pa.UuidType):
+        return _same, bytes, bytes
+    if kind.bit_width in (32, 64) and not pa.types.is_nested(kind):
+        code = "<i" if kind.bit_width == 32 else "<q"  # noqa: PLR2004  bits of int, date, time
+        return _same, lambda v: struct.pack(code, v), lambda v: struct.pack(code, v)
+    return _same, _unknown, _unknown
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _unknown(_: Any) -> None:
+    return None
+
+
+def _unscaled(raw: int | bytes) -> int:
+    return raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
+
+
+def _decimal(raw: int | bytes) -> bytes:
+    """Return the unscaled value in as few big-endian two's complement bytes as hold it."""
+    value = _unscaled(raw)
+    bits = (value if value >= 0 else ~value).bit_length()
+    return value.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+def _lower_text(raw: bytes) -> bytes:
+    return raw.decode()[:BOUND_LENGTH].encode()
+
+
+def _upper_text(raw: bytes) -> bytes | None:
+    """Return the text, or the least text of 16 code points above all that start like it."""
+    text = raw.decode()
+    if len(text) <= BOUND_LENGTH:
+        return raw
+    for length in range(BOUND_LENGTH, 0, -1):
+        following = ord(text[length - 1]) + 1
+        if following in _SURROGATES:
+            following = _SURROGATES.stop
+        if following <= _LAST_CODE_POINT:
+            return (text[: length - 1] + chr(following)).encode()
+    return None
+
+
+def _upper_binary(raw: bytes) -> bytes | None:
+    if len(raw) <= BOUND_LENGTH:
+        return raw
+    for length in range(BOUND_LENGTH, 0, -1):
+        if raw[length - 1] < _LAST_BYTE:
+            return raw[: length - 1] + bytes([raw[length - 1] + 1])
+    return None

@@ -1,0 +1,257 @@
+"""The one Parquet writer: record batches in, one finished file out, or none at all.
+
+Owns row group bounds, the settings of the file, the digest of its bytes and the figures that only
+the writer can know (NaN counts). Every setting is measured in notes/performance.md section 2. It
+knows no Iceberg: the file's Arrow schema, with field ids, comes from the caller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tableformat.errors import InternalError
+from tableformat.parquet.file_format import FileFormat
+from tableformat.parquet.leaves import Leaf, leaves
+from tableformat.parquet.statistics import GroupFacts, column_statistics, group_facts
+from tableformat.receipt import ColumnStatistics
+
+__all__ = ["FileSink", "SortField", "WrittenFile", "write_file"]
+
+_NARROW_ROW_BYTES: Final = 50
+_NARROW_PAGE_ROWS: Final = 100_000
+# Larger than any row group: how rows are grouped is decided here, never by the library.
+_ONE_GROUP: Final = 1 << 40
+
+SortField = tuple[int, bool, bool]
+"""Field id, descending, nulls first: an element of `WritePlan.sort_fields`."""
+
+
+class FileSink(Protocol):
+    """Where the bytes of one file go. Nothing is visible under the file's name before `commit`."""
+
+    def write(self, data: bytes, /) -> None:
+        """Append bytes."""
+        ...
+
+    def commit(self) -> None:
+        """Make the file durable and visible under its name."""
+        ...
+
+    def abort(self) -> None:
+        """Remove what was written; afterwards there is no file."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """One finished file. `rows` is what the footer says, checked against what was handed in."""
+
+    rows: int
+    bytes: int
+    sha256: str
+    split_offsets: tuple[int, ...]
+    columns: tuple[ColumnStatistics, ...]
+
+
+def write_file(
+    batches: Iterable[pa.RecordBatch],
+    sink: FileSink,
+    schema: pa.Schema,
+    fmt: FileFormat,
+    sort: Sequence[SortField],
+    *,
+    convert: Callable[[pa.Table], pa.Table],
+    on_rows: Callable[[int], None] = lambda _: None,
+) -> WrittenFile:
+    """Write all rows to `sink` and commit it; after any error the sink is aborted.
+
+    Args:
+        batches: the rows in file order; consumed as a stream.
+        sink: takes the bytes; committed once the footer is written and counted.
+        schema: of the file, every leaf with its `PARQUET:field_id`.
+        fmt: codec, bounds of row groups and pages, bloom filters.
+        sort: the declared order of the rows; it is written down, not established.
+        convert: turns what arrives into `schema`, losing nothing or raising `pa.ArrowInvalid`.
+        on_rows: told the number of rows after each row group.
+
+    Raises:
+        pa.ArrowInvalid: a value does not fit the schema, or a string is not UTF-8.
+        InternalError: the converted columns are not those of `schema`, or rows went missing.
+        OSError: the sink cannot be written.
+    """
+    stream = _HashingStream(sink)
+    try:
+        rows, facts, footer = _write_groups(batches, stream, schema, fmt, sort, convert, on_rows)
+        _check_rows(rows, footer)
+        written = WrittenFile(
+            rows=rows,
+            bytes=stream.tell(),
+            sha256=stream.hexdigest(),
+            split_offsets=tuple(_offset(footer.row_group(i)) for i in range(footer.num_row_groups)),
+            columns=column_statistics(footer, leaves(schema), facts),
+        )
+        sink.commit()
+    except BaseException:
+        # A library that closes its file late must not write a footer into what is no file any more.
+        stream.close()
+        sink.abort()
+        raise
+    return written
+
+
+def _check_rows(rows: int, footer: pq.FileMetaData) -> None:
+    if footer.num_rows != rows:
+        message = f"Cannot finish a file: {rows} rows went in, its footer says {footer.num_rows}."
+        raise InternalError(f"{message} This is a bug, please report it.")
+
+
+def _write_groups(
+    batches: Iterable[pa.RecordBatch],
+    stream: _HashingStream,
+    schema: pa.Schema,
+    fmt: FileFormat,
+    sort: Sequence[SortField],
+    convert: Callable[[pa.Table], pa.Table],
+    on_rows: Callable[[int], None],
+) -> tuple[int, list[GroupFacts], pq.FileMetaData]:
+    """Write row group after row group; nothing of one is held when the next is collected."""
+    file_leaves = leaves(schema)
+    collected: list[pq.FileMetaData] = []
+    facts: list[GroupFacts] = []
+    rows = 0
+    writer: pq.ParquetWriter | None = None
+    groups = _groups(iter(batches), fmt)
+    while (group := next(groups, None)) is not None:
+        handed_in = group.num_rows
+        table = convert(group)
+        del group
+        if table.num_rows != handed_in or not table.schema.equals(schema):
+            message = f"Cannot write {table.schema} to a file of {schema}."
+            raise InternalError(f"{message} This is a bug, please report it.")
+        # Strings arrive unchecked; every reader would stumble over one that is not UTF-8.
+        table.validate(full=True)
+        if writer is None:
+            narrow = table.nbytes < _NARROW_ROW_BYTES * table.num_rows
+            options = _options(schema, file_leaves, fmt, sort, narrow=narrow)
+            writer = pq.ParquetWriter(stream, schema, metadata_collector=collected, **options)
+        writer.write_table(table, row_group_size=_ONE_GROUP)
+        facts.append(group_facts(table, file_leaves))
+        rows += handed_in
+        del table
+        on_rows(rows)
+    if writer is None:
+        options = _options(schema, file_leaves, fmt, sort, narrow=False)
+        writer = pq.ParquetWriter(stream, schema, metadata_collector=collected, **options)
+    writer.close()
+    return rows, facts, collected[0]
+
+
+def _groups(batches: Iterator[pa.RecordBatch], fmt: FileFormat) -> Iterator[pa.Table]:
+    """Collect batches into tables that stay inside both bounds of a row group."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for piece in _pieces(batches, fmt):
+        too_many = rows + piece.num_rows > fmt.row_group_rows
+        if held and (too_many or size + piece.nbytes > fmt.row_group_bytes):
+            table = pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+            yield table
+            del table
+        held.append(piece)
+        rows += piece.num_rows
+        size += piece.nbytes
+        del piece
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _pieces(batches: Iterator[pa.RecordBatch], fmt: FileFormat) -> Iterator[pa.RecordBatch]:
+    """Cut batches that alone exceed a bound; a single row is never cut."""
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        cuts = max(
+            -(-batch.num_rows // fmt.row_group_rows), -(-batch.nbytes // fmt.row_group_bytes)
+        )
+        step = max(1, -(-batch.num_rows // max(1, cuts)))
+        for start in range(0, batch.num_rows, step):
+            yield batch.slice(start, step)
+
+
+def _options(
+    schema: pa.Schema,
+    file_leaves: Sequence[Leaf],
+    fmt: FileFormat,
+    sort: Sequence[SortField],
+    *,
+    narrow: bool,
+) -> dict[str, Any]:
+    """Return the settings of the file (notes/performance.md sections 2 and 3)."""
+    index = {leaf.field_id: leaf.index for leaf in file_leaves}
+    options: dict[str, Any] = {
+        "compression": fmt.codec,
+        "use_dictionary": True,
+        "write_page_index": True,
+        "write_page_checksum": True,
+        "max_rows_per_page": max(fmt.page_rows, _NARROW_PAGE_ROWS) if narrow else fmt.page_rows,
+        # What Iceberg asks of small decimals: the integer types.
+        "store_decimal_as_integer": True,
+        # The Arrow schema in the footer would make readers of pyarrow differ from all others.
+        "store_schema": False,
+        "sorting_columns": [
+            pq.SortingColumn(index[field_id], descending=descending, nulls_first=nulls_first)
+            for field_id, descending, nulls_first in sort
+        ]
+        or None,
+    }
+    if fmt.codec == "zstd":
+        options["compression_level"] = fmt.level
+    if fmt.bloom_columns:
+        missing = [name for name in fmt.bloom_columns if name not in schema.names]
+        if missing:
+            message = f"Cannot write bloom filters: the file has no column {missing[0]!r}."
+            raise InternalError(f"{message} This is a bug, please report it.")
+        options["bloom_filter_options"] = dict.fromkeys(fmt.bloom_columns, True)
+    return options
+
+
+def _offset(group: pq.RowGroupMetaData) -> int:
+    """Return where a row group starts: at its first dictionary or data page."""
+    first = group.column(0)
+    dictionary = first.dictionary_page_offset
+    return int(first.data_page_offset if dictionary is None else dictionary)
+
+
+class _HashingStream:
+    """The file object given to the library: passes bytes on, counts and digests them."""
+
+    def __init__(self, sink: FileSink) -> None:
+        self._sink = sink
+        self._digest = hashlib.sha256()
+        self._size = 0
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        if not self.closed:
+            self._sink.write(data)
+            self._digest.update(data)
+            self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        """Do nothing: durability is `FileSink.commit`'s."""
+
+    def close(self) -> None:
+        self.closed = True
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()

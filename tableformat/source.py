@@ -1,0 +1,170 @@
+"""Contract: where MergeTree data is read. `conformance/suites/source.py` checks any implementation.
+
+A source describes a table, freezes partitions of it in a snapshot that nothing on the source can
+change any more, and says for each frozen partition what it holds. It never hands out rows itself:
+tasks open the frozen parts (DESIGN 5.1, 5.3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tableformat.errors import TableFormatError
+    from tableformat.mergetree.parts import Part, PartitionSummary
+    from tableformat.mergetree.table import MergeTreeTable
+    from tableformat.names import PartitionId, TableName
+
+__all__ = [
+    "FrozenPart",
+    "FrozenPartition",
+    "PartsLayout",
+    "Probe",
+    "ProbedValue",
+    "Source",
+    "SourceSnapshot",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A value that must be the same in every row of a partition: an Iceberg transform in SQL.
+
+    `sql` is the transform over the table's columns, each qualified as `t`.`column`; `text_sql`
+    turns the value `v` into text, e.g. `toString(v)` or `hex(v)`.
+    """
+
+    sql: str
+    text_sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedValue:
+    """What a probe found in a partition: least and greatest text (None: only NULLs), NULLs."""
+
+    least: str | None
+    greatest: str | None
+    nulls: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPart:
+    """A part inside a snapshot.
+
+    `part` has its frozen name and path, `source_name` is its name in the source, `visible_rows` are
+    the rows it shows when lightweight deletes are applied.
+    """
+
+    part: Part
+    source_name: str
+    visible_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPartition:
+    """One partition of a snapshot: complete, checked, and not changed by anything any more."""
+
+    partition_id: PartitionId
+    parts: tuple[FrozenPart, ...]
+    probed: tuple[ProbedValue, ...]
+
+    @property
+    def visible_rows(self) -> int:
+        """The rows that a SELECT would return: what must arrive in the lake."""
+        return sum(p.visible_rows for p in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PartsLayout:
+    """What a task needs to open frozen parts as files: the clauses of the staging table.
+
+    A wrong clause opens zero rows without an error (source.md section 3), so they are taken from
+    the staging table itself. `columns` is the text between the parentheses of CREATE TABLE.
+    """
+
+    columns: str
+    partition_by: str
+    order_by: str
+    primary_key: str
+    settings: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSnapshot:
+    """Frozen partitions of one table, until `Source.release`.
+
+    `refused` holds the partitions that could not be frozen, each with the error that says why: one
+    bad partition never fails the others. `handle` is the source's own text (staging tables), kept
+    in the ledger so that a later run finds what a dead one left; `disks` the root directory of each
+    disk by name.
+    """
+
+    table: MergeTreeTable
+    layout: PartsLayout
+    partitions: tuple[FrozenPartition, ...]
+    refused: tuple[tuple[PartitionId, TableFormatError], ...]
+    handle: tuple[str, ...]
+    disks: tuple[tuple[str, str], ...] = ()
+
+
+class Source(Protocol):
+    """Where MergeTree data is read."""
+
+    def describe(self, table: TableName) -> MergeTreeTable:
+        """Return the table as it is now.
+
+        Raises:
+            NotFoundError: no such database or table (code 81, 60).
+            UnsupportedError: it is not of the MergeTree family (code 48).
+            SourceError: the source cannot be read.
+        """
+        ...
+
+    def partitions(self, table: TableName) -> tuple[PartitionSummary, ...]:
+        """Return the partitions with active parts, by id; patch parts are left out."""
+        ...
+
+    def parts(self, table: TableName, partition_id: PartitionId) -> tuple[Part, ...]:
+        """Return the active parts of one partition that hold rows; empty when there are none."""
+        ...
+
+    def find_partition(self, table: MergeTreeTable, expression: str) -> PartitionId:
+        """Return the id that ClickHouse gives to an expression (`202401`, `tuple('x', 3)`).
+
+        Raises:
+            UsageError: the expression is not made of literals, or does not fit the partition key.
+            NotFoundError: no active part has that value.
+        """
+        ...
+
+    def snapshot(
+        self,
+        table: MergeTreeTable,
+        partition_ids: tuple[PartitionId, ...],
+        *,
+        job: str,
+        probes: tuple[Probe, ...],
+    ) -> SourceSnapshot:
+        """Freeze partitions: all or none of each, verified part by part (DESIGN 5.1).
+
+        Args:
+            table: as `describe` gave it; when the columns or keys differ by now, every partition is
+                refused.
+            partition_ids: at least one; each has active parts.
+            job: names what is created in the source, so that leftovers of dead jobs can be told
+                apart.
+            probes: values asked of every partition.
+
+        Raises:
+            SourceError: nothing could be frozen at all.
+        """
+        ...
+
+    def release(self, snapshot: SourceSnapshot) -> None:
+        """Drop what the snapshot holds. Releasing twice is the same as once."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the source; snapshots stay until they are released."""
+        ...

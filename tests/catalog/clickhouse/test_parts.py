@@ -1,0 +1,231 @@
+"""Frozen parts are opened exactly as planned, or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.clickhouse.part_links import parts_directory, sweep
+from tableformat.errors import SourceError
+from tableformat.export.slices import Slice, WritePlan
+from tests.frozen_parts import PLAN, Source, in_child, insert, make_source
+
+# Reads slices one after the other in one process: ids in order, or the error's text.
+READ = """
+from catalog.clickhouse.parts import open_slice
+from tableformat.errors import SourceError
+found = []
+for plan, slice_ in values:
+    try:
+        with open_slice(plan, slice_) as opened:
+            ids = [v for b in opened.batches() for v in b.column(0).to_pylist()]
+            assert opened.row("count()") == (len(ids),)
+            found.append(ids)
+    except SourceError as error:
+        found.append(str(error))
+answer(found)
+"""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """Three parts with interleaved ids; rows of the second are deleted lightly."""
+    return make_source(
+        tmp_path_factory.mktemp("source") / "disk",
+        insert(0, 1000, 3),
+        insert(1, 1000, 3),
+        insert(2, 100, 3),
+        "DELETE FROM d.t WHERE id % 3 = 1 AND id < 301 SETTINGS lightweight_deletes_sync = 2",
+    )
+
+
+def read(*wanted: tuple[WritePlan, Slice]) -> list[Any]:
+    found: list[Any] = in_child(READ, *wanted)
+    return found
+
+
+def visible_ids() -> list[int]:
+    first = range(0, 3000, 3)
+    second = [n for n in range(1, 3000, 3) if n >= 301]
+    return sorted([*first, *second, *range(2, 300, 3)])
+
+
+def files_below(path: Path) -> list[tuple[str, int, int]]:
+    found = sorted(p for p in path.rglob("*") if p.is_file())
+    return [(str(p), p.stat().st_mtime_ns, p.stat().st_nlink) for p in found]
+
+
+def test_a_bin_of_parts_is_read_in_key_order_without_its_deleted_rows(source: Source) -> None:
+    before = files_below(source.disk)
+    (slice_,) = source.slices()
+
+    (ids,) = read((PLAN, slice_))
+
+    assert ids == visible_ids()
+    assert slice_.rows == len(ids)
+    assert files_below(source.disk) == before, "nothing on the source's disk may be changed or left"
+
+
+def test_ranges_of_a_part_are_disjoint_and_complete(source: Source) -> None:
+    part = source.partition.parts[0].part
+    ranges = source.slices(part=0, target=part.bytes_on_disk // 7)
+    assert len(ranges) > 5
+
+    found = read(*((PLAN, slice_) for slice_ in ranges))
+
+    assert [v for ids in found for v in ids] == list(range(0, 3000, 3))
+    assert [len(ids) for ids in found] == [slice_.rows for slice_ in ranges]
+
+
+def test_ranges_of_a_part_with_deleted_rows_show_only_the_living(source: Source) -> None:
+    with_deletes = next(
+        i for i, p in enumerate(source.partition.parts) if p.visible_rows != p.part.rows
+    )
+    size = source.partition.parts[with_deletes].part.bytes_on_disk
+    ranges = source.slices(part=with_deletes, target=size // 3)
+
+    found = read(*((PLAN, slice_) for slice_ in ranges))
+
+    assert [v for ids in found for v in ids] == [n for n in range(1, 3000, 3) if n >= 301]
+
+
+def test_clauses_that_are_not_the_tables_are_an_error_and_not_an_empty_table(
+    source: Source,
+) -> None:
+    """ClickHouse opens such a directory with no rows and no word; so would we export nothing."""
+    (slice_,) = source.slices(part=0)
+    layout = dataclasses.replace(PLAN.layout, partition_by="id % 10")
+    name = slice_.ranges[0].name
+
+    wrong, right = read((dataclasses.replace(PLAN, layout=layout), slice_), (PLAN, slice_))
+
+    assert wrong.startswith(f"Cannot read part {name} of d.t: ClickHouse did not load it")
+    assert right == list(range(0, 3000, 3))
+
+
+def test_a_part_that_was_changed_since_the_plan_is_refused(source: Source) -> None:
+    (slice_,) = source.slices(part=0)
+    span = dataclasses.replace(slice_.ranges[0], hash_of_all_files="0" * 32)
+
+    (said,) = read((PLAN, dataclasses.replace(slice_, ranges=(span,))))
+
+    assert f"Cannot read part {span.name} of d.t: it holds 1000 rows with hash" in said
+
+
+@pytest.mark.parametrize("name", ["checksums.txt", "columns.txt"])
+def test_a_part_that_does_not_load_is_named(source: Source, tmp_path: Path, name: str) -> None:
+    damaged = copy_of(source, tmp_path)
+    slice_ = damaged.slices()[0]
+    broken = slice_.ranges[1]
+    (Path(broken.path) / name).write_bytes(b"not what it was")
+
+    (said,) = read((PLAN, slice_))
+
+    assert said.startswith(f"Cannot read part {broken.name} of d.t: ClickHouse did not load it")
+
+
+def test_a_damaged_column_ends_the_stream_with_an_error_and_the_next_slice_is_right(
+    source: Source, tmp_path: Path
+) -> None:
+    """A short stream would be lost rows; a leftover of a failed query would be foreign ones."""
+    damaged = copy_of(source, tmp_path)
+    first, second = damaged.slices(part=0)[0], damaged.slices(part=1)[0]
+    file = Path(first.ranges[0].path) / "name.bin"
+    data = bytearray(file.read_bytes())
+    data[-20] ^= 1
+    file.write_bytes(bytes(data))
+
+    said, right = read((PLAN, first), (PLAN, second))
+
+    assert said.startswith(f"Cannot read part {first.ranges[0].name} of d.t: ")
+    assert "hecksum" in said
+    assert "Check the table with CHECK TABLE" in said
+    assert len(right) == second.rows
+
+
+def copy_of(source: Source, folder: Path) -> Source:
+    """Return the same parts as files of their own, so that they can be damaged."""
+    disk = folder / "disk"
+    shutil.copytree(source.disk, disk)
+    parts = tuple(
+        dataclasses.replace(
+            p,
+            part=dataclasses.replace(
+                p.part, path=p.part.path.replace(str(source.disk), str(disk), 1)
+            ),
+        )
+        for p in source.partition.parts
+    )
+    return Source(disk, dataclasses.replace(source.partition, parts=parts))
+
+
+# As READ, where the file system refuses hard links.
+READ_WITHOUT_LINKS = """
+import errno, os
+def refuse(*args, **kwargs):
+    raise OSError(errno.EXDEV, "Invalid cross-device link")
+os.link = refuse
+""" + READ
+
+
+def test_without_hard_links_the_parts_are_read_where_they_are(source: Source) -> None:
+    """The other parts of that directory must stay out."""
+    (slice_,) = source.slices(part=0)
+    before = files_below(source.disk)
+
+    (ids,) = in_child(READ_WITHOUT_LINKS, (PLAN, slice_))
+
+    assert ids == list(range(0, 3000, 3))
+    assert files_below(source.disk) == before
+
+
+def test_the_private_directory_goes_also_when_reading_fails(source: Source) -> None:
+    (slice_,) = source.slices(part=0)
+
+    with pytest.raises(ValueError, match="stop"), parts_directory("job1", slice_) as directory:
+        assert directory.private
+        assert directory.path.name.startswith(f"mergeberg-job1-{os.getpid()}-")
+        assert [p.name for p in directory.path.iterdir()] == [slice_.ranges[0].name]
+        message = "stop"
+        raise ValueError(message)
+
+    assert not directory.path.exists()
+
+
+def test_a_part_that_is_not_there_is_a_source_error(source: Source) -> None:
+    (slice_,) = source.slices(part=0)
+    span = dataclasses.replace(slice_.ranges[0], path="/nowhere/1_1_1_0/")
+
+    with (
+        pytest.raises(SourceError, match=r"Cannot link the parts of partition all .*No such file"),
+        parts_directory("job1", dataclasses.replace(slice_, ranges=(span,))),
+    ):
+        pass
+
+
+def test_leftovers_are_swept_only_when_job_and_process_are_dead(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        pass
+    dead, alive = child.pid, os.getpid()
+    names = [
+        f"mergeberg-old-{dead}-1",
+        f"mergeberg-old-{alive}-1",
+        f"mergeberg-a-b-{dead}-2",
+        f"mergeberg-now-{dead}-1",
+        "mergeberg-notes",
+        "store",
+    ]
+    for name in names:
+        (tmp_path / name / "part").mkdir(parents=True)
+
+    removed = sweep(tmp_path, lambda job: job == "now")
+
+    assert sorted(path.name for path in removed) == sorted([names[0], names[2]])
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted({*names} - {names[0], names[2]})

@@ -1,0 +1,25 @@
+"""The SQLite ledger answers as the ledger in memory does, through two open handles on one file."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hypothesis import settings
+
+from catalog.ledgers.embedded import SqliteLedger
+from conformance.suites.ledger import ledger_agreement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_DIRECTORY = tempfile.TemporaryDirectory(prefix="mergeberg-ledgers-")
+
+
+def _open(clock: Callable[[], int], name: str) -> SqliteLedger:
+    return SqliteLedger(Path(_DIRECTORY.name) / f"{name}.db", clock=clock)
+
+
+TestSqliteAgrees = ledger_agreement(_open).TestCase
+TestSqliteAgrees.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)

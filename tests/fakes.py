@@ -1,0 +1,153 @@
+"""A source and a writer in memory: everything around the commit protocol without ClickHouse and Spark."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from catalog.iceberg import open_catalog
+from catalog.ledgers.embedded import SqliteLedger
+from tableformat.effects import Direct
+from tableformat.errors import NotFoundError
+from tableformat.export.ports import JobPorts, Silent, Written
+from tableformat.ledger import Owner
+from tableformat.mergetree.parts import Part, PartitionSummary
+from tableformat.mergetree.table import Column, Engine, MergeTreeTable
+from tableformat.mergetree.types import Simple
+from tableformat.names import PartitionId, TableName, TransactionId
+from tableformat.receipt import Receipt
+from tableformat.source import FrozenPart, FrozenPartition, PartsLayout, SourceSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tableformat.effects import Effects
+    from tableformat.export.slices import SliceTask, WritePlan
+    from tableformat.source import Probe
+
+TABLE = MergeTreeTable(
+    name=TableName("db", "t"),
+    identity="source-identity",
+    uuid="1",
+    engine=Engine("MergeTree", order_by="n"),
+    columns=(Column("n", Simple("Int64"), "Int64"),),
+    storage_policy="default",
+    server_version="26.9",
+    server_zone="UTC",
+)
+
+
+def part(name: str, rows: int, content: str = "") -> Part:
+    """Return a part of partition `all` with ten bytes for each row."""
+    low, high, level = (int(x) for x in name.split("_")[1:4])
+    return Part(
+        name, PartitionId("all"), rows, rows * 10, rows * 40, content or f"hash of {name}", "default",
+        f"/parts/{name}", "Compact", low, high, level, low, has_lightweight_delete=False,
+    )  # fmt: skip
+
+
+@dataclass
+class FakeSource:
+    """A table with one partition, `all`; its parts may be changed between runs."""
+
+    held: list[Part] = field(default_factory=lambda: [part("all_1_1_0", 7), part("all_2_2_0", 5)])
+    snapshots: int = 0
+
+    def describe(self, table: TableName) -> MergeTreeTable:
+        if table != TABLE.name:
+            message = f"Cannot find {table}: there is only {TABLE.name}. Name that one."
+            raise NotFoundError(message, code=60)
+        return TABLE
+
+    def partitions(self, _table: TableName) -> tuple[PartitionSummary, ...]:
+        rows = sum(p.rows for p in self.held)
+        summary = PartitionSummary(PartitionId("all"), "tuple()", len(self.held), rows, rows * 10, "", "")
+        return (summary,) if self.held else ()
+
+    def parts(self, _table: TableName, _partition_id: PartitionId) -> tuple[Part, ...]:
+        return tuple(self.held)
+
+    def find_partition(self, _table: MergeTreeTable, _expression: str) -> PartitionId:
+        return PartitionId("all")
+
+    def snapshot(
+        self,
+        table: MergeTreeTable,
+        partition_ids: tuple[PartitionId, ...],
+        *,
+        job: str,
+        probes: tuple[Probe, ...],
+    ) -> SourceSnapshot:
+        assert not probes
+        self.snapshots += 1
+        frozen = tuple(FrozenPart(p, p.name, p.rows) for p in self.held)
+        return SourceSnapshot(
+            table,
+            PartsLayout("n Int64", "", "n", "", ()),
+            tuple(FrozenPartition(i, frozen, ()) for i in partition_ids),
+            (),
+            (job,),
+            (("default", "/parts"),),
+        )
+
+    def release(self, snapshot: SourceSnapshot) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class FakeWriter:
+    """Answers with a receipt for every slice; no file is written, and nobody reads it."""
+
+    slots: int = 2
+    attempts: itertools.count[int] = field(default_factory=itertools.count)
+
+    def versions(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    def write(
+        self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
+    ) -> Written:
+        receipts = []
+        for piece in (s for task in tasks for s in task.slices):
+            attempt = f"{next(self.attempts)}"
+            name = f"{piece.key}-{piece.transaction_id}-{piece.number}-{attempt}.parquet"
+            rows = piece.rows or 0
+            receipts.append(
+                Receipt(
+                    piece.key, piece.transaction_id, piece.epoch, piece.number, attempt, piece.ranges,
+                    f"{plan.data_location}/{name}", rows * 10, "", rows, piece.rows, piece.partition,
+                    plan.spec_id, plan.sort_order_id, (4,), (), 0.0, 0,
+                )  # fmt: skip
+            )
+            on_rows(rows)
+        return Written(tuple(receipts), ())
+
+
+_PIDS = itertools.count(1000)
+_TRANSACTIONS = itertools.count(5000)
+
+
+def job_ports(
+    directory: Path, source: FakeSource, *, effects: Effects | None = None, clock: Callable[[], int]
+) -> JobPorts:
+    """Return the ports of a new process: earlier ones are dead, their leases can be taken over."""
+    owner = Owner("host", next(_PIDS), "now")
+    return JobPorts(
+        effects=effects or Direct(),
+        source=source,
+        lake=open_catalog("lake", warehouse=directory / "warehouse"),
+        ledger=SqliteLedger(directory / "ledger.db", clock=clock),
+        writer=FakeWriter,
+        owner=owner,
+        is_alive=lambda other: other == owner,
+        clock=clock,
+        pause=lambda _: None,
+        new_transaction=lambda: TransactionId(str(next(_TRANSACTIONS))),
+        job="job",
+        observer=Silent(),
+    )

@@ -1,0 +1,39 @@
+"""The Python files of the project, parsed once, for the tests about the repository."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PACKAGES: Final = ("tableformat", "catalog", "spark_ext")
+FOLDERS: Final = (*PACKAGES, "conformance", "tests")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file: where it is, as a path from the root, and what stands in it."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        """The name of the file without the folders."""
+        return self.path.rpartition("/")[2]
+
+
+@functools.cache
+def source_files(*folders: str) -> tuple[SourceFile, ...]:
+    """Read every Python file below the folders, in the order of their paths."""
+    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return tuple(_read(path) for path in paths)
+
+
+def _read(path: Path) -> SourceFile:
+    text = path.read_text(encoding="utf-8")
+    return SourceFile(path.relative_to(ROOT).as_posix(), text, ast.parse(text, str(path)))

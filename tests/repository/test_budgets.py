@@ -1,0 +1,40 @@
+"""Files and functions stay small enough to be read in one sitting."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.repository.source_files import FOLDERS, SourceFile, source_files
+
+FILE = 400
+FUNCTION = 60
+INIT = 40
+CONFTEST = 150
+
+
+def budget(file: SourceFile) -> int:
+    return {"__init__.py": INIT, "conftest.py": CONFTEST}.get(file.name, FILE)
+
+
+def test_every_file_keeps_its_budget() -> None:
+    files = source_files(*FOLDERS)
+    over = [
+        f"{file.path}: {lines} lines, {budget(file)} allowed"
+        for file in files
+        if (lines := len(file.text.splitlines())) > budget(file)
+    ]
+
+    assert len(files) > len(FOLDERS)
+    assert over == []
+
+
+def test_every_function_keeps_its_budget() -> None:
+    over = [
+        f"{file.path}:{node.lineno} {node.name}: {lines} lines, {FUNCTION} allowed"
+        for file in source_files(*FOLDERS)
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION
+    ]
+
+    assert over == []

@@ -1,0 +1,108 @@
+"""No requirement is forgotten: each has an owner, and what is said to be proved has its test."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+import pytest
+
+from conformance.requirements import OWNERS, Planned, load_requirements
+from tableformat.errors import InternalError
+from tests.repository.source_files import ROOT
+
+ENTRY = '[[requirement]]\nid = "N-01"\ntitle = "t"\nreading = "r"\n'
+
+
+def test_every_requirement_of_the_documents_is_there_once() -> None:
+    requirements = load_requirements().all
+
+    kinds = Counter(item.id.partition(".")[0].partition("-")[0] for item in requirements)
+    assert kinds == {"RQ": 91, "N": 46, "P": 78, "X": 5}
+    assert len({item.id for item in requirements}) == 220
+
+
+def test_every_requirement_says_how_it_is_read() -> None:
+    unread = [
+        item.id for item in load_requirements().all if not item.reading.endswith((".", "?", "…."))
+    ]
+
+    assert unread == []
+
+
+def test_a_done_part_of_the_work_has_nothing_planned() -> None:
+    requirements = load_requirements()
+    planned = [
+        (item.id, owner)
+        for item in requirements.all
+        for owner, share in item.owners
+        if owner in requirements.done and share == Planned()
+    ]
+
+    assert planned == []
+
+
+def test_every_named_test_exists() -> None:
+    named = load_requirements().named_tests()
+
+    assert sorted(test for test in named if not exists(test)) == []
+
+
+def exists(test: str) -> bool:
+    """Tell whether `path::name` or `path::Class::name` is a test function of that file."""
+    path, *names = test.split("::")
+    file = ROOT / path
+    if not names or not names[-1].startswith("test_") or not file.is_file():
+        return False
+    body: list[ast.stmt] = ast.parse(file.read_text(encoding="utf-8")).body
+    for name in names:
+        found = [
+            node
+            for node in body
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
+        ]
+        if not found:
+            return False
+        body = found[0].body
+    return True
+
+
+@pytest.mark.parametrize(
+    ("test", "there"),
+    [
+        ("tests/repository/test_requirements.py::test_every_named_test_exists", True),
+        ("tests/repository/test_requirements.py::test_of_another_name", False),
+        ("tests/repository/test_requirements.py::exists", False),
+        ("tests/repository/test_requirements.py", False),
+        ("tests/repository/test_nothing.py::test_every_named_test_exists", False),
+    ],
+)
+def test_a_named_test_is_looked_up(test: str, there: bool) -> None:  # noqa: FBT001 - expected value
+    assert exists(test) is there
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("done = []\n" + ENTRY, "N-01 has no owner"),
+        ("done = []\n" + ENTRY + 'owners.Z = "planned"', "N-01 has an unknown owner"),
+        ("done = []\n" + ENTRY + 'owners.A = "done"', "N-01 has the share 'done'"),
+        ("done = []\n" + ENTRY + "owners.A = {test = []}", "N-01 has the share"),
+        ("done = []\n" + ENTRY + 'owners.A = {deviation = ""}', "N-01 has the share"),
+        ("done = []\n" + 2 * (ENTRY + 'owners.A = "planned"\n'), "more than once"),
+        ("done = ['Z']\n" + ENTRY + 'owners.A = "planned"', "done = .* unknown owner"),
+        (ENTRY + 'owners.A = "planned"', "done is not a list"),
+        ("done = []\n", "requirement is not a list"),
+        ("done = []\nrequirement = [1]", "1 is not a table"),
+    ],
+)
+def test_a_list_that_does_not_fit_is_refused(text: str, said: str) -> None:
+    """A list that is read half is a list that proves half."""
+    with pytest.raises(InternalError, match=said):
+        load_requirements(text)
+
+
+def test_the_owners_are_the_parts_of_the_work() -> None:
+    owners = {owner for item in load_requirements().all for owner, _ in item.owners}
+
+    assert owners == set(OWNERS)

@@ -1,0 +1,138 @@
+"""The tasks of a plan on a real Spark: receipts, failures one by one, progress, cancel."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_ext.java import find_java
+from spark_ext.runner import Progress, run, write
+from spark_ext.tasks import installed_versions
+from tableformat.errors import SourceError
+from tableformat.export.slices import Slice, WritePlan
+from tableformat.export.slicing import tasks
+from tests.frozen_parts import PLAN, ROOT, Source, insert, make_source
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", str(find_java(os.environ).home))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", str(ROOT))
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return make_source(
+        tmp_path_factory.mktemp("source") / "disk",
+        insert(0, 1000, 2),
+        insert(1, 1000, 2),
+        insert(5000, 1_500_000, 1, name="repeat(toString(cityHash64(number)), 10)"),
+    )
+
+
+def plan_in(lake: Path) -> WritePlan:
+    return dataclasses.replace(
+        PLAN,
+        data_location=str(lake / "data"),
+        receipts_location=str(lake / "metadata/mergeberg"),
+        versions=installed_versions(),
+        format=dataclasses.replace(PLAN.format, row_group_rows=20_000),
+    )
+
+
+def small_slices(source: Source) -> list[Slice]:
+    """Return one slice for each of the two small parts."""
+    found = [source.slices(part=part)[0] for part in range(2)]
+    return [dataclasses.replace(slice_, number=n) for n, slice_ in enumerate(found)]
+
+
+def test_every_slice_comes_back_as_a_receipt(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    seen: list[Progress] = []
+    work = tasks(small_slices(source), 2)
+
+    receipts = run(spark, plan_in(tmp_path), work, on_progress=seen.append)
+
+    assert [r.slice_number for r in receipts] == [0, 1]
+    ids = [v for r in receipts for v in pq.read_table(r.file_path).column("id").to_pylist()]
+    assert sorted(ids) == list(range(2000))
+    assert (seen[-1].tasks_done, seen[-1].tasks) == (2, 2)
+    assert run(spark, plan_in(tmp_path), (), on_progress=seen.append) == ()
+
+
+def test_one_bad_slice_does_not_take_the_others_with_it(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    """Of a hundred partitions, ninety-nine must land when one is damaged."""
+    good, bad = small_slices(source)
+    span = dataclasses.replace(bad.ranges[0], hash_of_all_files="0" * 32)
+    work = tasks([good, dataclasses.replace(bad, ranges=(span,))], 1)
+
+    written = write(spark, plan_in(tmp_path), work, on_progress=lambda _: None)
+
+    assert [r.slice_number for r in written.receipts] == [0]
+    assert [f.slice_number for f in written.failures] == [1]
+    with pytest.raises(SourceError, match=f"Cannot read part {span.name} of d.t: it holds 1000"):
+        run(spark, plan_in(tmp_path), work, on_progress=lambda _: None)
+
+
+def test_a_bug_in_a_task_is_one_line_without_the_page_of_java(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    work = tasks(small_slices(source), 2)
+    plan = dataclasses.replace(plan_in(tmp_path), schema_json="no schema")
+
+    with pytest.raises(SourceError, match="a Spark task failed: ") as caught:
+        run(spark, plan, work, on_progress=lambda _: None)
+
+    assert "ValidationError" in str(caught.value)
+    assert "org.apache.spark" not in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+class StopHereError(Exception):
+    """What Ctrl-C is to a person."""
+
+
+def test_cancelling_returns_in_time_and_the_session_goes_on(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    (long,) = source.slices(part=2)
+    stopped: list[float] = []
+
+    def stop(progress: Progress) -> None:
+        if progress.rows > 0:
+            stopped.append(time.monotonic())
+            raise StopHereError
+
+    with pytest.raises(StopHereError):
+        run(spark, plan_in(tmp_path), tasks([long], 2), on_progress=stop)
+
+    assert time.monotonic() - stopped[0] < 2.5
+    assert list(tmp_path.rglob("*.json")) == []
+    receipts = run(
+        spark, plan_in(tmp_path), tasks(small_slices(source), 2), on_progress=lambda _: None
+    )
+    assert sum(r.rows for r in receipts) == 2000

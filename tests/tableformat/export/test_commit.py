@@ -1,0 +1,325 @@
+"""The commit protocol on a real catalog: every name is a claim about what cannot happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlparse
+
+import pytest
+from pyiceberg.types import LongType
+
+from catalog.ledgers.memory import MemoryLedger
+from tableformat.committer import (
+    LEDGER_PROPERTY,
+    Commit,
+    Committed,
+    Conflicted,
+    LakeTableState,
+    Superseded,
+    Unknown,
+)
+from tableformat.errors import RefusedError
+from tableformat.export.commit import commit, first_snapshot, settle_mark, unsettled_mark
+from tableformat.ledger import Key, Row, State
+from tests.lake import KEY, Meddling, claim, commit_of, make_table, ports, rows_in_main
+
+if TYPE_CHECKING:
+    from catalog.iceberg import IcebergTable
+
+
+@pytest.fixture
+def ledger() -> MemoryLedger:
+    """Return an empty ledger."""
+    return MemoryLedger()
+
+
+@pytest.fixture
+def table(tmp_path: Path, ledger: MemoryLedger) -> IcebergTable:
+    """Return a table that has its first, empty snapshot."""
+    made = make_table(tmp_path)
+    first_snapshot(ports(made, ledger), lambda _: None)
+    return made
+
+
+def append_foreign(table: IcebergTable) -> None:
+    """Append one file that no ledger knows, as another engine would."""
+    other = MemoryLedger()
+    row = claim(other, key=Key("foreign", "1", "x"))
+    state = table.load()
+    wanted = replace(commit_of(row, state, other), keys=())
+    staged = table.stage(state, wanted)
+    foreign = {k: v for k, v in state.properties.items() if k.startswith("mergeberg")}
+    table._catalog.commit_table(
+        state.handle,
+        staged.handle[1],
+        staged.handle[0],  # type: ignore[arg-type, index]
+    )
+    assert {
+        k: v for k, v in table.load().properties.items() if k.startswith("mergeberg")
+    } == foreign
+
+
+def move_main(table: IcebergTable, snapshot_id: int) -> None:
+    """Move main to a snapshot, as an operator's rollback does."""
+    table.load().handle.manage_snapshots().set_current_snapshot(snapshot_id=snapshot_id).commit()  # type: ignore[attr-defined]
+
+
+def metadata_files(table: IcebergTable) -> set[str]:
+    """Return the manifests and manifest lists that lie in the table's metadata directory."""
+    directory = Path(urlparse(table.load().location).path) / "metadata"
+    return {p.name for p in directory.iterdir() if p.suffix == ".avro"}
+
+
+def test_a_new_table_gets_an_empty_snapshot_that_names_its_ledger(
+    tmp_path: Path, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: an export staged without a parent is not protected by the fence (hole 4)."""
+    made = make_table(tmp_path)
+
+    state = first_snapshot(ports(made, ledger), lambda _: None)
+
+    assert state.main is not None
+    assert state.properties[LEDGER_PROPERTY] == ledger.identity
+    assert not state.marks
+    assert rows_in_main(made) == 0
+
+
+def test_a_commit_lands_once_and_is_settled(table: IcebergTable, ledger: MemoryLedger) -> None:
+    """Harm prevented: a landed export that its ledger does not know."""
+    row = claim(ledger)
+
+    outcome = commit(ports(table, ledger), commit_of(row, table.load(), ledger))
+
+    after = ledger.read(KEY.hash)
+    assert isinstance(outcome, Committed)
+    assert outcome.in_main
+    assert after is not None
+    assert after.state is State.COMPLETED
+    assert after.done is not None
+    assert after.done.snapshot_id == outcome.snapshot_id == table.load().main
+    assert rows_in_main(table) == 10
+
+
+def test_a_lost_answer_is_looked_up_and_not_sent_again(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: rows twice, because a 5xx or a dropped connection hid a success."""
+    row = claim(ledger)
+    meddling = Meddling(table, lose=lambda n: n == 1)
+
+    outcome = commit(ports(meddling, ledger), commit_of(row, table.load(), ledger))
+
+    assert isinstance(outcome, Committed)
+    assert meddling.sends == 1
+    assert rows_in_main(table) == 10
+
+
+def test_a_foreign_commit_in_between_costs_one_more_attempt(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: a conflict that is taken for a success, or that leaves files behind."""
+    row = claim(ledger)
+    meddling = Meddling(table, before=lambda n: append_foreign(table) if n == 1 else None)
+
+    outcome = commit(ports(meddling, ledger), commit_of(row, table.load(), ledger))
+
+    assert isinstance(outcome, Committed)
+    assert meddling.sends == 2
+    assert rows_in_main(table) == 10
+    state = table.load()
+    referred = {
+        Path(urlparse(m).path).name
+        for s in state.handle.metadata.snapshots  # type: ignore[attr-defined]
+        for m in (s.manifest_list, *(x.manifest_path for x in s.manifests(state.handle.io)))  # type: ignore[attr-defined]
+    }
+    assert metadata_files(table) == referred
+
+
+def test_a_request_sent_long_ago_is_refused_after_a_rollback(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: an old main is back, an old request applies, rows twice (holes 1, 2)."""
+    row = claim(ledger)
+    state = table.load()
+    wanted = commit_of(row, state, ledger)
+    stale = table.stage(state, wanted)
+    assert isinstance(commit(ports(table, ledger), wanted), Committed)
+    assert state.main is not None
+    move_main(table, state.main)
+
+    sent = table.send(state, stale, wanted, ())
+
+    assert not sent.applied
+    assert "sequence number" in sent.error
+
+
+def test_requests_that_never_succeed_end_as_unknown_and_delete_nothing(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: giving up is taken for failing; the files of a late success go."""
+    row = claim(ledger)
+    before = metadata_files(table)
+
+    def meddle(_: int) -> None:
+        append_foreign(table)
+
+    outcome = commit(
+        ports(Meddling(table, before=meddle), ledger, most_attempts=3),
+        commit_of(row, table.load(), ledger),
+    )
+
+    after = ledger.read(KEY.hash)
+    assert isinstance(outcome, Unknown)
+    assert "3 requests" in outcome.evidence
+    assert after is not None
+    assert after.state is State.RUNNING
+    assert rows_in_main(table) == 0
+    assert before < metadata_files(table)
+
+
+def test_an_owner_that_was_taken_over_sends_nothing(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: an older epoch lands over a newer one."""
+    row = claim(ledger)
+    wanted = commit_of(row, table.load(), ledger)
+    claim(ledger)
+    meddling = Meddling(table)
+
+    outcome = commit(ports(meddling, ledger), wanted)
+
+    assert isinstance(outcome, Superseded)
+    assert meddling.sends == 0
+
+
+def test_what_an_earlier_owner_landed_is_settled_and_not_repeated(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: a crash between commit and ledger, then the same rows again."""
+    first = claim(ledger)
+    state = table.load()
+    wanted = commit_of(first, state, ledger)
+    assert table.send(state, table.stage(state, wanted), wanted, ()).applied
+    second = claim(ledger)
+
+    outcome = commit(ports(table, ledger), commit_of(second, table.load(), ledger))
+
+    after = ledger.read(KEY.hash)
+    assert outcome == Committed(table.load().main or 0, first.epoch, 0, in_main=True)
+    assert after is not None
+    assert after.done is not None
+    assert after.done.epoch == first.epoch
+    assert rows_in_main(table) == 10
+
+
+def test_a_landed_mark_is_settled_before_a_new_claim(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: the next run claims a partition that has landed, with other content."""
+    row = claim(ledger)
+    state = table.load()
+    wanted = commit_of(row, state, ledger)
+    table.send(state, table.stage(state, wanted), wanted, ())
+    now = table.load()
+    mark = unsettled_mark(row, now)
+    assert mark is not None
+
+    settled = settle_mark(ports(table, ledger), row, now, mark)
+
+    assert isinstance(settled, Row)
+    assert settled.state is State.COMPLETED
+    assert (settled.rows, settled.data_files) == (10, 1)
+    assert unsettled_mark(settled, now) is None
+
+
+def test_rows_of_another_content_that_landed_meanwhile_are_never_doubled(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: old and new content of one partition side by side."""
+    first = claim(ledger, content="old")
+    state = table.load()
+    wanted = commit_of(first, state, ledger)
+    table.send(state, table.stage(state, wanted), wanted, ())
+    second = claim(ledger, content="new")
+
+    with pytest.raises(RefusedError, match="does not replace an export yet"):
+        commit(ports(table, ledger), commit_of(second, table.load(), ledger))
+
+    assert rows_in_main(table) == 10
+    known = ledger.read(KEY.hash)
+    assert known is not None
+    assert [x.transaction_id for x in known.landed] == [first.transaction_id]
+
+
+def test_a_table_of_another_ledger_is_refused(table: IcebergTable) -> None:
+    """Harm prevented: an emptied or foreign ledger exports everything again (hole 15)."""
+    other = MemoryLedger()
+    row = claim(other)
+
+    with pytest.raises(RefusedError, match="exported to with another ledger"):
+        commit(ports(table, other), commit_of(row, table.load(), other))
+
+    assert rows_in_main(table) == 0
+
+
+def test_a_ledger_restored_from_an_older_copy_is_refused(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: a restored ledger has forgotten what landed since (hole 16)."""
+    for partition in ("1", "2", "3"):
+        row = claim(ledger, key=replace(KEY, partition_id=partition))
+        assert isinstance(
+            commit(ports(table, ledger), commit_of(row, table.load(), ledger)), Committed
+        )
+    ledger._epoch = 1
+    row = claim(ledger)
+
+    with pytest.raises(RefusedError, match="restored from an older copy"):
+        commit(ports(table, ledger), commit_of(row, table.load(), ledger))
+
+
+def test_a_table_that_changed_after_the_plan_gets_nothing(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: files written for another schema or spec land all the same."""
+    row = claim(ledger)
+    wanted = commit_of(row, table.load(), ledger)
+    with table.load().handle.update_schema() as update:  # type: ignore[attr-defined]
+        update.add_column("extra", LongType())
+
+    outcome = commit(ports(table, ledger), wanted)
+
+    assert isinstance(outcome, Conflicted)
+    assert "between plan and commit" in outcome.by
+    assert rows_in_main(table) == 0
+
+
+def test_marks_leave_the_table_once_the_ledger_has_them(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: table properties that grow with every exported partition, for ever."""
+    for partition in ("1", "2", "3", "4"):
+        row = claim(ledger, key=replace(KEY, partition_id=partition))
+        assert isinstance(
+            commit(ports(table, ledger), commit_of(row, table.load(), ledger)), Committed
+        )
+
+    assert list(table.load().marks) == [replace(KEY, partition_id="4").hash]
+    assert rows_in_main(table) == 40
+
+
+def test_a_mark_that_the_ledger_does_not_have_stays(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: the only proof that an export landed is removed too early."""
+    lost = claim(ledger, key=replace(KEY, partition_id="1"))
+    state: LakeTableState = table.load()
+    wanted: Commit = commit_of(lost, state, ledger)
+    table.send(state, table.stage(state, wanted), wanted, ())
+
+    row = claim(ledger, key=replace(KEY, partition_id="2"))
+    assert isinstance(commit(ports(table, ledger), commit_of(row, table.load(), ledger)), Committed)
+
+    assert set(table.load().marks) == {lost.key.hash, row.key.hash}

@@ -1,0 +1,187 @@
+"""Slices hold every row of a partition once, inside every bound."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.errors import InternalError
+from tableformat.export.slices import FileFormat, Slice
+from tableformat.export.slicing import SliceTarget, most_parts, slices, tasks
+from tableformat.mergetree.parts import Part
+from tableformat.names import PartitionId
+from tableformat.source import FrozenPart, FrozenPartition
+
+TARGET = SliceTarget("k" * 26, 3, "123", "p=1", ("1",))
+ROOTS = {"default": "/disks/a", "cold": "/disks/b"}
+
+
+def part(
+    number: int, rows: int, size: int, disk: str = "default", visible: int | None = None
+) -> FrozenPart:
+    name = f"1_{number}_{number}_0"
+    frozen = Part(
+        name=name,
+        partition_id=PartitionId("1"),
+        rows=rows,
+        bytes_on_disk=size,
+        uncompressed_bytes=size * 3,
+        hash_of_all_files=f"{number:032x}",
+        disk=disk,
+        path=f"{ROOTS[disk]}/store/{name}/",
+        part_type="Wide",
+        min_block=number,
+        max_block=number,
+        level=0,
+        data_version=number,
+        has_lightweight_delete=visible is not None and visible != rows,
+    )
+    return FrozenPart(frozen, name, rows if visible is None else visible)
+
+
+def partition(*parts: FrozenPart) -> FrozenPartition:
+    return FrozenPartition(PartitionId("1"), parts, ())
+
+
+def cut(
+    frozen: FrozenPartition, size: int, columns: int = 20, ratio: float = 1.0, slots: int = 1
+) -> tuple[Slice, ...]:
+    fmt = FileFormat(target_file_bytes=size)
+    return slices(
+        frozen,
+        TARGET,
+        fmt=fmt,
+        bytes_ratio=ratio,
+        columns=columns,
+        disk_roots=ROOTS,
+        slots=slots,
+    )
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> FrozenPartition:
+    parts = []
+    for number in range(draw(st.integers(0, 30))):
+        rows = draw(st.integers(1, 10_000))
+        visible = draw(st.one_of(st.just(rows), st.integers(0, rows)))
+        size = draw(st.integers(1, 100_000))
+        parts.append(part(number, rows, size, draw(st.sampled_from(sorted(ROOTS))), visible))
+    return partition(*parts)
+
+
+@given(
+    frozen=partitions(),
+    size=st.integers(1, 200_000),
+    columns=st.integers(1, 3000),
+    ratio=st.floats(0.01, 10),
+)
+def test_every_row_of_every_part_is_in_exactly_one_slice_and_no_bound_is_broken(
+    frozen: FrozenPartition, size: int, columns: int, ratio: float
+) -> None:
+    found = cut(frozen, size, columns, ratio)
+
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for slice_ in found:
+        for span in slice_.ranges:
+            stop = span.rows if span.stop is None else span.stop
+            spans.setdefault(span.name, []).append((span.start or 0, stop))
+    visible = [p for p in frozen.parts if p.visible_rows]
+    assert set(spans) == {p.part.name for p in visible}
+    for p in visible:
+        edges = sorted(spans[p.part.name])
+        assert edges[0][0] == 0
+        assert edges[-1][1] == p.part.rows
+        assert all(a[1] == b[0] for a, b in zip(edges, edges[1:], strict=False))
+        assert all(start < stop for start, stop in edges)
+
+    disks = {p.part.name: ROOTS[p.part.disk] for p in frozen.parts}
+    for slice_ in found:
+        assert len(slice_.ranges) <= most_parts(columns)
+        assert {disks[span.name] for span in slice_.ranges} == {slice_.disk}
+        one_row = all(s.start is not None and s.stop == s.start + 1 for s in slice_.ranges)
+        assert slice_.estimated_bytes <= size or one_row
+
+    if all(slice_.rows is not None for slice_ in found):
+        assert sum(slice_.rows or 0 for slice_ in found) == frozen.visible_rows
+    assert [slice_.number for slice_ in found] == list(range(len(found)))
+
+
+def test_small_parts_share_a_file() -> None:
+    frozen = partition(*(part(n, 100, 1000) for n in range(300)))
+
+    found = cut(frozen, 512 << 20)
+
+    assert [len(slice_.ranges) for slice_ in found] == [64, 64, 64, 64, 44]
+    assert sum(slice_.rows or 0 for slice_ in found) == 30_000
+
+
+def test_wider_tables_merge_fewer_parts() -> None:
+    assert (most_parts(20), most_parts(200), most_parts(100_000)) == (64, 6, 1)
+
+
+def test_a_large_part_is_cut_into_equal_ranges() -> None:
+    found = cut(partition(part(1, 1000, 1000)), 400)
+
+    assert [(s.ranges[0].start, s.ranges[0].stop) for s in found] == [
+        (0, 333),
+        (333, 666),
+        (666, 1000),
+    ]
+    assert [s.rows for s in found] == [333, 333, 334]
+
+
+def test_rows_of_a_range_are_unknown_when_rows_of_the_part_are_deleted() -> None:
+    """A mask does not say where the deleted rows are; the part as a whole is still exact."""
+    found = cut(partition(part(1, 1000, 1000, visible=990)), 400)
+    assert [s.rows for s in found] == [None] * 3
+
+    whole = cut(partition(part(1, 1000, 1000, visible=990)), 4000)
+    assert [s.rows for s in whole] == [990]
+
+
+def test_parts_without_visible_rows_have_no_slice() -> None:
+    assert cut(partition(part(1, 1000, 1000, visible=0)), 400) == ()
+
+
+def test_idle_slots_may_be_used_for_one_partition() -> None:
+    size = 256 << 20
+    frozen = partition(part(1, 1_000_000, size))
+
+    assert len(cut(frozen, 512 << 20)) == 1
+    assert len(cut(frozen, 512 << 20, slots=2)) == 2
+    assert len(cut(frozen, 512 << 20, slots=100)) == 4
+
+
+def test_a_disk_without_a_directory_is_a_bug() -> None:
+    frozen = partition(part(1, 1, 1))
+    with pytest.raises(InternalError, match="Cannot plan part 1_1_1_0: its disk 'default'"):
+        slices(frozen, TARGET, fmt=FileFormat(), bytes_ratio=1, columns=1, disk_roots={})
+
+
+@given(sizes=st.lists(st.integers(0, 1 << 31), max_size=50), slots=st.integers(1, 8))
+def test_every_slice_is_in_exactly_one_task_and_tasks_are_even(
+    sizes: list[int], slots: int
+) -> None:
+    one = cut(partition(part(1, 1, 1)), 1)[0]
+    dealt = tasks(
+        [replace(one, number=n, estimated_bytes=size) for n, size in enumerate(sizes)], slots
+    )
+
+    numbers = Counter(s.number for task in dealt for s in task.slices)
+    assert numbers == Counter(range(len(sizes)))
+    loads = [sum(s.estimated_bytes + (1 << 20) for s in task.slices) for task in dealt]
+    largest = max(sizes, default=0) + (1 << 20)
+    assert all(load <= min(loads) + largest for load in loads)
+
+
+def test_a_thousand_small_slices_are_a_few_tasks() -> None:
+    """A task costs more than a small file: 1,000 tasks took 35 s, 20 took 6."""
+    one = cut(partition(part(1, 1, 1)), 1)[0]
+    many = [replace(one, number=n, estimated_bytes=60_000) for n in range(1000)]
+
+    assert len(tasks(many, 2)) == 6
+    assert tasks((), 2) == ()
