@@ -28,6 +28,7 @@ from catalog.storage import open_storage
 from spark_ext.progress import ProgressAddress, send_rows
 from tableformat.errors import InternalError, RefusedError, SourceError, TableFormatError
 from tableformat.export.slices import DataCheck, FileFormat, Slice, SliceTask, WritePlan
+from tableformat.file_names import data_file_name
 from tableformat.iceberg.arrow_schema import file_schema, to_file
 from tableformat.parquet.writer import WrittenFile, write_file
 from tableformat.receipt import Receipt
@@ -107,7 +108,7 @@ def write_slice(
     # chdb must not be loaded in a process that forks, and the Spark worker's parent does.
     from catalog.clickhouse import parts
 
-    name = f"{slice_.transaction_id}-{slice_.number}-{attempt}.parquet"
+    name = data_file_name(slice_.key, slice_.transaction_id, slice_.number, attempt)
     path = "/".join(p for p in (plan.data_location.rstrip("/"), slice_.directory, name) if p)
     with parts.open_slice(plan, slice_) as opened:
         _run_checks(plan, opened, [check for check in plan.checks if check.always])

@@ -9,13 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from catalog.clickhouse.source import open_source
+from catalog.sources import open_source
 
 from catalog.iceberg import TimeOuts, open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.processes import may_be_alive, this_process
-from spark_ext.runner import SparkWriter
+from spark_ext.writer import SparkWriter
 from spark_ext.session import SparkSettings, open_session
 from tableformat.effects import Direct
 from tableformat.export.ports import JobPorts

@@ -96,8 +96,7 @@ class SourceSnapshot:
 
     `refused` holds the partitions that could not be frozen, each with the error that says why: one
     bad partition never fails the others. `handle` is the source's own text (staging tables), kept
-    in the ledger so that a later run finds what a dead one left; `disks` the root directory of each
-    disk by name.
+    in the ledger so that a later run finds what a dead one left.
     """
 
     table: MergeTreeTable
@@ -105,7 +104,6 @@ class SourceSnapshot:
     partitions: tuple[FrozenPartition, ...]
     refused: tuple[tuple[PartitionId, TableFormatError], ...]
     handle: tuple[str, ...]
-    disks: tuple[tuple[str, str], ...] = ()
 
 
 class Source(Protocol):

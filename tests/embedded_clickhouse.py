@@ -1,7 +1,6 @@
 """ClickHouse for tests, in a process of its own: the test process itself never loads it.
 
-Run as a program it answers requests, one JSON object per line: `{"sql": ...}` runs a statement,
-`{"sql": ..., "arrow": path}` writes the result to an Arrow file as a task would receive it.
+The process is `embedded_clickhouse_child.py`: results come as a task would receive them.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ class EmbeddedClickHouse:
 
     def __enter__(self) -> Self:
         """Start the process."""
-        self._child = subprocess.Popen(  # noqa: S603  our own program
-            [sys.executable, __file__],
+        self._child = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("embedded_clickhouse_child.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -72,30 +71,3 @@ class EmbeddedClickHouse:
         if error := json.loads(answer)["error"]:
             message = f"{error}\nin {request['sql']}"
             raise RuntimeError(message)
-
-
-def _serve() -> None:
-    import chdb  # noqa: F401  must be loaded before the driver, else closing hangs
-
-    import adbc_driver_chdb.dbapi as driver
-    import adbc_driver_manager
-
-    with driver.connect("chdb://") as connection:
-        for line in sys.stdin:
-            request = json.loads(line)
-            error = None
-            try:
-                with connection.cursor() as cursor:
-                    cursor.execute(request["sql"])
-                    if path := request.get("arrow"):
-                        table = cursor.fetch_arrow_table()
-                        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as w:
-                            w.write_table(table)
-            except (adbc_driver_manager.Error, OSError) as failed:
-                error = str(failed)
-            sys.stdout.write(json.dumps({"error": error}) + "\n")
-            sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    _serve()

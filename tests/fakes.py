@@ -11,6 +11,7 @@ from catalog.ledgers.embedded import SqliteLedger
 from tableformat.effects import Direct
 from tableformat.errors import NotFoundError
 from tableformat.export.ports import JobPorts, Silent, Written
+from tableformat.file_names import data_file_name
 from tableformat.ledger import Owner
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
@@ -43,7 +44,7 @@ def part(name: str, rows: int, content: str = "") -> Part:
     """Return a part of partition `all` with ten bytes for each row."""
     low, high, level = (int(x) for x in name.split("_")[1:4])
     return Part(
-        name, PartitionId("all"), rows, rows * 10, rows * 40, content or f"hash of {name}", "default",
+        name, PartitionId("all"), rows, rows * 10, rows * 40, content or f"hash of {name}", "/parts",
         f"/parts/{name}", "Compact", low, high, level, low, has_lightweight_delete=False,
     )  # fmt: skip
 
@@ -63,7 +64,9 @@ class FakeSource:
 
     def partitions(self, _table: TableName) -> tuple[PartitionSummary, ...]:
         rows = sum(p.rows for p in self.held)
-        summary = PartitionSummary(PartitionId("all"), "tuple()", len(self.held), rows, rows * 10, "", "")
+        summary = PartitionSummary(
+            PartitionId("all"), "tuple()", len(self.held), rows, rows * 10, "", ""
+        )
         return (summary,) if self.held else ()
 
     def parts(self, _table: TableName, _partition_id: PartitionId) -> tuple[Part, ...]:
@@ -89,7 +92,6 @@ class FakeSource:
             tuple(FrozenPartition(i, frozen, ()) for i in partition_ids),
             (),
             (job,),
-            (("default", "/parts"),),
         )
 
     def release(self, snapshot: SourceSnapshot) -> None:
@@ -115,13 +117,28 @@ class FakeWriter:
         receipts = []
         for piece in (s for task in tasks for s in task.slices):
             attempt = f"{next(self.attempts)}"
-            name = f"{piece.key}-{piece.transaction_id}-{piece.number}-{attempt}.parquet"
+            name = data_file_name(piece.key, piece.transaction_id, piece.number, attempt)
             rows = piece.rows or 0
             receipts.append(
                 Receipt(
-                    piece.key, piece.transaction_id, piece.epoch, piece.number, attempt, piece.ranges,
-                    f"{plan.data_location}/{name}", rows * 10, "", rows, piece.rows, piece.partition,
-                    plan.spec_id, plan.sort_order_id, (4,), (), 0.0, 0,
+                    piece.key,
+                    piece.transaction_id,
+                    piece.epoch,
+                    piece.number,
+                    attempt,
+                    piece.ranges,
+                    f"{plan.data_location}/{name}",
+                    rows * 10,
+                    "",
+                    rows,
+                    piece.rows,
+                    piece.partition,
+                    plan.spec_id,
+                    plan.sort_order_id,
+                    (4,),
+                    (),
+                    0.0,
+                    0,
                 )  # fmt: skip
             )
             on_rows(rows)

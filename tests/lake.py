@@ -14,6 +14,7 @@ from catalog.iceberg import IcebergTable, open_catalog
 from tableformat.committer import Commit, KeyCommit, LakeTableState, Sent, Staged
 from tableformat.effects import Direct
 from tableformat.export.commit import Ports
+from tableformat.file_names import data_file_name
 from tableformat.ledger import Key, Ledger, Row, State
 from tableformat.names import LakeName
 from tableformat.receipt import Receipt
@@ -39,7 +40,7 @@ def make_table(directory: Path, *, version: str = "2") -> IcebergTable:
 
 def receipt(row: Row, *, number: int = 0, rows: int = 10) -> Receipt:
     """Return the receipt of a file that belongs to a row's claim."""
-    name = f"{row.key.hash}-{row.transaction_id}-{number}-x.parquet"
+    name = data_file_name(row.key.hash, row.transaction_id, number, "x")
     return Receipt(
         key=row.key.hash,
         transaction_id=row.transaction_id,

@@ -1,4 +1,4 @@
-"""Columns with values: a ClickHouse type, SQL literals of it, and what a reader of the lake must see."""
+"""Columns with values: a type, SQL literals of it, and what a reader of the lake must see."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _value(of: DataType) -> st.SearchStrategy[tuple[str, Any]]:
             )
             return pairs.map(
                 lambda ps: (
-                    f"CAST(map({', '.join(f'{k[0]}, {v[0]}' for k, v in ps)}) AS {render_type(of)})",
+                    f"CAST(map({_listed(ps)}) AS {render_type(of)})",
                     [(k[1], v[1]) for k, v in ps],
                 )
             )
@@ -192,6 +192,10 @@ def _value(of: DataType) -> st.SearchStrategy[tuple[str, Any]]:
             )
         case _:
             return _leaf(of)
+
+
+def _listed(pairs: list[tuple[tuple[str, Any], tuple[str, Any]]]) -> str:
+    return ", ".join(f"{key[0]}, {value[0]}" for key, value in pairs)
 
 
 def _leaf(of: DataType) -> st.SearchStrategy[tuple[str, Any]]:

@@ -68,7 +68,7 @@ _PERMISSIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The version at hand: names of settings, of system tables and of the columns of system.parts."""
+    """The version at hand: the names of its settings, system tables and columns of system.parts."""
 
     version: str
     server_zone: str
@@ -107,7 +107,9 @@ def probe_capabilities(connection: Connection) -> Capabilities:
         UnsupportedError: it lacks what a snapshot needs.
         SourceError: it cannot be read.
     """
-    tables = frozenset(texts(connection, "SELECT name FROM system.tables WHERE database = 'system'"))
+    tables = frozenset(
+        texts(connection, "SELECT name FROM system.tables WHERE database = 'system'")
+    )
     part_columns = frozenset(_columns(connection, "parts"))
     (row,) = connection.rows("SELECT version(), timezone(), toString(serverUUID())")
     version, zone, server = (text(value) for value in row)

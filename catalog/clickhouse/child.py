@@ -1,14 +1,14 @@
 """The process that owns an embedded ClickHouse: `python -m catalog.clickhouse.child IN OUT`.
 
-Reads requests and writes answers, one JSON object a line, over two inherited file descriptors: standard
-output belongs to ClickHouse, which may print there. `embedded.py` is the other end. It is a process of
-its own because chdb blocks signals while a query runs, allows one data path a process and hangs after a
-fork (source.md section 3). End of input ends it, also in the middle of a query.
+Reads requests and writes answers, one JSON object a line, over two inherited file descriptors:
+standard output belongs to ClickHouse, which may print there. `embedded.py` is the other end. It is
+a process of its own because chdb blocks signals while a query runs, allows one data path a process
+and hangs after a fork (source.md section 3). End of input ends it, also in the middle of a query.
 
     {"id": 1, "open": "<path>[?config-file=<file>]"}    -> {"id": 1, "done": true}
     {"id": 2, "rows": "<sql>"}                          -> {"id": 2, "rows": [[...], ...]}
     {"id": 3, "command": "<sql>"}                       -> {"id": 3, "done": true}
-    anything that fails                                 -> {"id": n, "error": "<what ClickHouse said>"}
+    anything that fails                                 -> {"id": n, "error": "<ClickHouse's text>"}
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Clickhouse:
         number = request["id"]
         try:
             if "open" in request:
-                self._session = session.Session(request["open"])
+                self._session = session.Session(request["open"])  # type: ignore[no-untyped-call]
             elif "command" in request:
                 self._session.query(request["command"], "Null")
             else:
@@ -61,26 +61,30 @@ def _joined(lines: bytes) -> bytes:
     return b",".join(line for line in lines.split(b"\n") if line)
 
 
-def _receive(source: BinaryIO, requests: queue.Queue[Request | None]) -> None:
-    """Pass requests on until the other end is gone, then make sure that this process ends."""
+def _receive(
+    source: BinaryIO, requests: queue.Queue[Request | None], closing: threading.Event
+) -> None:
+    """Pass requests on until the other end is gone; a statement that then still runs is cut off."""
     for line in source:
         requests.put(json.loads(line))
     requests.put(None)
-    # A daemon thread: when the main thread ends in time, this never comes to its end.
-    threading.Event().wait(_GRACE_SECONDS)
-    os._exit(1)
+    if not closing.wait(_GRACE_SECONDS):
+        os._exit(1)
 
 
 def main(requests_from: int, answers_to: int) -> None:
     """Answer requests until there are no more, then end the process."""
     requests: queue.Queue[Request | None] = queue.Queue()
     source = os.fdopen(requests_from, "rb")
-    threading.Thread(target=_receive, args=(source, requests), daemon=True).start()
+    closing = threading.Event()
+    receiving = (source, requests, closing)
+    threading.Thread(target=_receive, args=receiving, daemon=True).start()
     clickhouse = _Clickhouse()
     with os.fdopen(answers_to, "wb") as answers:
         while (request := requests.get()) is not None:
             answers.write(clickhouse.answer(request) + b"\n")
             answers.flush()
+    closing.set()
     clickhouse.close()
     # Past the interpreter's own ending, in which chdb's threads may still be at work.
     os._exit(0)

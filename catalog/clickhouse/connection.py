@@ -1,7 +1,8 @@
 """What all of `catalog.clickhouse` is written against: a connection that runs SQL, and its errors.
 
-Values arrive as JSON with 64-bit and wider integers unquoted: Python's integers have no limit, so no
-digit is lost and no type has to be interpreted. Decimals, NaN and infinities arrive as text, dates too.
+Values arrive as JSON with 64-bit and wider integers unquoted: Python's integers have no limit, so
+no digit is lost and no type has to be interpreted. Decimals, NaN and infinities arrive as text,
+dates too.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _EXCEPTION: Final = re.compile(r"\A.*?DB::Exception: ", re.DOTALL)
 
 
 class ClickHouseError(SourceError):
-    """ClickHouse answered a statement with an error; `reason` is its first line, without its code."""
+    """ClickHouse answered with an error; `reason` is its first line, without the code."""
 
     def __init__(self, answer: str) -> None:
         """Read code and reason from ClickHouse's answer, without stack trace and version."""

@@ -1,7 +1,7 @@
-"""Reads what a MergeTree table is from ClickHouse's system tables: columns, clauses, parts, partitions.
+"""Reads what a MergeTree table is from the system tables: columns, clauses, parts, partitions.
 
-The clauses are taken from `engine_full`: `sorting_key` hides DESC and shows columns that a clone must
-not have (types.md section 4, source.md section 1).
+The clauses are taken from `engine_full`: `sorting_key` hides DESC and shows columns that a clone
+must not have (types.md section 4, source.md section 1).
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ _NOT_IMPLEMENTED: Final = 48
 _ACCESS_DENIED: Final = 497
 
 
-def describe(
-    connection: Connection, capabilities: Capabilities, name: TableName
-) -> MergeTreeTable:
+def describe(connection: Connection, capabilities: Capabilities, name: TableName) -> MergeTreeTable:
     """Return the table as it is now.
 
     Raises:
@@ -117,7 +115,7 @@ def list_parts(
 
 
 def row_policies(connection: Connection, name: TableName) -> tuple[str, ...] | None:
-    """Return the row policies of a table, which its clone would not apply; None when they are hidden.
+    """Return the row policies of a table, which its clone would not apply; None when hidden.
 
     They are hidden from a user without the grant SHOW ROW POLICIES, also in an embedded ClickHouse
     without a configuration of its own (where none can be made either).
@@ -187,9 +185,7 @@ def _columns(connection: Connection, name: TableName) -> tuple[Column, ...]:
     columns = []
     for row in found:
         column, type_text, kind, expression, comment = (text(value) for value in row)
-        columns.append(
-            Column(column, parse_type(type_text), type_text, kind, expression, comment)
-        )
+        columns.append(Column(column, parse_type(type_text), type_text, kind, expression, comment))
     return tuple(columns)
 
 
@@ -202,12 +198,12 @@ def _names(
 
 
 def _own_uuid(uuid: str, directory: str) -> str:
-    """Return a table's UUID; chdb's `default` database hides it, but the data directory carries it."""
+    """Return a table's UUID; chdb's `default` database hides it, the data directory has it."""
     found = _UUID_DIRECTORY.search(directory)
     return found["uuid"] if uuid == _NIL_UUID and found else uuid
 
 
-def _identity(  # noqa: PLR0913, PLR0917  what DESIGN 5.1 makes an identity of
+def _identity(
     connection: Connection,
     capabilities: Capabilities,
     name: TableName,

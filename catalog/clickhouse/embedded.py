@@ -1,7 +1,8 @@
 """An embedded ClickHouse on a directory: starts, asks and ends the child process that owns it.
 
-Owns the directory's lock from the outside: waiting while another process has it open, never making a
-new data directory by accident, and what is said when the child dies. `child.py` is the other end.
+Owns the directory's lock from the outside: waiting while another process has it open, never making
+a new data directory by accident, and what is said when the child dies. `child.py` is the other
+end.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import Any, Final, Self
 
 import catalog
 from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Row
+from catalog.clickhouse.embedded_uri import EmbeddedSettings, parse_source
 from tableformat.errors import NotFoundError, SourceError
 
-__all__ = ["DEFAULT_WAIT", "EmbeddedConnection"]
+__all__ = ["DEFAULT_WAIT", "EmbeddedConnection", "EmbeddedSettings", "parse_source"]
 
 DEFAULT_WAIT: Final = 60.0
 _RETRY_SECONDS: Final = 0.1
@@ -67,7 +69,7 @@ class EmbeddedConnection:
         child_in, self._to_child = os.pipe()
         from_child, child_out = os.pipe()
         self._answers = os.fdopen(from_child, "rb")
-        self._child = subprocess.Popen(  # noqa: S603
+        self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", "catalog.clickhouse.child", str(child_in), str(child_out)],
             pass_fds=(child_in, child_out),
             stdin=subprocess.DEVNULL,
@@ -111,7 +113,7 @@ class EmbeddedConnection:
         self._ask("command", sql)
 
     def close(self) -> None:
-        """Give the directory free. A statement that still runs is abandoned: its process is killed."""
+        """Give the directory free. A statement that still runs ends with its process."""
         if not self._open:
             return
         self._open = False
@@ -165,7 +167,15 @@ class EmbeddedConnection:
     def _ask(self, what: str, argument: str) -> Mapping[str, Any]:
         if not self._open:
             message = (
-                f"Cannot use ClickHouse on {self._directory}: the connection is closed. Open it again."
+                f"Cannot use ClickHouse on {self._directory}: the connection is closed. "
+                "Open it again."
+            )
+            raise SourceError(message)
+        if self._busy:
+            # Its answer would be taken for the answer to this one.
+            message = (
+                f"Cannot use ClickHouse on {self._directory}: a statement was interrupted. "
+                "Close the connection and open it again."
             )
             raise SourceError(message)
         self._number += 1
@@ -191,8 +201,9 @@ class EmbeddedConnection:
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         said = " ".join(self._said(0)[-_TAIL_BYTES:].split())
         return SourceError(
-            f"Cannot read ClickHouse on {self._directory}: the process that runs it ended with {how}"
-            f"{f' and said {said!r}' if said else ''}. Nothing of the source was changed; run again."
+            f"Cannot read ClickHouse on {self._directory}: the process that runs it ended with "
+            f"{how}{f' and said {said!r}' if said else ''}. Run again; what a job left in the "
+            "source is dropped by the next one."
         )
 
     def _said(self, since: int) -> str:
@@ -233,7 +244,7 @@ def _in_use(directory: Path) -> SourceError:
 
 
 def _holder(directory: Path) -> str:
-    """Return what the owner of a directory left in its status file: its process and when it began."""
+    """Return what the owner of a directory left in its status file: its process and its start."""
     try:
         lines = (directory / "status").read_text().splitlines()
     except OSError:
@@ -244,7 +255,7 @@ def _holder(directory: Path) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment in which the child finds our packages, and no others by their names."""
+    """Return the environment in which the child finds our packages and no others so named."""
     ours = str(Path(catalog.__file__).parent.parent)
     others = os.environ.get("PYTHONPATH")
     return os.environ | {"PYTHONPATH": ours + (os.pathsep + others if others else "")}

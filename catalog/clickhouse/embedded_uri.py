@@ -16,7 +16,7 @@ _CONFIG: Final = "config-file="
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSettings:
-    """Where an embedded ClickHouse keeps its data, and the server configuration it is opened with."""
+    """Where an embedded ClickHouse keeps its data, and the configuration it is opened with."""
 
     directory: Path
     config_file: Path | None = None

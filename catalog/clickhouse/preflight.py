@@ -1,8 +1,8 @@
-"""What forbids to freeze a partition although a clone would succeed: each would give wrong rows silently.
+"""What forbids to freeze a partition although a clone would succeed: the rows would be wrong.
 
-Unfinished mutations (a clone drops what they still have to do), columns in parts that the table does
-not have (a RENAME that a clone loses), broken detached parts (the source itself lost rows). The rules
-and what was seen without them: source.md sections 0 and 1.
+Unfinished mutations (a clone drops what they still have to do), columns in parts that the table
+does not have (a RENAME that a clone loses), broken detached parts (the source itself lost rows).
+The rules and what was seen without them: source.md sections 0 and 1.
 """
 
 from __future__ import annotations
@@ -83,10 +83,11 @@ def refuse_foreign_columns(
 ) -> RefusedError:
     """Return the refusal of a partition whose parts hold columns that the table does not have."""
     return RefusedError(
-        f"Cannot export partition {partition_id} of {name}: its parts hold {_some(columns)}, which "
-        "the table does not have, so an ALTER ... RENAME or DROP COLUMN has not been carried out on "
-        "them and a snapshot would show other values than the table. Wait until the mutation is "
-        f"done, or run ALTER TABLE {name.sql} ... again with mutations_sync = 2."
+        f"Cannot export partition {partition_id} of {name}: its parts hold {_some(columns)}, "
+        "which the table does not have: an ALTER ... RENAME or DROP COLUMN has not been carried "
+        "out on them, and a snapshot would show other values than the table. Wait until the "
+        f"mutation is done, or rewrite them with OPTIMIZE TABLE {name.sql} PARTITION ID "
+        f"{quote_string(str(partition_id))} FINAL."
     )
 
 

@@ -1,16 +1,16 @@
-"""The snapshot protocol: partitions are cloned into staging tables, then proved to be the source's parts.
+"""The snapshot protocol: partitions are cloned into staging tables, then proved to be the same.
 
     preflight -> staging table -> one ALTER with a REPLACE for each partition -> read-only
     -> is the source still what it was? -> preflight again -> parts, disks, CHECK, counts, probes
 
-A clone is atomic for each partition and costs milliseconds; what can go wrong silently around it is
-listed in source.md sections 0 and 1, and each entry has its check here. One bad partition never fails
-the others; a staging table that was used once is never filled again (its hidden parts would double).
+A clone is atomic for each partition and costs milliseconds; what can go wrong silently around it
+is listed in source.md sections 0 and 1, and each entry has its check here. One bad partition never
+fails the others; a staging table that was used once is never filled again (its hidden parts would
+double).
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,12 +19,7 @@ from typing import Final
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection
 from catalog.clickhouse.describe import describe, list_parts
-from catalog.clickhouse.preflight import (
-    foreign_columns,
-    mutation_ids,
-    refuse_foreign_columns,
-    refused_by_source,
-)
+from catalog.clickhouse.preflight import mutation_ids, refused_by_source
 from catalog.clickhouse.staging import (
     create_staging,
     drop_staging,
@@ -32,7 +27,7 @@ from catalog.clickhouse.staging import (
     make_readonly,
     next_staging,
 )
-from catalog.clickhouse.verify import check_disks, check_parts, count_visible, measure
+from catalog.clickhouse.verify import Clone, prove
 from tableformat.errors import NotFoundError, RefusedError, SourceError, TableFormatError
 from tableformat.mergetree.parts import Part
 from tableformat.mergetree.table import MergeTreeTable
@@ -51,7 +46,7 @@ Refused = tuple[tuple[PartitionId, TableFormatError], ...]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """What is to be frozen: partitions of a table as it was described, for a job, with its probes."""
+    """What is to be frozen: partitions of a described table, for a job, with its probes."""
 
     table: MergeTreeTable
     partition_ids: tuple[PartitionId, ...]
@@ -75,7 +70,7 @@ class _Outcome:
         )
 
 
-class _SourceMoved(Exception):  # noqa: N818  no error: it says that an attempt must be made again
+class _SourceMoved(Exception):  # noqa: N818  no error: the attempt is made again
     """The source changed while a clone was made."""
 
 
@@ -116,14 +111,14 @@ class _Freezing:
 
     def run(self) -> _Outcome:
         """Freeze the group; when its clone fails, each partition alone."""
-        for attempt in itertools.count(1):
+        moved = ""
+        for _ in range(_ATTEMPTS):
             staging = next_staging(self.connection, self.request.job)
             try:
                 return self._attempt(staging)
-            except _SourceMoved as moved:
+            except _SourceMoved as why:
                 drop_staging(self.connection, self.capabilities, staging)
-                if attempt == _ATTEMPTS:
-                    return self._refuse_all(self._unsteady(moved))
+                moved = str(why)
             except RefusedError as error:
                 drop_staging(self.connection, self.capabilities, staging)
                 return self._refuse_all(error)
@@ -132,15 +127,17 @@ class _Freezing:
                 if len(self.request.partition_ids) == 1:
                     return self._refuse_all(self._clone_error(error))
                 return self._one_by_one()
-        raise AssertionError
+        return self._refuse_all(self._unsteady(moved))
 
     def _attempt(self, staging: TableName) -> _Outcome:
         """Clone the group into a fresh staging table and prove what is in it."""
         mutations = mutation_ids(self.connection, self._source)
+        self._check_definition(self._source)
         create_staging(self.connection, self.capabilities, self.request.table, staging)
         before = self._source_parts()
         self._clone(staging)
         after = self._source_parts()
+        self._check_definition(self._source)
         self._check_definition(staging)
         if mutation_ids(self.connection, self._source) != mutations:
             message = "mutations were started"
@@ -148,7 +145,7 @@ class _Freezing:
         cloned = list_parts(self.connection, staging, self.request.partition_ids)
         frozen = self._matched(cloned, before, after)
         make_readonly(self.connection, self.capabilities, staging)
-        return self._proved(staging, frozen)
+        return self._proved(Clone(self._source, staging, frozen))
 
     def _one_by_one(self) -> _Outcome:
         outcome = _Outcome()
@@ -164,18 +161,14 @@ class _Freezing:
         )
         self.connection.command(f"ALTER TABLE {staging.sql} {replaces}")
 
-    def _check_definition(self, staging: TableName) -> None:
-        """Refuse when source or staging table are not what `describe` had found.
+    def _check_definition(self, name: TableName) -> None:
+        """Refuse when the source, or its copy, is not what `describe` had found.
 
         Raises:
             RefusedError: columns or keys differ.
         """
-        planned = self.request.table
-        now = describe(self.connection, self.capabilities, self._source)
-        copy = describe(self.connection, self.capabilities, staging)
-        different = _differences(planned, now) or (
-            "" if _columns(copy) == _columns(planned) else "its columns"
-        )
+        found = describe(self.connection, self.capabilities, name)
+        different = _differences(self.request.table, found, copy=name != self._source)
         if different:
             message = (
                 f"Cannot export {self._source}: {different} changed since the table was described. "
@@ -204,43 +197,13 @@ class _Freezing:
                 raise _SourceMoved(message)
         return frozen
 
-    def _proved(
-        self, staging: TableName, cloned: dict[PartitionId, tuple[FrozenPart, ...]]
-    ) -> _Outcome:
-        """Check each partition of a clone by itself; a refused one does not touch the others."""
-        refused: dict[PartitionId, TableFormatError] = {
-            **refused_by_source(self.connection, self._source, cloned)
-        }
-        foreign = foreign_columns(self.connection, staging, self._source)
-        frozen = []
-        for one, parts in cloned.items():
-            if one in refused:
-                continue
-            if str(one) in foreign:
-                refused[one] = refuse_foreign_columns(self._source, one, foreign[str(one)])
-                continue
-            try:
-                frozen.append(self._proved_partition(staging, one, parts))
-            except ClickHouseError as error:
-                refused[one] = self._read_error(one, error)
-            except (RefusedError, SourceError) as error:
-                refused[one] = error
-        if not frozen:
-            drop_staging(self.connection, self.capabilities, staging)
-        return _Outcome(tuple(frozen), tuple(refused.items()), (staging,) if frozen else ())
-
-    def _proved_partition(
-        self, staging: TableName, one: PartitionId, parts: tuple[FrozenPart, ...]
-    ) -> FrozenPartition:
-        copies = tuple(frozen.part for frozen in parts)
-        check_disks(self.connection, self._source, one, copies)
-        check_parts(self.connection, self._source, staging, one)
-        visible = count_visible(self.connection, self._source, staging, one, copies)
-        return FrozenPartition(
-            one,
-            tuple(replace(p, visible_rows=visible[p.part.name]) for p in parts),
-            measure(self.connection, staging, one, self.request.probes),
-        )
+    def _proved(self, clone: Clone) -> _Outcome:
+        """Keep what the proof leaves of a clone, and the staging table when that is anything."""
+        proved = prove(self.connection, clone, self.request.probes)
+        if not proved.frozen:
+            drop_staging(self.connection, self.capabilities, clone.staging)
+        kept = (clone.staging,) if proved.frozen else ()
+        return _Outcome(proved.frozen, tuple(proved.refused.items()), kept)
 
     @property
     def _source(self) -> TableName:
@@ -252,10 +215,10 @@ class _Freezing:
     def _refuse_all(self, error: TableFormatError) -> _Outcome:
         return _Outcome(refused=tuple((one, error) for one in self.request.partition_ids))
 
-    def _unsteady(self, moved: _SourceMoved) -> SourceError:
+    def _unsteady(self, moved: str) -> SourceError:
         return SourceError(
-            f"Cannot export {self._source}: in {_ATTEMPTS} attempts to take a snapshot, {moved} each "
-            "time meanwhile. Run the export again when the table is changed less."
+            f"Cannot export {self._source}: in {_ATTEMPTS} attempts to take a snapshot, {moved} "
+            "each time meanwhile. Run the export again when the table is changed less."
         )
 
     def _clone_error(self, error: ClickHouseError) -> TableFormatError:
@@ -278,20 +241,13 @@ class _Freezing:
         )
         return SourceError(message, code=error.code)
 
-    def _read_error(self, one: PartitionId, error: ClickHouseError) -> SourceError:
-        message = (
-            f"Cannot export partition {one} of {self._source}: reading its snapshot failed: "
-            f"{error.reason}. Check the table with CHECK TABLE and run again."
-        )
-        return SourceError(message, code=error.code)
-
 
 def _of_partition(parts: tuple[Part, ...], one: PartitionId) -> tuple[Part, ...]:
     return tuple(part for part in parts if part.partition_id == one)
 
 
 def _paired(copies: tuple[Part, ...], originals: tuple[Part, ...]) -> tuple[FrozenPart, ...]:
-    """Name for each copy the original it is a clone of; equal parts are told apart by their order."""
+    """Name for each copy the original it is a clone of; equal parts are taken in order."""
     names: dict[tuple[str, str, int], list[str]] = {}
     for part in originals:
         names.setdefault(part.content, []).append(part.name)
@@ -301,21 +257,22 @@ def _paired(copies: tuple[Part, ...], originals: tuple[Part, ...]) -> tuple[Froz
     )
 
 
-def _differences(planned: MergeTreeTable, now: MergeTreeTable) -> str:
+def _differences(planned: MergeTreeTable, found: MergeTreeTable, *, copy: bool) -> str:
     """Return what of a table is another thing now, '' when nothing is."""
-    told = (
-        ("its identity", planned.identity, now.identity),
-        ("its columns", _columns(planned), _columns(now)),
-        ("its engine", planned.engine.name, now.engine.name),
-        ("its engine's arguments", planned.engine.arguments, now.engine.arguments),
-        ("its partition key", planned.engine.partition_by, now.engine.partition_by),
-        ("its sorting key", planned.engine.order_by, now.engine.order_by),
-        ("its primary key", planned.engine.primary_key, now.engine.primary_key),
+    of_both = (
+        ("its columns", _columns(planned), _columns(found)),
+        ("its partition key", planned.engine.partition_by, found.engine.partition_by),
+        ("its sorting key", planned.engine.order_by, found.engine.order_by),
+        ("its primary key", planned.engine.primary_key, found.engine.primary_key),
     )
+    of_source = (
+        ("its identity", planned.identity, found.identity),
+        ("its engine", planned.engine.name, found.engine.name),
+        ("its engine's arguments", planned.engine.arguments, found.engine.arguments),
+    )
+    told = of_both if copy else of_both + of_source
     return ", ".join(what for what, before, after in told if before != after)
 
 
 def _columns(table: MergeTreeTable) -> tuple[tuple[str, str, str, str], ...]:
-    return tuple(
-        (c.name, c.type_text, c.default_kind, c.default_expression) for c in table.columns
-    )
+    return tuple((c.name, c.type_text, c.default_kind, c.default_expression) for c in table.columns)

@@ -1,8 +1,8 @@
 """`ClickHouseSource`: the contract `tableformat.source.Source` over any connection to a ClickHouse.
 
 Owns when the connection is open. It is opened by the first call that needs it and stays open until
-`close`, so that a job describes and freezes within one opening, lets go while it writes, and opens again
-to release: nobody else can open an embedded ClickHouse's directory in between (DESIGN 5.1).
+`close`, so that a job describes and freezes within one opening, lets go while it writes, and opens
+again to release: nobody else can open an embedded ClickHouse's directory in between (DESIGN 5.1).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, assert_never
 
 from catalog.clickhouse import describe as reading
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
@@ -25,7 +25,13 @@ from catalog.clickhouse.staging import (
     sweep_leftovers,
 )
 from tableformat.errors import NotFoundError, RefusedError, UsageError
-from tableformat.mergetree.partition_literal import parse_partition_literal
+from tableformat.mergetree.partition_literal import (
+    All,
+    ById,
+    ByValue,
+    parse_partition_literal,
+    render_partition_literal,
+)
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, TableName
@@ -59,7 +65,7 @@ class ClickHouseSource:
         return reading.describe(*self._opened(), table)
 
     def partitions(self, table: TableName) -> tuple[PartitionSummary, ...]:
-        """Return the partitions with active parts, in the order of their ids; patch parts are left out.
+        """Return the partitions with active parts, in the order of their ids, without patch parts.
 
         Raises:
             SourceError: the source cannot be read.
@@ -75,7 +81,7 @@ class ClickHouseSource:
         return reading.list_parts(self._opened()[0], table, (partition_id,))
 
     def row_policies(self, table: TableName) -> tuple[str, ...] | None:
-        """Return the row policies that an export would not apply; None when they are hidden from us.
+        """Return the row policies that an export would not apply; None when they are hidden.
 
         Raises:
             SourceError: the source cannot be read.
@@ -83,33 +89,29 @@ class ClickHouseSource:
         return reading.row_policies(self._opened()[0], table)
 
     def find_partition(self, table: MergeTreeTable, expression: str) -> PartitionId:
-        """Return the id that ClickHouse itself gives to a partition expression (`202401`, `('x', 3)`).
+        """Return the id that ClickHouse itself gives to a partition expression.
 
         Raises:
             UsageError: the expression is not made of literals, or does not fit the partition key.
+            RefusedError: lightweight updates of the partition are pending (code 344).
             NotFoundError: no active part has that value.
             SourceError: the source cannot be read.
         """
-        parse_partition_literal(expression)
-        connection, capabilities = self._opened()
-        with self._scratch(table) as scratch:
-            try:
-                connection.command(
-                    f"ALTER TABLE {scratch.sql} ATTACH PARTITION {expression} FROM {table.name.sql}"
+        match parse_partition_literal(expression):
+            case All():
+                message = (
+                    f"Cannot find the partition {expression} of {table.name}: it stands for all of "
+                    "them. Use --all."
                 )
-            except ClickHouseError as error:
-                raise _unresolved(table, expression, error) from error
-            found = texts(
-                connection,
-                f"SELECT DISTINCT partition_id FROM system.parts WHERE {reading.of_table(scratch)}",
-            )
-        if len(found) != 1:
-            message = (
-                f"Cannot find the partition {expression} of {table.name}: no active part has that "
-                "value. List the partitions with `mergeberg partitions`."
-            )
-            raise NotFoundError(message)
-        return PartitionId(found[0])
+                raise UsageError(message)
+            case ById(one):
+                if one not in (partition.partition_id for partition in self.partitions(table.name)):
+                    raise _no_such_partition(table, expression)
+                return one
+            case ByValue() as value:
+                return self._resolved(table, expression, render_partition_literal(value))
+            case unexpected:
+                assert_never(unexpected)
 
     def snapshot(
         self,
@@ -158,7 +160,7 @@ class ClickHouseSource:
         return sweep_leftovers(*self._opened(), is_alive)
 
     def close(self) -> None:
-        """Let go of the source; snapshots stay until they are released. The next call opens it again."""
+        """Let go of the source; snapshots stay. The next call opens it again."""
         held, self._held = self._held, None
         if held is not None:
             held[0].close()
@@ -173,6 +175,26 @@ class ClickHouseSource:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _resolved(self, table: MergeTreeTable, expression: str, sql: str) -> PartitionId:
+        """Let ClickHouse compute the id: attach the partition somewhere and look what came."""
+        connection, _ = self._opened()
+        with self._scratch(table) as scratch:
+            try:
+                connection.command(
+                    f"ALTER TABLE {scratch.sql} ATTACH PARTITION {sql} FROM {table.name.sql}"
+                )
+            except ClickHouseError as error:
+                raise _unresolved(table, expression, error) from error
+            found = texts(
+                connection,
+                f"SELECT DISTINCT partition_id FROM system.parts WHERE {reading.of_table(scratch)}",
+            )
+        if not found:
+            # ClickHouse attaches nothing, silently, when no part has that value.
+            raise _no_such_partition(table, expression)
+        (one,) = found
+        return PartitionId(one)
 
     def _opened(self) -> tuple[Connection, Capabilities]:
         if self._held is None:
@@ -197,7 +219,14 @@ class ClickHouseSource:
             drop_staging(connection, capabilities, name)
 
 
-def _unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -> RefusedError | UsageError:
+def _no_such_partition(table: MergeTreeTable, expression: str) -> NotFoundError:
+    return NotFoundError(
+        f"Cannot find the partition {expression} of {table.name}: no active part has that "
+        "value. List the partitions with `mergeberg partitions`."
+    )
+
+
+def _unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -> UsageError:
     what = f"Cannot find the partition {expression} of {table.name}"
     if error.code == _PATCHES_PENDING:
         message = (

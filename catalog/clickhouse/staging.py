@@ -1,13 +1,12 @@
 """Staging tables: the private copies, made of hard links, in which a snapshot keeps its parts.
 
-Owns their database, their names (`<job>_<number>`, so that leftovers of a dead job can be told), their
-clauses and their end. What is put into them and how it is proved is `snapshot.py`. The clauses and why
-each stands there: source.md sections 0 and 1.
+Owns their database, their names (`<job>_<number>`, so that leftovers of a dead job can be told),
+their clauses and their end. What is put into them and how it is proved is `snapshot.py`. The
+clauses and why each stands there: source.md sections 0 and 1.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable
 from typing import Final
@@ -17,7 +16,7 @@ from catalog.clickhouse.connection import ClickHouseError, Connection, one_text,
 from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.table_text import column_list, ttl_columns
 from tableformat.mergetree.engine_text import staging_engine
-from tableformat.mergetree.table import Engine, MergeTreeTable
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import TableName, quote_identifier, quote_string
 from tableformat.source import PartsLayout
 
@@ -40,8 +39,6 @@ _OPENING: Final = frozenset(
     {"index_granularity", "index_granularity_bytes", "enable_mixed_granularity_parts"}
 )
 _OPENING_PREFIXES: Final = ("allow_", "enable_block_")
-# A read-only table cannot be filled.
-_NOT_COPIED: Final = frozenset({"table_readonly"})
 
 
 def staging_table(name: str) -> TableName:
@@ -62,19 +59,18 @@ def next_staging(connection: Connection, job: str) -> TableName:
 def create_staging(
     connection: Connection, capabilities: Capabilities, table: MergeTreeTable, name: TableName
 ) -> None:
-    """Make an empty staging table for parts of `table`, in which nothing merges and nothing expires.
+    """Make an empty staging table for parts of `table`: nothing merges or expires in it.
 
     Raises:
+        UnsupportedError: parts of such a table fit no other table.
         ClickHouseError: ClickHouse refused it.
         SourceError: the source cannot be used.
     """
+    engine = staging_engine(table.engine, (*capabilities.blockers, *capabilities.permissions))
     connection.command(
         f"CREATE DATABASE IF NOT EXISTS {quote_identifier(STAGING_DATABASE)} ENGINE = Atomic"
     )
-    extra = (*capabilities.blockers, *capabilities.permissions)
-    connection.command(
-        f"CREATE TABLE {name.sql} AS {table.name.sql} {staging_engine(_fillable(table.engine), extra)}"
-    )
+    connection.command(f"CREATE TABLE {name.sql} AS {table.name.sql} {engine}")
     try:
         _remove_ttl(connection, name)
         connection.command(f"SYSTEM STOP MERGES {name.sql}")
@@ -146,13 +142,8 @@ def layout_of(table: MergeTreeTable, capabilities: Capabilities) -> PartsLayout:
     )
 
 
-def _fillable(engine: Engine) -> Engine:
-    kept = tuple(pair for pair in engine.settings if pair[0] not in _NOT_COPIED)
-    return dataclasses.replace(engine, settings=kept)
-
-
 def _remove_ttl(connection: Connection, name: TableName) -> None:
-    """Take the TTLs of columns away, which CREATE ... AS copies; the table's own TTL is not copied."""
+    """Take the TTLs of columns away, which CREATE ... AS copies, unlike the table's own."""
     query = one_text(
         connection,
         f"SELECT create_table_query FROM system.tables WHERE {of_table(name, column='name')}",

@@ -25,17 +25,17 @@ def definitions(create_query: str) -> tuple[str, ...]:
         create_query: `create_table_query` of system.tables.
     """
     depth, found, current = 0, [], ""
-    for token in _tokens(create_query):
-        if token == ")":
+    for piece in _cut(create_query):
+        if piece == ")":
             depth -= 1
             if depth == 0:
                 break
-        if depth == 1 and token == ",":
+        if depth == 1 and piece == ",":
             found.append(current.strip())
             current = ""
         elif depth >= 1:
-            current += token
-        if token == "(":
+            current += piece
+        if piece == "(":
             depth += 1
     return (*found, current.strip()) if current.strip() else tuple(found)
 
@@ -66,10 +66,10 @@ def column_list(columns: tuple[Column, ...]) -> str:
 
 
 def _outside_quotes(definition: str) -> str:
-    return "".join(token for token in _tokens(definition) if token[0] not in _QUOTES)
+    return "".join(piece for piece in _cut(definition) if piece[0] not in _QUOTES)
 
 
-def _tokens(sql: str) -> Iterator[str]:
+def _cut(sql: str) -> Iterator[str]:
     """Cut SQL into quoted texts (whole) and single characters."""
     i = 0
     while i < len(sql):

@@ -1,126 +1,231 @@
-"""The proof of a frozen partition: every part checked, every row counted, every probe measured.
+"""The proof of a clone: every part checked, every row counted, every probe measured.
 
-`CHECK TABLE` is the only thing that sees each kind of damage; a plain SELECT lets some through, and
-damaged parts may vanish from its answer (source.md section 4), so the answer must name exactly the
-expected parts. All questions are asked of the staging table, which nothing changes any more.
+`CHECK TABLE` is the only thing that sees each kind of damage; a plain SELECT lets some through,
+and damaged parts may vanish from its answer (source.md section 4), so the answer must name exactly
+the expected parts. All questions are asked of the staging table, which nothing changes any more,
+for all of its partitions at once; a partition that fails is refused by itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
-from catalog.clickhouse.connection import Connection, flag, text, texts, whole
+from catalog.clickhouse.connection import ClickHouseError, Connection, flag, text, texts, whole
 from catalog.clickhouse.describe import of_table
-from tableformat.errors import SourceError, UnsupportedError
+from catalog.clickhouse.preflight import (
+    foreign_columns,
+    refuse_foreign_columns,
+    refused_by_source,
+)
+from tableformat.errors import SourceError, TableFormatError, UnsupportedError
 from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
-from tableformat.source import Probe, ProbedValue
+from tableformat.source import FrozenPart, FrozenPartition, Probe, ProbedValue
 
-__all__ = ["check_disks", "check_parts", "count_visible", "measure"]
+__all__ = ["Clone", "Proved", "prove"]
 
 _SHOWN: Final = 3
 
+Refused = Mapping[PartitionId, TableFormatError]
 
-def check_parts(
-    connection: Connection, source: TableName, staging: TableName, partition_id: PartitionId
-) -> None:
-    """Check every file of a partition against its checksums.
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """A filled staging table: whose it is, and the parts of its partitions, not yet counted."""
+
+    source: TableName
+    staging: TableName
+    parts: Mapping[PartitionId, tuple[FrozenPart, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """What the proof left of a clone."""
+
+    frozen: tuple[FrozenPartition, ...]
+    refused: Refused
+
+
+def prove(connection: Connection, clone: Clone, probes: tuple[Probe, ...]) -> Proved:
+    """Prove each partition of a clone, or refuse it with its reason.
 
     Raises:
-        SourceError: a part is damaged, or was not looked at; the part is named.
+        SourceError: ClickHouse does not answer any more.
     """
-    in_partition = f"partition_id = {quote_string(str(partition_id))}"
+    refused: dict[PartitionId, TableFormatError] = {
+        **_foreign(connection, clone),
+        # Once more: what began between the first look and the clone is seen now.
+        **refused_by_source(connection, clone.source, clone.parts),
+        **_unreadable_disks(connection, clone),
+    }
+    for one, error in _damaged(connection, clone, _without(clone, refused)).items():
+        refused.setdefault(one, error)
+    frozen = _measured(connection, clone, _without(clone, refused), probes)
+    refused.update(frozen.refused)
+    return Proved(frozen.frozen, refused)
+
+
+def _without(clone: Clone, refused: Refused) -> tuple[PartitionId, ...]:
+    return tuple(one for one in clone.parts if one not in refused)
+
+
+def _foreign(connection: Connection, clone: Clone) -> Refused:
+    """Refuse what a RENAME that the clone does not know left behind."""
+    found = foreign_columns(connection, clone.staging, clone.source)
+    return {
+        one: refuse_foreign_columns(clone.source, one, found[str(one)])
+        for one in clone.parts
+        if str(one) in found
+    }
+
+
+def _unreadable_disks(connection: Connection, clone: Clone) -> Refused:
+    """Refuse parts that a task cannot open as plain files."""
+    found = connection.rows("SELECT path, name, toString(type), is_encrypted FROM system.disks")
+    kinds = {text(row[0]): (text(row[1]), text(row[2]), flag(row[3])) for row in found}
+    refused: dict[PartitionId, TableFormatError] = {}
+    for one, parts in clone.parts.items():
+        for part in parts:
+            name, kind, encrypted = kinds[part.part.disk]
+            if kind.lower() != "local" or encrypted:
+                message = (
+                    f"Cannot export partition {one} of {clone.source}: its part {part.source_name} "
+                    f"lies on the disk {name!r} of type {kind}{', encrypted' * encrypted}, whose "
+                    "files cannot be opened as they are. Move the partition to a plain local disk "
+                    "(ALTER TABLE ... MOVE PARTITION ... TO DISK ...)."
+                )
+                refused[one] = UnsupportedError(message)
+                break
+    return refused
+
+
+def _damaged(
+    connection: Connection, clone: Clone, partition_ids: tuple[PartitionId, ...]
+) -> Refused:
+    """Check every file of the clone against its checksums."""
+    refused: dict[PartitionId, TableFormatError] = {}
+    for one in partition_ids:
+        try:
+            damage = _damage(connection, clone, one)
+        except ClickHouseError as error:
+            damage = f"CHECK TABLE fails: {error.reason}"
+        if damage:
+            refused[one] = SourceError(
+                f"Cannot export partition {one} of {clone.source}: {damage}. Repair the part from "
+                "a replica or a backup, or detach it, and run again."
+            )
+    return refused
+
+
+def _damage(connection: Connection, clone: Clone, one: PartitionId) -> str:
+    """Return what CHECK TABLE says against a partition, '' when every part passes."""
+    partition = quote_string(str(one))
     expected = texts(
         connection,
-        f"SELECT name FROM system.parts WHERE active AND {of_table(staging)} AND {in_partition}",
+        f"SELECT name FROM system.parts WHERE active AND {of_table(clone.staging)}"
+        f" AND partition_id = {partition}",
     )
     answers = connection.rows(
-        f"CHECK TABLE {staging.sql} PARTITION ID {quote_string(str(partition_id))}"
+        f"CHECK TABLE {clone.staging.sql} PARTITION ID {partition}"
         " SETTINGS check_query_single_value_result = 0"
     )
     seen = {text(row[0]): (flag(row[1]), text(row[2])) for row in answers}
-    damaged = [f"{name} ({what})" for name, (passed, what) in sorted(seen.items()) if not passed]
-    unseen = sorted(set(expected) - set(seen))
-    if damaged or unseen or set(seen) - set(expected):
-        what = (
-            f"CHECK TABLE finds damage in {_some(damaged)}"
-            if damaged
-            else f"CHECK TABLE did not look at {_some(unseen)}"
-            if unseen
-            else f"CHECK TABLE looked at {_some(sorted(set(seen) - set(expected)))}, which is unknown"
-        )
-        message = (
-            f"Cannot export partition {partition_id} of {source}: {what}. "
-            f"Repair the part from a replica or a backup, or detach it, and run again."
-        )
-        raise SourceError(message)
+    names = {part.part.name: part.source_name for part in clone.parts[one]}
+    damaged = [
+        f"part {names.get(part, part)} ({_first_line(what)})"
+        for part, (passed, what) in sorted(seen.items())
+        if not passed
+    ]
+    if damaged:
+        return f"CHECK TABLE finds damage in {_some(damaged)}"
+    if unseen := sorted(set(expected) - set(seen)):
+        return f"CHECK TABLE did not look at {_some([names.get(p, p) for p in unseen])}"
+    if unknown := sorted(set(seen) - set(expected)):
+        return f"CHECK TABLE looked at {_some(unknown)}, which is no part of the snapshot"
+    return ""
 
 
-def check_disks(
-    connection: Connection, source: TableName, partition_id: PartitionId, parts: tuple[Part, ...]
-) -> None:
-    """Refuse parts that a task cannot open as plain files.
-
-    Raises:
-        UnsupportedError: a part lies on a disk whose files are no plain local files.
-        SourceError: the source cannot be read.
-    """
-    found = connection.rows("SELECT path, name, type, is_encrypted FROM system.disks")
-    kinds = {text(row[0]): (text(row[1]), text(row[2]), flag(row[3])) for row in found}
-    for part in parts:
-        name, kind, encrypted = kinds[part.disk]
-        if kind.lower() != "local" or encrypted:
-            message = (
-                f"Cannot export partition {partition_id} of {source}: its part {part.name} lies on the "
-                f"disk {name!r} of type {kind}{', encrypted' if encrypted else ''}, whose files cannot "
-                "be opened as they are. Move the partition to a plain local disk "
-                "(ALTER TABLE ... MOVE PARTITION ... TO DISK)."
-            )
-            raise UnsupportedError(message)
-
-
-def count_visible(
+def _measured(
     connection: Connection,
-    source: TableName,
-    staging: TableName,
-    partition_id: PartitionId,
-    parts: tuple[Part, ...],
-) -> dict[str, int]:
-    """Return, by part name, the rows that a SELECT shows: without those deleted lightly.
+    clone: Clone,
+    partition_ids: tuple[PartitionId, ...],
+    probes: tuple[Probe, ...],
+) -> Proved:
+    """Count and probe partitions together; when that fails, each by itself."""
+    if not partition_ids:
+        return Proved((), {})
+    try:
+        visible = _visible_rows(connection, clone.staging, partition_ids)
+        probed = _probed(connection, clone.staging, partition_ids, probes)
+    except ClickHouseError as error:
+        if len(partition_ids) == 1:
+            return Proved((), {partition_ids[0]: _read_error(clone, partition_ids[0], error)})
+        each = [_measured(connection, clone, (one,), probes) for one in partition_ids]
+        return Proved(
+            tuple(partition for proved in each for partition in proved.frozen),
+            {one: error for proved in each for one, error in proved.refused.items()},
+        )
+    refused = {
+        one: _hidden_rows(clone, one, hiding[0], visible)
+        for one in partition_ids
+        if (hiding := [p.part for p in clone.parts[one] if _hides(p.part, visible)])
+    }
+    nothing = tuple(ProbedValue(None, None, 0) for _ in probes)
+    frozen = tuple(
+        FrozenPartition(
+            one,
+            tuple(
+                replace(part, visible_rows=visible.get(part.part.name, 0))
+                for part in clone.parts[one]
+            ),
+            probed.get(str(one), nothing),
+        )
+        for one in partition_ids
+        if one not in refused
+    )
+    return Proved(frozen, refused)
 
-    Raises:
-        SourceError: a part without such deletes does not show all of its rows.
-    """
+
+def _visible_rows(
+    connection: Connection, staging: TableName, partition_ids: tuple[PartitionId, ...]
+) -> dict[str, int]:
+    """Return, by part name, the rows that a SELECT shows: without those deleted lightly."""
     answers = connection.rows(
-        f"SELECT t._part, count() FROM {staging.sql} AS t WHERE {_within(partition_id)}"
+        f"SELECT t._part, count() FROM {staging.sql} AS t WHERE {_within(partition_ids)}"
         " GROUP BY t._part"
     )
-    shown = {text(row[0]): whole(row[1]) for row in answers}
-    for part in parts:
-        rows = shown.get(part.name, 0)
-        if rows > part.rows or (rows != part.rows and not part.has_lightweight_delete):
-            message = (
-                f"Cannot export partition {partition_id} of {source}: its part {part.name} holds "
-                f"{part.rows} rows and shows {rows}. A row policy or a setting of the user hides "
-                "rows from the exporter; use another user."
-            )
-            raise SourceError(message)
-    return {part.name: shown.get(part.name, 0) for part in parts}
+    return {text(row[0]): whole(row[1]) for row in answers}
 
 
-def measure(
+def _hides(part: Part, visible: dict[str, int]) -> bool:
+    rows = visible.get(part.name, 0)
+    return rows > part.rows or (rows != part.rows and not part.has_lightweight_delete)
+
+
+def _hidden_rows(
+    clone: Clone, one: PartitionId, part: Part, visible: dict[str, int]
+) -> TableFormatError:
+    return SourceError(
+        f"Cannot export partition {one} of {clone.source}: its part {part.name} holds {part.rows} "
+        f"rows and shows {visible.get(part.name, 0)}. A row policy or a setting of the user hides "
+        "rows from the exporter; use another user."
+    )
+
+
+def _probed(
     connection: Connection,
     staging: TableName,
-    partition_id: PartitionId,
+    partition_ids: tuple[PartitionId, ...],
     probes: tuple[Probe, ...],
-) -> tuple[ProbedValue, ...]:
-    """Return the least and greatest value and the NULLs of each probe over the visible rows.
+) -> dict[str, tuple[ProbedValue, ...]]:
+    """Return, by partition id, the least and greatest value and the NULLs of each probe.
 
-    Raises:
-        SourceError: a probe cannot be computed.
+    A partition without visible rows is not in the answer.
     """
     if not probes:
-        return ()
+        return {}
     inner = ", ".join(f"({probe.sql}) AS {_alias('p', i)}" for i, probe in enumerate(probes))
     folded = ", ".join(
         f"min({p}) AS {_alias('low', i)}, max({p}) AS {_alias('high', i)},"
@@ -128,16 +233,20 @@ def measure(
         for i, p in enumerate(_alias("p", i) for i in range(len(probes)))
     )
     shown = ", ".join(
-        f"{_shown(probe, _alias('low', i))}, {_shown(probe, _alias('high', i))}, {_alias('nulls', i)}"
+        f"{_text_of(probe, _alias('low', i))}, {_text_of(probe, _alias('high', i))},"
+        f" {_alias('nulls', i)}"
         for i, probe in enumerate(probes)
     )
-    (row,) = connection.rows(
-        f"SELECT rows_seen, {shown} FROM (SELECT count() AS rows_seen, {folded} FROM"
-        f" (SELECT {inner} FROM {staging.sql} AS t WHERE {_within(partition_id)}))"
+    rows = connection.rows(
+        f"SELECT mergeberg_partition, {shown} FROM"
+        f" (SELECT mergeberg_partition, {folded} FROM"
+        f" (SELECT t._partition_id AS mergeberg_partition, {inner} FROM {staging.sql} AS t"
+        f" WHERE {_within(partition_ids)}) GROUP BY mergeberg_partition)"
     )
-    seen, values = whole(row[0]), row[1:]
-    if seen == 0:
-        return tuple(ProbedValue(None, None, 0) for _ in probes)
+    return {text(row[0]): _probed_values(row[1:]) for row in rows}
+
+
+def _probed_values(values: tuple[object, ...]) -> tuple[ProbedValue, ...]:
     return tuple(
         ProbedValue(_text_or_none(values[i]), _text_or_none(values[i + 1]), whole(values[i + 2]))
         for i in range(0, len(values), 3)
@@ -148,7 +257,7 @@ def _alias(what: str, number: int) -> str:
     return quote_identifier(f"mergeberg_{what}_{number}")
 
 
-def _shown(probe: Probe, value: str) -> str:
+def _text_of(probe: Probe, value: str) -> str:
     # A lambda names the value `v` whatever columns there are.
     return f"arrayMap(v -> {probe.text_sql}, [{value}])[1]"
 
@@ -157,8 +266,20 @@ def _text_or_none(value: object) -> str | None:
     return None if value is None else text(value)
 
 
-def _within(partition_id: PartitionId) -> str:
-    return f"t._partition_id = {quote_string(str(partition_id))}"
+def _within(partition_ids: tuple[PartitionId, ...]) -> str:
+    return f"t._partition_id IN ({', '.join(quote_string(str(one)) for one in partition_ids)})"
+
+
+def _read_error(clone: Clone, one: PartitionId, error: ClickHouseError) -> SourceError:
+    message = (
+        f"Cannot export partition {one} of {clone.source}: reading its snapshot failed: "
+        f"{error.reason}. Check the table with CHECK TABLE and run again."
+    )
+    return SourceError(message, code=error.code)
+
+
+def _first_line(message: str) -> str:
+    return ClickHouseError(message).reason
 
 
 def _some(names: list[str]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tableformat.errors import UsageError
 from tableformat.export.outcome import Status
+from tableformat.file_names import is_of_transaction
 from tableformat.ledger import ExportedPart, Landed, Row, State
 from tableformat.mergetree.parts import fingerprint
 from tableformat.names import PartName
@@ -188,7 +189,7 @@ def _in_main(
     row: Row, done: Landed, state: LakeTableState, files: tuple[FileInMain, ...]
 ) -> _InMain:
     """Say whether every file of the last export is in main and carries no delete (DESIGN 5.5)."""
-    own = [f for f in files if f"-{done.transaction_id}-" in f.path]
+    own = [f for f in files if is_of_transaction(f.path, row.key.hash, done.transaction_id)]
     if (
         len(own) == row.data_files
         and sum(f.rows for f in own) == row.rows

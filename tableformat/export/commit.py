@@ -32,6 +32,7 @@ from tableformat.committer import (
 from tableformat.effects import Effects, Step
 from tableformat.errors import InternalError, RefusedError
 from tableformat.export.claim import settled
+from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Landed, Ledger, Row, Stale, State
 
 if TYPE_CHECKING:
@@ -207,7 +208,9 @@ def settle_mark(ports: Ports, row: Row, state: LakeTableState, mark: Mark) -> Ro
     The row may be a later claim's, whose own figures and parts are those of other files.
     """
     files = [
-        f for f in ports.table.files_of(state, row.key.hash) if f"-{mark.transaction_id}-" in f.path
+        f
+        for f in ports.table.files_of(state, row.key.hash)
+        if is_of_transaction(f.path, row.key.hash, mark.transaction_id)
     ]
     same = mark.fingerprint == row.fingerprint
     shown = replace(
@@ -268,7 +271,9 @@ def _settle_landed(
     """It landed: an own attempt is in main as an ancestor, an earlier owner's by its files."""
     own = any(a.snapshot_id == mark.snapshot_id for a in attempts)
     files = [
-        f for f in ports.table.files_of(state, row.key.hash) if f"-{mark.transaction_id}-" in f.path
+        f
+        for f in ports.table.files_of(state, row.key.hash)
+        if is_of_transaction(f.path, row.key.hash, mark.transaction_id)
     ]
     in_main = state.is_ancestor(mark.snapshot_id) if own else bool(files)
     after = settle_mark(ports, row, state, mark)

@@ -171,9 +171,7 @@ class GroupJob:
             staging=snapshot.handle,
         )
         try:
-            slices = plan_slices(
-                self._to, frozen, row, dict(snapshot.disks), self._ratio, slots=self._slots
-            )
+            slices = plan_slices(self._to, frozen, row, self._ratio, slots=self._slots)
         except RefusedError as error:
             return self._failed(partition_id, error, work.row, work.begun)
         written = self._ports.effects(Step.CLAIM, lambda: self._ports.ledger.write(row))

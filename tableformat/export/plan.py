@@ -271,7 +271,6 @@ def plan_slices(
     to: Destination,
     frozen: FrozenPartition,
     row: Row,
-    disks: Mapping[str, str],
     ratio: SizeRatio,
     *,
     slots: int,
@@ -296,7 +295,7 @@ def plan_slices(
         fmt=to.format,
         bytes_ratio=ratio.value,
         columns=len(to.plan.columns.columns),
-        disk_roots=disks,
+        disk_roots={p.part.disk: p.part.disk for p in frozen.parts},
         slots=slots,
     )
     wanted = {p.part.name for p in frozen.parts if p.visible_rows}

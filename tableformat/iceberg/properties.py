@@ -123,14 +123,18 @@ def remembered_source(properties: Mapping[str, str]) -> RememberedSource | None:
         raise DestinationError(message)
     try:
         columns = tuple(_from_json(c) for c in json.loads(properties[_COLUMNS]))
-        clauses = [properties[f"{_PREFIX}{name}"] for name in _CLAUSES]
+        table, engine, partition_key, sorting_key, primary_key, server_zone = (
+            properties[f"{_PREFIX}{name}"] for name in _CLAUSES
+        )
     except (KeyError, ValueError, TypeError) as error:
         message = (
             f"Cannot read what the lake table remembers of its source: {error!r} in its properties "
             f"{_PREFIX}*. Restore the properties, or create the table anew."
         )
         raise DestinationError(message) from error
-    return RememberedSource(*clauses, columns=columns)
+    return RememberedSource(
+        table, engine, partition_key, sorting_key, primary_key, server_zone, columns
+    )
 
 
 def _to_json(column: RememberedColumn) -> dict[str, str]:

@@ -40,6 +40,7 @@ from tableformat.committer import (
     Staged,
 )
 from tableformat.errors import InternalError
+from tableformat.file_names import is_of_key
 from tableformat.iceberg.data_files import data_file
 
 if TYPE_CHECKING:
@@ -83,9 +84,7 @@ def state_of(table: Table) -> LakeTableState:
         format_version=meta.format_version,
         location=meta.location,
         main=main.snapshot_id if main else None,
-        last_sequence_number=0
-        if isinstance(meta, TableMetadataV1)
-        else meta.last_sequence_number,
+        last_sequence_number=0 if isinstance(meta, TableMetadataV1) else meta.last_sequence_number,
         properties=dict(meta.properties),
         snapshots={
             s.snapshot_id: SnapshotSeen(
@@ -122,7 +121,7 @@ class MainFiles:
             return _with_deletes(table, state.main, key)
         files = (f for m in manifests for f in self._live(table, m))
         return tuple(
-            FileInMain(path, rows, deletes=False) for path, rows in files if _carries(path, key)
+            FileInMain(path, rows, deletes=False) for path, rows in files if is_of_key(path, key)
         )
 
     def _live(self, table: Table, manifest: ManifestFile) -> tuple[tuple[str, int], ...]:
@@ -138,12 +137,8 @@ def _with_deletes(table: Table, main: int, key: str) -> tuple[FileInMain, ...]:
     return tuple(
         FileInMain(task.file.file_path, task.file.record_count, bool(task.delete_files))
         for task in table.scan(snapshot_id=main).plan_files()
-        if _carries(task.file.file_path, key)
+        if is_of_key(task.file.file_path, key)
     )
-
-
-def _carries(path: str, key: str) -> bool:
-    return path.rsplit("/", 1)[-1].startswith(f"{key}-")
 
 
 def stage(state: LakeTableState, commit: Commit) -> Staged:

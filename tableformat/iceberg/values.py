@@ -94,6 +94,8 @@ def from_text(text: str | None, of: IcebergType) -> Value | None:
                 return text
             case BinaryType() | FixedType():
                 return bytes.fromhex(text)
+            case _:
+                pass
     except (ValueError, TypeError, InvalidOperation) as error:
         message = (
             f"Cannot read {text!r} as an Iceberg {of}: {error}. It was not written by mergeberg."

@@ -1,9 +1,9 @@
-"""The text form of engines: system.tables.engine_full as `Engine`, and the engine of a staging table.
+"""The text form of engines: system.tables.engine_full as `Engine`, and a staging table's engine.
 
-engine_full is `Name(arguments)`, then PARTITION BY, PRIMARY KEY, ORDER BY, SAMPLE BY, TTL, SETTINGS,
-in this order. Names of columns stand in it without quotes even when they are words like TTL, so a
-clause begins only outside brackets and only where an expression has ended. The rules of the staging
-engine are those of source.md, section 0.
+engine_full is `Name(arguments)`, then PARTITION BY, PRIMARY KEY, ORDER BY, SAMPLE BY, TTL and
+SETTINGS, in this order. Names of columns stand in it without quotes even when they are words like
+TTL, so a clause begins only outside brackets and only where an expression has ended. The rules of
+the staging engine are those of source.md, section 0.
 """
 
 from __future__ import annotations
@@ -184,7 +184,8 @@ def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) 
         if _HIDDEN in value:
             message = (
                 f"Cannot make a staging table: ClickHouse hides a secret in the setting {name} = "
-                f"{value}. Define the disk in the server's configuration and name it by storage_policy."
+                f"{value}. Define the disk in the server's configuration and name it by "
+                "storage_policy."
             )
             raise UnsupportedError(message, code=48)
     clauses = (

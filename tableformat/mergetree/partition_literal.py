@@ -1,14 +1,16 @@
 """What stands after PARTITION in a statement: an id, ALL, or the value of the partition key.
 
-The forms are those of ALTER … PARTITION (requirements, "How to set the partition expression"): `ID
-'202401'`, `ALL`, `202401`, `'x'`, `('x', 3)`, `tuple(toYYYYMM(toDate('2024-01-25')))`. A value is made
-of constants only; which partition it names is decided by whoever knows the table's key and types.
+The forms are those of ALTER … PARTITION (requirements, "How to set the partition expression"):
+`ID '202401'`, `ALL`, `202401`, `'x'`, `('x', 3)`, `tuple(toYYYYMM(toDate('2024-01-25')))`. A value
+is made of constants and of functions called with them. Operators are refused: a date without quotes
+would be the number 2022. Which partition a value names is decided by whoever knows the table's key.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from tableformat.errors import UsageError
 from tableformat.mergetree.expression import Expression
@@ -47,31 +49,32 @@ class ByValue:
 
 PartitionLiteral = ById | All | ByValue
 
-_WHAT = "partition"
+_WHAT: Final = "partition"
+_NAMES: Final = (TokenKind.WORD, TokenKind.QUOTED)
 
 
 def parse_partition_literal(text: str) -> PartitionLiteral:
     """Read what stands after PARTITION.
 
     Raises:
-        UsageError: it is malformed, or names a column; the message names the token and its position.
+        UsageError: it is malformed, names a column or calculates; the message names the token and
+            its position.
         UnsupportedError: it holds a subquery or another thing that is no constant.
     """
     tokens = tokenize(text, _WHAT)
     match tokens:
         case (word, end) if word.is_word("ALL") and end.kind is TokenKind.END:
             return All()
-        case (word, value, *rest) if word.is_word("ID") and value.kind is TokenKind.STRING:
-            return ById(_partition_id(text, value, rest[0]))
+        case (word, quoted, after, *_) if word.is_word("ID") and not quoted.is_symbol("(", "."):
+            return ById(_partition_id(text, quoted, after))
     value = parse_expression(text, what=_WHAT)
-    columns = columns_of(value)
-    if columns:
-        raise _not_constant(text, tokens, columns)
+    for before, token in itertools.pairwise(tokens):
+        _check_constant(text, before, token, columns_of(value))
     return ByValue(value)
 
 
 def render_partition_literal(literal: PartitionLiteral) -> str:
-    """Return the literal as ClickHouse SQL; nothing in it can end the statement or begin another."""
+    """Return the literal as ClickHouse SQL; it can neither end a statement nor begin another."""
     match literal:
         case ById(partition_id):
             return f"ID {quote_string(partition_id.value)}"
@@ -83,31 +86,35 @@ def render_partition_literal(literal: PartitionLiteral) -> str:
             assert_never(literal)
 
 
-def _partition_id(text: str, value: Token, after: Token) -> PartitionId:
-    if after.kind is not TokenKind.END:
+def _partition_id(text: str, quoted: Token, after: Token) -> PartitionId:
+    wrong = quoted if quoted.kind is not TokenKind.STRING else after
+    if wrong.kind is not TokenKind.END:
         message = (
-            f"Cannot read the partition {text!r}: found {after.text!r} at position "
-            f"{after.start + 1} behind the id. Write only ID 'the id'."
+            f"Cannot read the partition {text!r}: found {wrong.text!r} at position "
+            f"{wrong.start + 1} where only an id in quotes can stand. Write ID '202401'."
         )
         raise UsageError(message)
-    return PartitionId(value.value)
+    return PartitionId(quoted.value)
 
 
-def _not_constant(text: str, tokens: tuple[Token, ...], columns: frozenset[str]) -> UsageError:
-    """Return the error that points at the first token that names a column."""
-    firsts = {name: name.partition(".")[0] for name in columns}
-    named = (TokenKind.WORD, TokenKind.QUOTED)
-    found = next(
-        token
-        for token, after in zip(tokens, tokens[1:], strict=False)
-        if token.kind in named
-        and not after.is_symbol("(")
-        and (token.value in columns or token.value in firsts.values())
-    )
-    advice = "Put text in single quotes, and an id behind the word ID."
-    if found.is_word("ID"):
-        advice = "Put the id in single quotes: ID '202401'."
-    return UsageError(
-        f"Cannot read the partition {text!r}: {found.text!r} at position {found.start + 1} is the "
-        f"name of a column, where only constants can stand. {advice}"
-    )
+def _check_constant(text: str, token: Token, after: Token, columns: frozenset[str]) -> None:
+    """Check one token of a value, and the one after it.
+
+    Raises:
+        UsageError: the token is the name of a column, or an operator comes after it.
+    """
+    where = f"Cannot read the partition {text!r}:"
+    if token.kind in _NAMES and not after.is_symbol("("):
+        names = (name for name in columns if f"{name}.".startswith(f"{token.value}."))
+        if next(names, None) is not None:
+            raise UsageError(
+                f"{where} {token.text!r} at position {token.start + 1} is the name of a column, "
+                "where only constants can stand. Put text in single quotes, and an id behind the "
+                "word ID: ID '202401'."
+            )
+    ended = token.kind is not TokenKind.SYMBOL or token.is_symbol(")", "]")
+    if ended and after.is_symbol("+", "-", "*", "/", "%", "||"):
+        raise UsageError(
+            f"{where} {after.text!r} at position {after.start + 1} calculates, where only "
+            "constants can stand. Put a date or a text in single quotes: '2024-01-31'."
+        )

@@ -76,9 +76,7 @@ NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs"
 
 
 @given(name=NAMES.filter(lambda n: n not in {".", ".."} and len(n.encode()) < 200))
-def test_locations_are_taken_literally(
-    tmp_path_factory: pytest.TempPathFactory, name: str
-) -> None:
+def test_locations_are_taken_literally(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     """A partition directory may hold %3D, # or spaces; none of them is decoded."""
     root = tmp_path_factory.mktemp("lake")
     storage = open_storage(str(root))

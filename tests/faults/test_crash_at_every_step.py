@@ -99,7 +99,9 @@ STEPS = _steps()
 def test_the_enumeration_knows_the_steps_of_a_first_export() -> None:
     """Harm prevented: an enumeration that has become empty proves nothing."""
     assert {Step.CREATE_TABLE, Step.FIRST_SNAPSHOT, Step.CLAIM, Step.WRITE_FILES} <= set(STEPS)
-    assert {Step.NOTE_WRITTEN, Step.STAGE, Step.SEND, Step.SETTLE, Step.RELEASE_SOURCE} <= set(STEPS)
+    assert {Step.NOTE_WRITTEN, Step.STAGE, Step.SEND, Step.SETTLE, Step.RELEASE_SOURCE} <= set(
+        STEPS
+    )
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -118,7 +120,9 @@ def test_a_crash_and_the_same_command_again_is_exactly_once(
 
 @settings(max_examples=15, deadline=None)
 @given(
-    deaths=st.lists(st.tuples(st.integers(0, len(STEPS) - 1), st.booleans()), min_size=2, max_size=4)
+    deaths=st.lists(
+        st.tuples(st.integers(0, len(STEPS) - 1), st.booleans()), min_size=2, max_size=4
+    )
 )
 def test_several_crashes_in_a_row_are_exactly_once(deaths: list[tuple[int, bool]]) -> None:
     """Harm prevented: the recovery from one crash is itself not safe to crash in."""

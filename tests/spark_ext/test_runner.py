@@ -21,7 +21,13 @@ from tableformat.export.slices import Slice, WritePlan
 from tableformat.export.slicing import tasks
 from tests.frozen_parts import PLAN, ROOT, Source, insert, make_source
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    # PySpark leaves the socket of `collect` to the garbage collector.
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -167,12 +167,15 @@ def copy_of(source: Source, folder: Path) -> Source:
 
 
 # As READ, where the file system refuses hard links.
-READ_WITHOUT_LINKS = """
+READ_WITHOUT_LINKS = (
+    """
 import errno, os
 def refuse(*args, **kwargs):
     raise OSError(errno.EXDEV, "Invalid cross-device link")
 os.link = refuse
-""" + READ
+"""
+    + READ
+)
 
 
 def test_without_hard_links_the_parts_are_read_where_they_are(source: Source) -> None:

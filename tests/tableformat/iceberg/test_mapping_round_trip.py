@@ -1,4 +1,4 @@
-"""Every value arrives: ClickHouse -> Arrow -> Parquet -> two readers, and PyIceberg on a real table."""
+"""Every value arrives: ClickHouse -> Arrow -> Parquet -> two readers, and PyIceberg on a table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 @pytest.fixture(scope="module")
 def clickhouse() -> Iterator[EmbeddedClickHouse]:
     with EmbeddedClickHouse() as started:
-        started.run("SET allow_suspicious_low_cardinality_types = 1", "SET enable_time_time64_type = 1")
+        started.run(
+            "SET allow_suspicious_low_cardinality_types = 1", "SET enable_time_time64_type = 1"
+        )
         yield started
 
 
@@ -119,7 +121,7 @@ PROPERTY = settings(
 def test_every_value_of_every_type_is_the_same_in_the_file(
     clickhouse: EmbeddedClickHouse, tmp_path_factory: pytest.TempPathFactory, columns: list[Sample]
 ) -> None:
-    """A wrong cast, a lost NULL or a wrapped number would be a wrong value in the lake, for ever."""
+    """A wrong cast, a lost NULL or a wrapped number would be a wrong value in the lake."""
     mapped, given_by_clickhouse = selected(clickhouse, columns)
     # A name of its own each time: DuckDB remembers the footers of files that it has read.
     path = tmp_path_factory.mktemp("written") / "file.parquet"

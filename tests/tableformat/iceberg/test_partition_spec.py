@@ -21,8 +21,10 @@ from tableformat.mergetree.types import Array, DataType, DateTime, DateTime64, D
 from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.strategies_mapping import column_of, table_of, type_samples
 
+UTC = DateTime("UTC")
 
-def table(key: str, *, ts: DataType = DateTime("UTC"), server_zone: str = "UTC") -> MergeTreeTable:
+
+def table(key: str, *, ts: DataType = UTC, server_zone: str = "UTC") -> MergeTreeTable:
     return table_of(
         column_of("ts", ts),
         column_of("d", Simple("Date")),
@@ -66,7 +68,7 @@ def test_a_key_that_is_exact_is_derived(key: str, spec: str) -> None:
 
 
 def test_a_key_that_wraps_outside_1970_to_2105_is_derived_with_a_note() -> None:
-    """toDate of a DateTime64 is the most common key of all; the proof refuses what wraps."""
+    """ToDate of a DateTime64 is the most common key of all; the proof refuses what wraps."""
     spec = derived("toDate(ts)", ts=DateTime64(3, "UTC"))
 
     assert str(spec) == "day(ts)"
@@ -110,7 +112,9 @@ def test_a_key_that_is_not_exact_is_refused_with_the_spec_to_choose(
 
 
 def test_every_expression_of_a_key_that_cannot_be_derived_is_named_at_once() -> None:
-    with pytest.raises(RefusedError, match=r"(?s)toMonday\(ts\) of .*cityHash64\(id\) of ") as found:
+    with pytest.raises(
+        RefusedError, match=r"(?s)toMonday\(ts\) of .*cityHash64\(id\) of "
+    ) as found:
         derived("(toMonday(ts), region, cityHash64(id))")
 
     assert found.value.code == 36
@@ -139,7 +143,10 @@ def test_a_key_that_is_called_exact_divides_rows_as_iceberg_does(
     try:
         spec = derive_spec(made, columns)
     except RefusedError:
-        assert (function, type(of).__name__) in {("toStartOfDay", "Simple"), ("toStartOfHour", "Simple")}
+        assert (function, type(of).__name__) in {
+            ("toStartOfDay", "Simple"),
+            ("toStartOfHour", "Simple"),
+        }
         return
     if spec.notes:
         return
@@ -173,7 +180,9 @@ def test_a_spec_reads_back_as_it_was_written(fields: list[SpecField]) -> None:
     columns = map_columns(
         table_of(
             *(
-                column_of(n, Simple("Date" if f.transform in ("year", "month", "day") else "String"))
+                column_of(
+                    n, Simple("Date" if f.transform in ("year", "month", "day") else "String")
+                )
                 for f in fields
                 for n in [f.column]
             ),

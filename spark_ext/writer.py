@@ -1,0 +1,44 @@
+"""The job's writer on Spark: `tableformat.export.ports.SliceWriter` over `runner.write`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_ext.runner import Progress, write
+from spark_ext.tasks import installed_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from tableformat.export.ports import Written
+    from tableformat.export.slices import SliceTask, WritePlan
+
+__all__ = ["SparkWriter"]
+
+
+class SparkWriter:
+    """Writes slices in the tasks of a Spark session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at the same time."""
+        return self._spark.sparkContext.defaultParallelism
+
+    def versions(self) -> tuple[tuple[str, str], ...]:
+        """Return the versions that every executor must have: those of this process."""
+        return installed_versions()
+
+    def write(
+        self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
+    ) -> Written:
+        """Write every slice; return one receipt or one failure for each."""
+
+        def show(progress: Progress) -> None:
+            on_rows(progress.rows)
+
+        return write(self._spark, plan, tasks, on_progress=show)

@@ -1,0 +1,194 @@
+"""Which partitions to list or export: a condition over partition summaries (`--where`).
+
+The condition is SQL over `partition_id`, `partition`, `parts`, `rows`, `bytes`, `min_time` and
+`max_time` with = != < <= > >=, LIKE, IN, BETWEEN, AND, OR, NOT. Text compares with text, numbers
+with numbers, both checked when the condition is read. Times are text, a date or a date with a time
+of day (midnight when it is left out); a partition without times is neither before nor after any.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tableformat.errors import UsageError
+from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
+from tableformat.mergetree.expression_text import parse_expression, render_expression
+from tableformat.mergetree.parts import PartitionSummary
+
+__all__ = ["SummaryFilter", "parse_filter"]
+
+_Value = Callable[[PartitionSummary], Any]
+_Test = Callable[[PartitionSummary], bool]
+
+_TEXT: Final[dict[str, _Value]] = {
+    "partition_id": lambda summary: summary.partition_id.value,
+    "partition": lambda summary: summary.partition,
+}
+_TIMES: Final[dict[str, _Value]] = {
+    "min_time": lambda summary: _time(summary.min_time),
+    "max_time": lambda summary: _time(summary.max_time),
+}
+_NUMBERS: Final[dict[str, _Value]] = {
+    "parts": lambda summary: summary.parts,
+    "rows": lambda summary: summary.rows,
+    "bytes": lambda summary: summary.bytes_on_disk,
+}
+_NAMES: Final = (*_TEXT, *_NUMBERS, *_TIMES)
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "equals": operator.eq,
+    "notEquals": operator.ne,
+    "less": operator.lt,
+    "lessOrEquals": operator.le,
+    "greater": operator.gt,
+    "greaterOrEquals": operator.ge,
+}
+_ORDERED: Final = ("less", "lessOrEquals", "greater", "greaterOrEquals")
+_MIDNIGHT: Final = "0000-00-00 00:00:00"
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d+)?)?)?)?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryFilter:
+    """A condition that was read and checked."""
+
+    expression: Expression
+    _test: _Test = field(repr=False, compare=False)
+
+    def matches(self, summary: PartitionSummary) -> bool:
+        """Tell whether the condition holds for a partition."""
+        return self._test(summary)
+
+
+def parse_filter(text: str) -> SummaryFilter:
+    """Read a condition.
+
+    Raises:
+        UsageError: it is malformed, names something that a partition summary does not have,
+            compares a number with text, or is no condition.
+    """
+    expression = parse_expression(text, what="filter")
+    return SummaryFilter(expression, _test(expression))
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """One side of a comparison: `kind` is "number", "text" or "time" (text that is a time)."""
+
+    kind: str
+    value: _Value
+
+
+def _test(expression: Expression) -> _Test:
+    """Return the condition as a function; everything that can be wrong is found here."""
+    match expression:
+        case Call("and" | "or" as function, arguments):
+            tests = [_test(argument) for argument in arguments]
+            join = all if function == "and" else any
+            return lambda summary: join(test(summary) for test in tests)
+        case Call("not", (of,)):
+            negated = _test(of)
+            return lambda summary: not negated(summary)
+        case Call(function, (left, right)) if function in _COMPARISONS:
+            return _comparison(function, left, right)
+        case Call("in" | "notIn" as function, (left, right)):
+            listed = right.arguments if isinstance(right, Call) else (right,)
+            tests = [_comparison("equals", left, element) for element in listed]
+            wanted = function == "in"
+            return lambda summary: any(test(summary) for test in tests) is wanted
+        case Call("like" | "notLike" as function, (left, Literal(str() as pattern))):
+            return _like(left, pattern, wanted=function == "like")
+        case Literal(bool() as truth):
+            return lambda _: truth
+        case _:
+            raise _refusal(
+                f"{render_expression(expression)} is no condition",
+                "Compare a name with a constant, as in rows > 1000.",
+            )
+
+
+def _comparison(function: str, left: Expression, right: Expression) -> _Test:
+    first, second = _operand(left), _operand(right)
+    kinds = {first.kind, second.kind}
+    if "number" in kinds and len(kinds) > 1:
+        number, text = (left, right) if first.kind == "number" else (right, left)
+        raise _refusal(
+            f"{render_expression(number)} is a number and {render_expression(text)} is text",
+            "Put text in single quotes, and numbers in none.",
+        )
+    if "time" in kinds:
+        first, second = _as_time(left, first), _as_time(right, second)
+    compare = _COMPARISONS[function]
+    if "time" in kinds and function in _ORDERED:
+        return lambda summary: (
+            (a := first.value(summary)) != ""
+            and (b := second.value(summary)) != ""
+            and compare(a, b)
+        )
+    return lambda summary: compare(first.value(summary), second.value(summary))
+
+
+def _operand(expression: Expression) -> _Operand:
+    match expression:
+        case ColumnName(name) if name in _TEXT:
+            return _Operand("text", _TEXT[name])
+        case ColumnName(name) if name in _TIMES:
+            return _Operand("time", _TIMES[name])
+        case ColumnName(name) if name in _NUMBERS:
+            return _Operand("number", _NUMBERS[name])
+        case ColumnName(name):
+            raise _refusal(f"a partition has no {name!r}", f"The names are {', '.join(_NAMES)}.")
+        case Literal(str() as text):
+            return _Operand("text", lambda _: text)
+        case Literal(int() | float() as number) if not isinstance(number, bool):
+            return _Operand("number", lambda _: number)
+        case _:
+            raise _refusal(
+                f"{render_expression(expression)} is neither a name nor a constant",
+                f"Compare one of {', '.join(_NAMES)} with a number or a text in quotes.",
+            )
+
+
+def _as_time(expression: Expression, operand: _Operand) -> _Operand:
+    """Return a constant that is compared with a time in the form that times have."""
+    match expression:
+        case Literal(str() as text) if text == "" or _TIME.match(text):
+            time = _time(text)
+            return _Operand("time", lambda _: time)
+        case Literal():
+            raise _refusal(
+                f"{render_expression(expression)} is no time",
+                "Write '2024-01-31' or '2024-01-31 12:00:00'.",
+            )
+        case _:
+            return operand
+
+
+def _time(text: str) -> str:
+    """Return the text of a time so that texts compare as the times do."""
+    return text.replace("T", " ") + _MIDNIGHT[len(text) :] if text else text
+
+
+def _like(left: Expression, pattern: str, *, wanted: bool) -> _Test:
+    operand = _operand(left)
+    if operand.kind == "number":
+        raise _refusal(
+            f"{render_expression(left)} is a number, and LIKE compares text",
+            "Use =, <, > or BETWEEN.",
+        )
+    regex = re.compile(_regex(pattern), re.DOTALL)
+    return lambda summary: (regex.fullmatch(operand.value(summary)) is not None) is wanted
+
+
+def _regex(pattern: str) -> str:
+    r"""Return a LIKE pattern as a regular expression: `%` is any text, `_` any character."""
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    wild = {"%": ".*", "_": "."}
+    return "".join(wild.get(part) or re.escape(part[-1]) for part in parts)
+
+
+def _refusal(why: str, advice: str) -> UsageError:
+    return UsageError(f"Cannot filter partitions: {why}. {advice}")

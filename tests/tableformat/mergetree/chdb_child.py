@@ -1,0 +1,34 @@
+"""The child of `clickhouse_process`: answers queries, one JSON line each way.
+
+The engine is in memory. It writes to file descriptor 1 as it likes, so the answers leave through a
+copy of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from chdb import session
+
+
+def serve() -> None:
+    """Answer until the input ends."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)
+        engine = session.Session()  # type: ignore[no-untyped-call]
+        for line in sys.stdin:
+            try:
+                result = engine.query(json.loads(line), "JSONCompact")  # type: ignore[no-untyped-call]
+                text = str(result)
+                answer = {"rows": json.loads(text)["data"] if text else []}
+            except Exception as error:  # noqa: BLE001  whatever it is, the parent raises it
+                answer = {"error": str(error)}
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+        engine.close()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    serve()

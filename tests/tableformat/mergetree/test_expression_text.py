@@ -1,0 +1,262 @@
+"""The text of key expressions, read as ClickHouse reads it and written so that it reads the same."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.errors import UnsupportedError, UsageError
+from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal, SortKey
+from tableformat.mergetree.expression_text import (
+    columns_of,
+    parse_expression,
+    parse_partition_key,
+    parse_sorting_key,
+    qualify,
+    render_expression,
+)
+from tests.strategies_expressions import column_names, expressions, sort_keys
+from tests.strategies_types import NASTY
+from tests.tableformat.mergetree.clickhouse_process import ClickHouse
+
+COLUMNS = (
+    "a UInt32, b Int64, s String, n Nullable(String), d Date, dt DateTime, f Float64, "
+    "arr Array(Int8), t Tuple(x Int8, y String), m Map(String, Int8), ne Nested(a Int8), "
+    "`we ird` Int8, `x.y` Int8, `from` Int8, `a``b` Int8, interval Int8, date Date, TTL Date"
+)
+KEY_SETTINGS = (
+    "allow_nullable_key = 1, allow_experimental_reverse_key = 1, allow_suspicious_indices = 1"
+)
+KEYS = (
+    *("a", "(a, b)", "tuple()", "(a)", "tuple(a)", "((a, b))", "(a, (b, s))", "(a,)", "()"),
+    *("-b", "a + 1", "a % 3", "a DIV 3", "a MOD 3", "a * -1", "b - (-1)", "(a + b) * 2", "- - b"),
+    *("a + b * 2", "a - (b - 1)", "a - b - 1", "(b % 3) % 2", "b % (3 % 2)", "-(b + 1)", "-b % 3"),
+    *("a > 1", "a <> 1", "a < 1 = 0", "not a", "NOT (a = 1 OR b = 2)", "not a = 1", "-(5) = b"),
+    *("a = 1 AND b = 2 AND s = 'x'", "(a = 1 AND b = 2) AND s = 'x'", "a = 1 OR b = 2 AND a = 3"),
+    *("a IN (1, 2)", "a IN (1)", "a NOT IN (1, b)", "s LIKE 'a%'", "s NOT LIKE '\\\\_x'"),
+    *("a BETWEEN 1 AND 2", "a NOT BETWEEN 1 AND 2", "n IS NULL", "n IS NOT NULL", "n IS NULL = 1"),
+    *("CAST(a AS Decimal(9,2))", "cast(a, 'UInt8')", "toString(a)::FixedString(10)", "-b::Int8"),
+    *("1::UInt8 + a", "d + INTERVAL 1 DAY", "INTERVAL '3 month' + d", "dt - INTERVAL -2 hours"),
+    *("toStartOfInterval(dt, INTERVAL 6 HOUR)", "d = DATE '2024-01-01'", "interval + 1"),
+    *("arr[1]", "t.1", "t.x", "m['k']", "-arr[1]", "[a, b]", "ne.a", "`we ird` + 1", "`x.y`"),
+    *("`from` + 1", "`a\\`b`", '"a"', "TTL", "date", "s || 'x' || s", "x.y"),
+    r"concat(s, 'it''s \\ \' ORDER BY ( \n \t \0 \x07 \e \d ü')",
+    *("f * 1.5", "f + 1e-7", "f + 1e100", "f = -1.5", "f + inf", "b + 0x1F", "b + 0b11"),
+    *("b + 1_000", "b + 18446744073709551615", "a = true", "coalesce(n, NULL, 'x')"),
+    *("toYYYYMM(d)", "(toYYYYMM(d), cityHash64(s) % 16)", "icebergBucket(4, a)", "intHash32(a)"),
+)
+
+
+def tree(clickhouse: ClickHouse, text: str) -> list[str]:
+    """Return ClickHouse's own syntax tree of an expression."""
+    return [str(row[0]) for row in clickhouse.rows(f"EXPLAIN AST SELECT {text}")][3:]
+
+
+def key_that_clickhouse_shows(clickhouse: ClickHouse, order_by: str) -> str:
+    clickhouse.rows("DROP TABLE IF EXISTS keys")
+    clickhouse.rows(
+        f"CREATE TABLE keys ({COLUMNS}) ENGINE = MergeTree ORDER BY {order_by} "
+        f"SETTINGS {KEY_SETTINGS}"
+    )
+    shown = clickhouse.text(
+        "SELECT engine_full FROM system.tables WHERE database = 'default' AND name = 'keys'"
+    )
+    return shown.removeprefix("MergeTree ORDER BY ").partition(" SETTINGS ")[0]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_is_read_as_clickhouse_reads_it(clickhouse: ClickHouse, key: str) -> None:
+    """A key that we read otherwise than ClickHouse would give a wrong spec or a wrong order."""
+    shown = key_that_clickhouse_shows(clickhouse, key)
+
+    rendered = render_expression(parse_expression(shown))
+
+    # What the user wrote, what ClickHouse shows and what we write are one key.
+    assert tree(clickhouse, rendered) == tree(clickhouse, shown)
+    assert parse_sorting_key(key) == parse_sorting_key(shown)
+    again = key_that_clickhouse_shows(clickhouse, rendered)
+    assert parse_sorting_key(again) == parse_sorting_key(shown)
+
+
+@pytest.mark.parametrize(
+    ("key", "keys"),
+    [
+        ("a DESC", (SortKey(ColumnName("a"), descending=True),)),
+        ("(a desc)", (SortKey(ColumnName("a"), descending=True),)),
+        (
+            "(intHash32(a), b DESC, n ASC)",
+            (
+                SortKey(Call("intHash32", (ColumnName("a"),))),
+                SortKey(ColumnName("b"), descending=True),
+                SortKey(ColumnName("n")),
+            ),
+        ),
+    ],
+)
+def test_descending_keys_are_seen(
+    clickhouse: ClickHouse, key: str, keys: tuple[SortKey, ...]
+) -> None:
+    """sorting_key of system.tables hides DESC; engine_full shows it, with `tuple(...)` around."""
+    assert parse_sorting_key(key) == keys
+    assert parse_sorting_key(key_that_clickhouse_shows(clickhouse, key)) == keys
+
+
+def test_qualified_columns_are_the_tables_own_whatever_the_select_list_calls_them(
+    clickhouse: ClickHouse,
+) -> None:
+    """A value cast to another type keeps its column's name; ORDER BY must not see the cast."""
+    key_that_clickhouse_shows(clickhouse, "tuple()")
+    clickhouse.rows("INSERT INTO keys SELECT * FROM generateRandom() LIMIT 100")
+    keys = [e for text in KEYS for e in parse_partition_key(text) if columns_of(e)]
+    assert len(keys) > 80
+
+    plain = ", ".join(f"toString({render_expression(e)})" for e in keys)
+    qualified = ", ".join(f"toString({qualify(e)})" for e in keys)
+    equal = clickhouse.text(f"SELECT countIf([{plain}] = [{qualified}]) FROM keys AS t")
+
+    assert equal == "100"
+    shadowed = clickhouse.rows(
+        f"SELECT toString(b) AS b FROM keys AS t ORDER BY {qualify(ColumnName('b'))}"
+    )
+    assert [int(row[0]) for row in shadowed] == sorted(int(row[0]) for row in shadowed)
+
+
+@given(expressions)
+def test_an_expression_that_is_written_is_read_as_the_same(expression: Expression) -> None:
+    # As text, because to Python 1, 1.0 and True are equal.
+    assert repr(parse_expression(render_expression(expression))) == repr(expression)
+
+
+@given(expressions)
+def test_qualifying_changes_nothing_but_the_names_of_columns(expression: Expression) -> None:
+    qualified = parse_expression(qualify(expression, "t"))
+
+    assert columns_of(qualified) == {f"t.{name}" for name in columns_of(expression)}
+
+
+@given(sort_keys)
+def test_a_sorting_key_that_is_written_is_read_as_the_same(keys: tuple[SortKey, ...]) -> None:
+    listed = ", ".join(
+        render_expression(key.expression) + (" DESC" if key.descending else "") for key in keys
+    )
+
+    assert repr(parse_sorting_key(f"tuple({listed})")) == repr(keys)
+
+
+@given(st.lists(expressions, max_size=4).map(tuple))
+def test_a_partition_key_that_is_written_is_read_as_the_same(
+    keys: tuple[Expression, ...],
+) -> None:
+    assert repr(parse_partition_key(render_expression(Call("tuple", keys)))) == repr(keys)
+
+
+@given(column_names)
+def test_a_column_of_any_name_is_a_column(name: str) -> None:
+    assert parse_expression(render_expression(ColumnName(name))) == ColumnName(name)
+
+
+@pytest.mark.parametrize("text", ["", " ", "tuple()", "()", " tuple ( ) "])
+def test_no_key_has_no_members(text: str) -> None:
+    assert parse_partition_key(text) == ()
+    assert parse_sorting_key(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("a", (ColumnName("a"),)),
+        ("(a)", (ColumnName("a"),)),
+        ("((a, b))", (ColumnName("a"), ColumnName("b"))),
+        ("tuple((a, b))", (Call("tuple", (ColumnName("a"), ColumnName("b"))),)),
+        ("(a) + (b)", (Call("plus", (ColumnName("a"), ColumnName("b"))),)),
+    ],
+)
+def test_brackets_around_a_key_are_no_part_of_it(text: str, keys: tuple[Expression, ...]) -> None:
+    assert parse_partition_key(text) == keys
+    assert parse_sorting_key(text) == tuple(SortKey(key) for key in keys)
+
+
+def test_a_list_without_brackets_is_a_sorting_key() -> None:
+    """So system.tables shows primary_key."""
+    assert parse_sorting_key("a, b") == (SortKey(ColumnName("a")), SortKey(ColumnName("b")))
+
+
+@pytest.mark.parametrize(
+    ("text", "expression"),
+    [
+        ("a /* c */ + -- x\n b", Call("plus", (ColumnName("a"), ColumnName("b")))),
+        ("-5", Literal(-5)),
+        ("- 5", Literal(-5)),
+        ("-(5)", Call("negate", (Literal(5),))),
+        ("1_000", Literal(1000)),
+        ("007", Literal(7)),
+        ("Null", Literal(None)),
+        ("`null`", ColumnName("null")),
+        ("'a' ", Literal("a")),
+        ("LOWER(s)", Call("LOWER", (ColumnName("s"),))),
+        ("t.1.2", Call("tupleElement", (parse_expression("t.1"), Literal(2)))),
+        ("1.5::Decimal(9,2)", Call("CAST", (Literal("1.5"), Literal("Decimal(9, 2)")))),
+        ("INTERVAL 2 WEEKS", Call("toIntervalWeek", (Literal(2),))),
+        ("TIMESTAMP '2024-01-01 00:00:00'", Call("toDateTime", (Literal("2024-01-01 00:00:00"),))),
+    ],
+)
+def test_other_ways_to_write_an_expression_are_read_too(text: str, expression: Expression) -> None:
+    assert repr(parse_expression(text)) == repr(expression)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("arrayMap(x -> x + 1, arr)", "'->' at position 12 where"),
+        ("(a AS k, k)", "'AS' at position 4 where"),
+        ("a IN (SELECT 1)", "'1' at position 14 where"),
+        ("CASE WHEN a = 1 THEN 2 END", "'WHEN' at position 6 where the end"),
+        ("quantile(0.5)(a)", r"'\(' at position 14 where"),
+        ("a ? b : c", r"'\?' at position 3 where"),
+        ("INTERVAL '1 fortnight'", "at position 10 where an amount and a unit"),
+        ("a IS DISTINCT FROM b", "'DISTINCT' at position 6 where NULL"),
+        ("a; DROP TABLE x", "';' at position 2 where the end"),
+        ("a DESC", "'DESC' at position 3 where the end"),
+        ("1e400", "'1e400' at position 1 where a number within the range"),
+        ("'\\xff'", "bytes that are not UTF-8"),
+    ],
+)
+def test_what_is_not_read_is_refused_with_its_place(text: str, why: str) -> None:
+    with pytest.raises(UnsupportedError, match=why):
+        parse_expression(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it ends where a column"),
+        ("a +", "it ends where a column"),
+        ("f(a", r"it ends where '\)'"),
+        ("a BETWEEN 1", "it ends where AND"),
+        ("'a", "the quote ' at position 1 is not closed"),
+        ("a + `b", "the quote ` at position 5 is not closed"),
+        ("a /* b", "the comment at position 3 is not closed"),
+        ("(" * 200 + "a" + ")" * 200, "nested deeper than 100 levels"),
+        ("- " * 200 + "a", "nested deeper than 100 levels"),
+        ("NOT " * 200 + "a", "nested deeper than 100 levels"),
+    ],
+)
+def test_a_malformed_expression_is_an_error_that_says_why(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        parse_expression(text)
+
+
+def test_a_long_text_is_shown_only_near_the_mistake() -> None:
+    with pytest.raises(UsageError, match=r"'…a \+ a") as refusal:
+        parse_expression("a + " * 90 + "* a")
+    assert len(str(refusal.value)) < 300
+
+
+@given(st.text(NASTY + "aA1 NOT IN CAST", max_size=30))
+def test_no_text_makes_anything_but_an_expression_or_an_error(text: str) -> None:
+    try:
+        expression = parse_expression(text)
+    except UsageError:
+        return
+    assert repr(parse_expression(render_expression(expression))) == repr(expression)
