@@ -1,8 +1,8 @@
 """Opens Iceberg catalogs and tables by name, and sends what `tableformat.iceberg.snapshot` staged.
 
 A catalog is configured PyIceberg's own way (~/.pyiceberg.yaml, PYICEBERG_CATALOG__... variables).
-Without configuration a catalog is SQLite plus a directory: `<warehouse>/<catalog>.db` and the
-warehouse itself.
+Without configuration the catalog `lake` is SQLite plus a directory: `<warehouse>/lake.db` and the
+warehouse itself, made when the first table is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 from pyiceberg.catalog import load_catalog
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from tableformat.committer import Commit, FileInMain, LakeTableState, Staged
     from tableformat.names import LakeName
 
-__all__ = ["IcebergTable", "OpenedCatalog", "TimeOuts", "open_catalog"]
+__all__ = ["LOCAL_CATALOG", "IcebergTable", "OpenedCatalog", "TimeOuts", "open_catalog"]
+
+LOCAL_CATALOG: Final = "lake"
+"""The catalog that needs no configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,33 @@ class _BoundedAdapter(HTTPAdapter):
 
 @dataclass(frozen=True, slots=True)
 class OpenedCatalog:
-    """An open catalog: `local_warehouse` is its directory when it is the built-in local one."""
+    """A catalog by name: `local_warehouse` is its directory when it is the built-in local one."""
 
     name: str
-    catalog: Catalog
     local_warehouse: Path | None
+    time_outs: TimeOuts = TimeOuts()
+
+    @property
+    def catalog(self) -> Catalog:
+        """PyIceberg's catalog, opened anew; the local one's directory is made when missing.
+
+        Raises:
+            DestinationError: it cannot be opened.
+        """
+        root = self.local_warehouse
+        try:
+            if root is None:
+                catalog = load_catalog(self.name)
+            else:
+                root.mkdir(parents=True, exist_ok=True)
+                uri = f"sqlite:///{_local_file(root, self.name)}"
+                catalog = load_catalog(self.name, type="sql", uri=uri, warehouse=root.as_uri())
+        except Exception as error:
+            raise _unreachable(self.name, "open the catalog", error) from error
+        if isinstance(catalog, RestCatalog):
+            for scheme in ("http://", "https://"):
+                catalog._session.mount(scheme, _BoundedAdapter(self.time_outs))  # noqa: SLF001  there is no public way
+        return catalog
 
     def table(self, name: LakeName) -> IcebergTable | None:
         """Return an existing table, None when there is none.
@@ -77,9 +102,13 @@ class OpenedCatalog:
             UnsupportedError: it is a view, or holds types that PyIceberg cannot read (code 48).
             DestinationError: the catalog did not answer.
         """
+        if self.local_warehouse and not _local_file(self.local_warehouse, self.name).exists():
+            return None
+        catalog = self.catalog
         try:
-            loaded = self.catalog.load_table(name.identifier)
+            loaded = catalog.load_table(name.identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
+            _refuse_view(catalog, name)
             return None
         except ValidationError as error:
             message = (
@@ -91,7 +120,7 @@ class OpenedCatalog:
             raise UnsupportedError(message, code=48) from error
         except Exception as error:
             raise _unreachable(self.name, f"load {name}", error) from error
-        return IcebergTable(self.catalog, name, loaded)
+        return IcebergTable(catalog, name, loaded)
 
     def create(
         self,
@@ -110,18 +139,19 @@ class OpenedCatalog:
         Raises:
             DestinationError: the catalog or its storage refused.
         """
+        catalog = self.catalog
         try:
             with contextlib.suppress(NamespaceAlreadyExistsError):
-                self.catalog.create_namespace(name.namespace)
+                catalog.create_namespace(name.namespace)
             with contextlib.suppress(TableAlreadyExistsError):
-                self.catalog.create_table(
+                catalog.create_table(
                     name.identifier,
                     schema,
                     partition_spec=spec,
                     sort_order=order,
                     properties=dict(properties),
                 )
-            return IcebergTable(self.catalog, name, self.catalog.load_table(name.identifier))
+            return IcebergTable(catalog, name, catalog.load_table(name.identifier))
         except Exception as error:
             raise _unreachable(self.name, f"create {name}", error) from error
 
@@ -195,32 +225,58 @@ class IcebergTable:
 
 
 def open_catalog(name: str, *, warehouse: Path, time_outs: TimeOuts = TimeOuts()) -> OpenedCatalog:
-    """Open a catalog by name: PyIceberg's configuration of it, else SQLite plus `warehouse`.
+    """Open a catalog by name: PyIceberg's configuration of it, else, for `lake`, the local one.
 
     Args:
         name: the catalog's name, the first part of a destination.
-        warehouse: the directory of the built-in local catalog; made when missing.
+        warehouse: the directory of the built-in local catalog.
         time_outs: for catalogs that are asked over HTTP.
 
     Raises:
-        DestinationError: the catalog cannot be opened.
+        NotFoundError: no catalog of that name is configured.
+        DestinationError: the configuration cannot be read.
     """
-    configured = Config().get_catalog_config(name)
-    root = warehouse.absolute()
     try:
-        if configured:
-            catalog = load_catalog(name)
-        else:
-            root.mkdir(parents=True, exist_ok=True)
-            catalog = load_catalog(
-                name, type="sql", uri=f"sqlite:///{root / (name + '.db')}", warehouse=root.as_uri()
-            )
+        configured = Config().get_catalog_config(name)
+        known = Config().get_known_catalogs()
+    except (ValueError, OSError, YAMLError) as error:
+        raise _unreachable(name, "read PyIceberg's configuration", error) from error
+    if configured:
+        return OpenedCatalog(name, None, time_outs)
+    if name == LOCAL_CATALOG:
+        return OpenedCatalog(name, warehouse.absolute(), time_outs)
+    others = f"configured are {', '.join(sorted(known))}; " if known else ""
+    message = (
+        f"Cannot find the catalog {name!r}: it is not configured. Known: {others}"
+        f"{LOCAL_CATALOG}, built in, with its files in --warehouse. Configure {name!r} in "
+        f"~/.pyiceberg.yaml or PYICEBERG_CATALOG__{name.upper()}__URI."
+    )
+    raise NotFoundError(message)
+
+
+def _local_file(warehouse: Path, name: str) -> Path:
+    return warehouse / f"{name}.db"
+
+
+def _refuse_view(catalog: Catalog, name: LakeName) -> None:
+    """Refuse a name that a view has, where the catalog has views.
+
+    Raises:
+        UnsupportedError: it is a view (code 48).
+    """
+    try:
+        found = catalog.view_exists(name.identifier)
+    except NotImplementedError:
+        return
     except Exception as error:
-        raise _unreachable(name, "open the catalog", error) from error
-    if isinstance(catalog, RestCatalog):
-        for scheme in ("http://", "https://"):
-            catalog._session.mount(scheme, _BoundedAdapter(time_outs))  # noqa: SLF001  there is no public way
-    return OpenedCatalog(name, catalog, None if configured else root)
+        raise _unreachable(name.catalog, f"load {name}", error) from error
+    if found:
+        message = (
+            f"Cannot use {name} as a destination: Destination storage View does not support "
+            "MergeTree parts or uses unsupported partitioning. Name a table, or a name that "
+            "nothing has: it is created."
+        )
+        raise UnsupportedError(message, code=48)
 
 
 def _unreachable(catalog: str, what: str, error: Exception) -> DestinationError:

@@ -5,13 +5,15 @@ A process number alone is not enough, since numbers are used again: the start ti
 
 from __future__ import annotations
 
+import hashlib
 import os
+import secrets
 import socket
 from pathlib import Path
 
 from tableformat.ledger import Owner
 
-__all__ = ["may_be_alive", "this_process"]
+__all__ = ["job_may_be_alive", "may_be_alive", "new_job", "this_process"]
 
 _STARTED = 21
 """The position of the start time in /proc/<pid>/stat, counted from 0."""
@@ -35,6 +37,28 @@ def may_be_alive(owner: Owner) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def new_job() -> str:
+    """Return a name for what a job makes in the source and on disks; it says who made it."""
+    me = this_process()
+    return f"{_host_mark(me.host)}_{me.pid}_{me.start}_{secrets.token_hex(4)}"
+
+
+def job_may_be_alive(job: str) -> bool:
+    """Whether the process that named a job may still work; another form says nothing: True."""
+    fields = job.split("_")
+    if len(fields) != len(("host", "pid", "start", "tail")) or not fields[1].isdecimal():
+        return True
+    host = socket.gethostname()
+    if fields[0] != _host_mark(host):
+        return True
+    return may_be_alive(Owner(host, int(fields[1]), fields[2]))
+
+
+def _host_mark(host: str) -> str:
+    """Return letters and digits that stand for a host, fit for table and directory names."""
+    return hashlib.sha256(host.encode()).hexdigest()[:8]
 
 
 def _start_of(pid: int) -> str | None:

@@ -36,7 +36,14 @@ from tableformat.receipt import Receipt
 if TYPE_CHECKING:
     from catalog.clickhouse.parts import OpenedSlice
 
-__all__ = ["ANSWER_SCHEMA", "TaskWork", "installed_versions", "write_slice", "write_slices"]
+__all__ = [
+    "ANSWER_SCHEMA",
+    "TaskWork",
+    "find_receipt",
+    "installed_versions",
+    "write_slice",
+    "write_slices",
+]
 
 ANSWER_SCHEMA: Final = "slice long, receipt string, error string, message string, code int"
 _ARROW_ANSWER: Final = pa.schema(
@@ -79,7 +86,10 @@ def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
     for slice_ in task.slices:
         attempt = f"{attempt_number}-{uuid.uuid4().hex[:12]}"
         try:
-            receipt = write_slice(work.plan, slice_, attempt, _progress(work, slice_))
+            # A worker that died may have finished this file: it is never written again.
+            receipt = find_receipt(work.plan, slice_) if attempt_number else None
+            if receipt is None:
+                receipt = write_slice(work.plan, slice_, attempt, _progress(work, slice_))
         except TableFormatError as error:
             yield _answer(slice_, error=error)
         else:
@@ -114,10 +124,32 @@ def write_slice(
         _run_checks(plan, opened, [check for check in plan.checks if check.always])
         written = _write(plan, opened, path, on_rows)
     receipt = _receipt(plan, slice_, attempt, path, written, time.monotonic() - started)
-    location = plan.receipts_location.rstrip("/")
-    stored = f"{location}/{slice_.key}/{slice_.transaction_id}/{slice_.number}-{attempt}.json"
+    stored = f"{_receipts(plan, slice_)}/{slice_.number}-{attempt}.json"
     open_storage(stored).put(stored, receipt.to_json().encode())
     return receipt
+
+
+def find_receipt(plan: WritePlan, slice_: Slice) -> Receipt | None:
+    """Return the stored receipt of exactly this slice whose file is there, if there is one.
+
+    Raises:
+        DestinationError: the receipts cannot be listed or read, or the file of one is gone.
+        LedgerError: a receipt is damaged.
+    """
+    below = _receipts(plan, slice_)
+    storage = open_storage(below)
+    for stored in storage.list(below):
+        if not stored.location.removeprefix(f"{below}/").startswith(f"{slice_.number}-"):
+            continue
+        receipt = Receipt.from_json(storage.read(stored.location).decode())
+        same = receipt.ranges == slice_.ranges and receipt.epoch == slice_.epoch
+        if same and storage.size(receipt.file_path) == receipt.file_bytes:
+            return receipt
+    return None
+
+
+def _receipts(plan: WritePlan, slice_: Slice) -> str:
+    return f"{plan.receipts_location.rstrip('/')}/{slice_.key}/{slice_.transaction_id}"
 
 
 def _write(

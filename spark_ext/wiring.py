@@ -9,14 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from catalog.sources import open_source
-
 from catalog.iceberg import TimeOuts, open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
-from catalog.processes import may_be_alive, this_process
-from spark_ext.writer import SparkWriter
+from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
+from catalog.sources import open_source
 from spark_ext.session import SparkSettings, open_session
+from spark_ext.writer import SparkWriter
 from tableformat.effects import Direct
 from tableformat.export.ports import JobPorts
 from tableformat.names import TransactionId, new_transaction_id
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from tableformat.effects import Effects
     from tableformat.export.ports import Observer, SliceWriter
 
-__all__ = ["Places", "new_job", "open_ports", "start_spark"]
+__all__ = ["Places", "open_ports", "start_spark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +89,9 @@ def open_ports(
         pause=_back_off,
         new_transaction=_transaction,
         job=new_job(),
+        job_is_alive=job_may_be_alive,
         observer=observer,
     )
-
-
-def new_job() -> str:
-    """Return a name for what a job makes in the source and on disks: pid and a random tail."""
-    return f"{this_process().pid}_{secrets.token_hex(6)}"
 
 
 def _back_off(attempt: int) -> None:

@@ -20,6 +20,7 @@ class Step(StrEnum):
     """What the job does to the outside, in the order in which a first export does it."""
 
     DESCRIBE_SOURCE = "describe source"
+    SWEEP_SOURCE = "sweep source"
     OPEN_TABLE = "open table"
     CREATE_TABLE = "create table"
     FIRST_SNAPSHOT = "first snapshot"

@@ -221,12 +221,19 @@ class Ledger(Protocol):
 
     @property
     def identity(self) -> str:
-        """Names this ledger for ever; every table it exports to keeps it, to refuse another one."""
+        """Names this ledger for ever; every table it exports to keeps it, to refuse another one.
+
+        Asking for it makes the ledger, when it is not there.
+        """
         ...
 
     @property
     def uri(self) -> str:
         """Where it is, as the user may write it after --ledger."""
+        ...
+
+    def is_made(self) -> bool:
+        """Whether it is there; one that is not reads as an empty one, and reading makes none."""
         ...
 
     def read(self, key: str) -> Row | None:

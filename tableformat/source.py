@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tableformat.errors import TableFormatError
     from tableformat.mergetree.parts import Part, PartitionSummary
     from tableformat.mergetree.table import MergeTreeTable
@@ -161,6 +163,14 @@ class Source(Protocol):
 
     def release(self, snapshot: SourceSnapshot) -> None:
         """Drop what the snapshot holds. Releasing twice is the same as once."""
+        ...
+
+    def sweep_leftovers(self, is_alive: Callable[[str], bool]) -> tuple[str, ...]:
+        """Drop what dead jobs left behind; return the names of it.
+
+        Args:
+            is_alive: whether the job of that name may still need its snapshots.
+        """
         ...
 
     def close(self) -> None:

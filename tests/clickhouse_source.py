@@ -48,7 +48,7 @@ class Clickhouse:
     def insert(self, name: TableName, first: int = 0, rows: int = 100) -> None:
         """Insert numbers; even ones into partition 0, odd ones into partition 1."""
         self.command(
-            f"INSERT INTO {name.sql} (p, k, s)"
+            f"INSERT INTO {name.sql} (p, k, s) SETTINGS optimize_on_insert = 0"
             f" SELECT number % 2, number, toString(number) FROM numbers({first}, {rows})"
         )
 

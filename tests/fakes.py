@@ -1,4 +1,4 @@
-"""A source and a writer in memory: everything around the commit protocol without ClickHouse and Spark."""
+"""A source and a writer in memory: the whole job without ClickHouse and Spark."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def part(name: str, rows: int, content: str = "") -> Part:
     """Return a part of partition `all` with ten bytes for each row."""
     low, high, level = (int(x) for x in name.split("_")[1:4])
     return Part(
-        name, PartitionId("all"), rows, rows * 10, rows * 40, content or f"hash of {name}", "/parts",
-        f"/parts/{name}", "Compact", low, high, level, low, has_lightweight_delete=False,
+        name, PartitionId("all"), rows, rows * 10, rows * 40, content or f"hash of {name}",
+        "/parts", f"/parts/{name}", "Compact", low, high, level, low, has_lightweight_delete=False,
     )  # fmt: skip
 
 
@@ -97,6 +97,10 @@ class FakeSource:
     def release(self, snapshot: SourceSnapshot) -> None:
         pass
 
+    def sweep_leftovers(self, is_alive: Callable[[str], bool]) -> tuple[str, ...]:
+        assert is_alive("job")
+        return ()
+
     def close(self) -> None:
         pass
 
@@ -139,7 +143,7 @@ class FakeWriter:
                     (),
                     0.0,
                     0,
-                )  # fmt: skip
+                )
             )
             on_rows(rows)
         return Written(tuple(receipts), ())
@@ -166,5 +170,6 @@ def job_ports(
         pause=lambda _: None,
         new_transaction=lambda: TransactionId(str(next(_TRANSACTIONS))),
         job="job",
+        job_is_alive=lambda job: job == "job",
         observer=Silent(),
     )

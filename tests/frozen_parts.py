@@ -1,7 +1,7 @@
 """Real parts for tests: made by an embedded ClickHouse in a child process, as files on a disk.
 
-The test process never loads chdb: it would not survive a later fork. What needs it runs as a piece of
-Python in a child; values go there and back pickled.
+The test process never loads chdb: it would not survive a later fork. What needs it runs as a piece
+of Python in a child; values go there and back pickled.
 """
 
 from __future__ import annotations

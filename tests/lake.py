@@ -15,6 +15,7 @@ from tableformat.committer import Commit, KeyCommit, LakeTableState, Sent, Stage
 from tableformat.effects import Direct
 from tableformat.export.commit import Ports
 from tableformat.file_names import data_file_name
+from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row, State
 from tableformat.names import LakeName
 from tableformat.receipt import Receipt
@@ -100,7 +101,7 @@ def ports(table: object, ledger: Ledger, *, most_attempts: int = 5) -> Ports:
 def rows_in_main(table: IcebergTable) -> int:
     """Return how many rows main has by its manifests: two entries of one file count twice."""
     state = table.load()
-    scan = state.handle.scan(snapshot_id=state.main)  # type: ignore[attr-defined]
+    scan = table_of(state).scan(snapshot_id=state.main)
     return sum(task.file.record_count for task in scan.plan_files())
 
 

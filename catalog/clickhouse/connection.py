@@ -33,8 +33,8 @@ JSON_SETTINGS: Final = (
     ("output_format_json_quote_denormals", "1"),
     ("output_format_json_validate_utf8", "0"),
 )
-_CODE: Final = re.compile(r"Code: (\d+)\.")
-_VERSION_TAIL: Final = re.compile(r" \(version [^)]*\)\.?\Z")
+_CODE: Final = re.compile(r"Code: (\d+)[.,]")
+_VERSION_TAIL: Final = re.compile(r" \(version .*\)\.?\Z")
 _EXCEPTION: Final = re.compile(r"\A.*?DB::Exception: ", re.DOTALL)
 
 

@@ -4,7 +4,8 @@ Several processes of one host may use it at once.
 
 Layout (docs/spec/ledger.md): `ledger` one row with identity, format and epoch counter; `rows` one
 per key, compare-and-set on `version`; `leases`. Every write is one IMMEDIATE transaction, on disk
-when it returns.
+when it returns. Reading never makes a ledger: one that is not there is read as an empty one, and
+the first write, or asking for its identity, makes it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _NETWORK: Final = frozenset(
 
 
 class SqliteLedger:
-    """A ledger in an SQLite file, made when it does not exist.
+    """A ledger in an SQLite file, made by the first write.
 
     Safe from threads and processes of one host.
     """
@@ -71,10 +72,10 @@ class SqliteLedger:
         clock: Callable[[], int] = milliseconds,
         mounts: Path = Path("/proc/mounts"),
     ) -> None:
-        """Open or make the file.
+        """Open the file, when there is one.
 
         Args:
-            path: the file; its directory is made when missing.
+            path: the file; its directory is made with it.
             clock: milliseconds since 1970; tests move it.
             mounts: the table of mounts, to tell a network file system by.
 
@@ -94,30 +95,47 @@ class SqliteLedger:
                 "keep two exports apart. Give a file on a local disk with --ledger sqlite:PATH."
             )
             raise RefusedError(message)
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(
-                self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._identity = self._open()
-        except (sqlite3.Error, OSError) as error:
-            raise self._failed("open", error) from error
+        self._db: sqlite3.Connection | None = None
+        self._identity = ""
+        if self.is_made():
+            with self._lock:
+                self._opened()
 
-    def _open(self) -> str:
-        with self._transaction() as db:
-            made = db.execute(
-                "SELECT count(*) FROM sqlite_master WHERE name = 'ledger'"
-            ).fetchone()[0]
-            if not made:
-                # Not executescript(): it would end the transaction that other openers wait for.
-                for statement in _SCHEMA.split(";")[:-1]:
-                    db.execute(statement)
-                db.execute(
-                    "INSERT INTO ledger VALUES (1, ?, ?, 0)", (str(uuid.uuid4()), LEDGER_FORMAT)
+    def is_made(self) -> bool:
+        """Whether the file is there."""
+        return self._db is not None or self._path.exists()
+
+    def _opened(self) -> sqlite3.Connection:
+        """Return the open file, made when it does not exist; the lock is held."""
+        if self._db is None:
+            try:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._db = sqlite3.connect(
+                    self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
                 )
-            identity, found = db.execute("SELECT identity, format FROM ledger").fetchone()
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = FULL")
+                self._identity = self._open(self._db)
+            except (sqlite3.Error, OSError) as error:
+                self._close()
+                raise self._failed("open", error) from error
+            except LedgerError:
+                self._close()
+                raise
+        return self._db
+
+    def _open(self, db: sqlite3.Connection) -> str:
+        db.execute("BEGIN IMMEDIATE")
+        made = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'ledger'").fetchone()[0]
+        if not made:
+            # Not executescript(): it would end the transaction that other openers wait for.
+            for statement in _SCHEMA.split(";")[:-1]:
+                db.execute(statement)
+            db.execute(
+                "INSERT INTO ledger VALUES (1, ?, ?, 0)", (str(uuid.uuid4()), LEDGER_FORMAT)
+            )
+        identity, found = db.execute("SELECT identity, format FROM ledger").fetchone()
+        db.execute("COMMIT")
         if found != LEDGER_FORMAT:
             message = (
                 f"Cannot open the ledger {self._path}: it has format {found}, this release reads "
@@ -129,7 +147,9 @@ class SqliteLedger:
 
     @property
     def identity(self) -> str:
-        """The ledger's identity."""
+        """The ledger's identity; asking for it makes the ledger."""
+        with self._lock:
+            self._opened()
         return self._identity
 
     @property
@@ -139,12 +159,16 @@ class SqliteLedger:
 
     def read(self, key: str) -> Row | None:
         """Return the latest row of a key hash."""
+        if not self.is_made():
+            return None
         with self._transaction() as db:
             found = db.execute("SELECT body, version FROM rows WHERE key = ?", (key,)).fetchone()
         return Row.from_json(*found) if found else None
 
     def rows(self) -> Iterator[Row]:
         """Return all rows, latest update first."""
+        if not self.is_made():
+            return iter(())
         with self._transaction() as db:
             found = db.execute("SELECT body, version FROM rows").fetchall()
         rows = (Row.from_json(*x) for x in found)
@@ -173,6 +197,8 @@ class SqliteLedger:
 
     def highest_epoch(self) -> int:
         """Return the last number given."""
+        if not self.is_made():
+            return 0
         with self._transaction() as db:
             return int(db.execute("SELECT epoch FROM ledger").fetchone()[0])
 
@@ -214,6 +240,8 @@ class SqliteLedger:
 
     def holder(self, key: str) -> LeaseHeld | None:
         """Return who has an unexpired lease of a key."""
+        if not self.is_made():
+            return None
         with self._transaction() as db:
             held = _held(db, key)
         return held if held and held.until > self._clock() else None
@@ -221,20 +249,26 @@ class SqliteLedger:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._db is not None:
             self._db.close()
+            self._db = None
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
+            db = self._opened()
             try:
-                self._db.execute("BEGIN IMMEDIATE")
-                yield self._db
-                self._db.execute("COMMIT")
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+                db.execute("COMMIT")
             except sqlite3.Error as error:
                 raise self._failed("use", error) from error
             finally:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
 
     def _failed(self, verb: str, error: Exception) -> LedgerError:
         return LedgerError(

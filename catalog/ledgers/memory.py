@@ -49,6 +49,10 @@ class MemoryLedger:
         """Where it is: nowhere that another process could open."""
         return "memory:"
 
+    def is_made(self) -> bool:
+        """Whether it is there: it always is."""
+        return True
+
     def read(self, key: str) -> Row | None:
         """Return the latest row of a key hash."""
         with self._lock:

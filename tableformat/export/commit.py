@@ -166,11 +166,11 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
         RefusedError: the ledger is another one, or was restored from an older copy.
     """
     found = state.properties.get(LEDGER_PROPERTY)
-    if found is not None and found != ledger.identity:
+    if found is not None and not (ledger.is_made() and found == ledger.identity):
+        this = f"this one is {ledger.identity}" if ledger.is_made() else "this one does not exist"
         message = (
             f"Cannot export with the ledger {ledger.uri}: the table was exported to with another "
-            "ledger "
-            f"({found}, this one is {ledger.identity}). Give that one with --ledger."
+            f"ledger ({found}, {this}). Give that one with --ledger."
         )
         raise RefusedError(message)
     highest = ledger.highest_epoch()
@@ -216,6 +216,7 @@ def settle_mark(ports: Ports, row: Row, state: LakeTableState, mark: Mark) -> Ro
     shown = replace(
         row,
         parts=row.parts if same else (),
+        old=tuple(t for t in (*row.old, row.transaction_id) if t != mark.transaction_id),
         fingerprint=mark.fingerprint,
         transaction_id=mark.transaction_id,
         rows=sum(f.rows for f in files) if files else row.rows,

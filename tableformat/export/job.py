@@ -66,6 +66,13 @@ def export(request: ExportRequest, ports: JobPorts, *, slots: int) -> Iterator[O
         RefusedError: nothing of the request can be done; nothing was changed.
         TableFormatError: the source, destination or ledger failed before a partition was begun.
     """
+    try:
+        yield from _export(request, ports, slots)
+    finally:
+        ports.source.close()
+
+
+def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Outcome]:
     source = ports.source
     table = ports.effects(Step.DESCRIBE_SOURCE, lambda: source.describe(request.table))
     plan = plan_table(
@@ -83,6 +90,10 @@ def export(request: ExportRequest, ports: JobPorts, *, slots: int) -> Iterator[O
         source,
         was_exported=lambda partition_id: _was_exported(ports, existing, plan, partition_id),
     )
+    if not ids:
+        ports.observer.note(f"no partition of {table.name} is to be exported")
+        return
+    ports.effects(Step.SWEEP_SOURCE, lambda: source.sweep_leftovers(ports.job_is_alive))
     destination = _open(request, ports, plan, existing)
     with Leases(
         ports.ledger, ports.owner, effects=ports.effects, is_alive=ports.is_alive

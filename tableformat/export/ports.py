@@ -152,4 +152,5 @@ class JobPorts:
     pause: Pause
     new_transaction: Callable[[], TransactionId]
     job: str
+    job_is_alive: Callable[[str], bool]
     observer: Observer

@@ -34,6 +34,7 @@ _SYMBOLS: Final = {
     "*": ("multiply", _MULTIPLY),
     "/": ("divide", _MULTIPLY),
     "%": ("modulo", _MULTIPLY),
+    "||": ("concat", _CONCAT),
 }
 _WORDS: Final = {
     "DIV": ("intDiv", _MULTIPLY),
@@ -41,6 +42,10 @@ _WORDS: Final = {
     "IN": ("in", _COMPARE),
     "LIKE": ("like", _COMPARE),
     "ILIKE": ("ilike", _COMPARE),
+    "OR": ("or", _OR),
+    "AND": ("and", _AND),
+    "BETWEEN": ("between", _BETWEEN),
+    "IS": ("is", _IS),
 }
 _NEGATED: Final = {"IN": "notIn", "LIKE": "notLike", "ILIKE": "notILike"}
 # Chains of these are one call with many arguments, unless brackets stand between.
@@ -151,18 +156,22 @@ class ExpressionParser:
     def _binary(self, lowest: int) -> Expression:
         """Read operands joined by operators that bind at least as `lowest`."""
         reader = self.reader
+        levels = 1
         reader.go_deeper()
         left = self._unary()
         while (operator := self._operator()) is not None and operator[1] >= lowest:
             left = self._joined(left, *operator)
-        reader.come_back()
+            # Each operator of a row puts what stands before it one level deeper in the tree.
+            levels += 1
+            reader.go_deeper()
+        reader.come_back(levels)
         return left
 
     def _operator(self) -> tuple[str, int] | None:
         """Return the function and the precedence of the operator that comes next, if one does."""
         token = self.reader.peek()
         if token.kind is TokenKind.SYMBOL:
-            return ("concat", _CONCAT) if token.text == "||" else _SYMBOLS.get(token.text)
+            return _SYMBOLS.get(token.text)
         if token.kind is not TokenKind.WORD:
             return None
         word = token.text.upper()
@@ -171,13 +180,7 @@ class ExpressionParser:
             if word in _NEGATED:
                 return _NEGATED[word], _COMPARE
             return ("notBetween", _BETWEEN) if word == "BETWEEN" else None
-        special = {
-            "OR": ("or", _OR),
-            "AND": ("and", _AND),
-            "BETWEEN": ("between", _BETWEEN),
-            "IS": ("is", _IS),
-        }
-        return special.get(word) or _WORDS.get(word)
+        return _WORDS.get(word)
 
     def _joined(self, left: Expression, function: str, precedence: int) -> Expression:
         reader = self.reader
@@ -224,16 +227,20 @@ class ExpressionParser:
 
     def _postfix(self, left: Expression) -> Expression:
         reader = self.reader
-        while True:
+        levels = 0
+        while reader.peek().is_symbol("[", "::", "."):
+            levels += 1
+            reader.go_deeper()
             if reader.accept("["):
                 left = Call("arrayElement", (left, self._binary(_OR)))
                 reader.expect("]")
             elif reader.accept("::"):
                 left = Call("CAST", (left, Literal(render_type(read_type(reader)))))
-            elif reader.accept("."):
-                left = Call("tupleElement", (left, self._element()))
             else:
-                return left
+                reader.take()
+                left = Call("tupleElement", (left, self._element()))
+        reader.come_back(levels)
+        return left
 
     def _element(self) -> Literal:
         token = self.reader.peek()

@@ -271,9 +271,9 @@ class TokenReader:
             )
             raise UsageError(message)
 
-    def come_back(self) -> None:
-        """End the level of nesting that `go_deeper` began."""
-        self._depth -= 1
+    def come_back(self, levels: int = 1) -> None:
+        """End as many levels of nesting as `go_deeper` began."""
+        self._depth -= levels
 
     def complaint(self, wanted: str, *, token: Token | None = None) -> UsageError:
         """Return the error about a token (default: the next one) where `wanted` was due."""

@@ -72,7 +72,7 @@ def test_of_many_who_put_if_absent_one_wins(root: str) -> None:
 
 
 # Not in the set: what a file name cannot hold, and the names of the directory itself.
-NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1)
+NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1)
 
 
 @given(name=NAMES.filter(lambda n: n not in {".", ".."} and len(n.encode()) < 200))

@@ -1,4 +1,4 @@
-"""The process dies before or after any of its outside effects; the same command again makes it right."""
+"""The process dies before or after any of its effects; the same command again makes it right."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.selection import ById
+from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import State
 from tableformat.names import LakeName, PartitionId, TableName
 from tests.fakes import FakeSource, job_ports, part
@@ -73,7 +74,7 @@ def rows_in_main(directory: Path) -> int:
     table: IcebergTable | None = ports.lake.table(_REQUEST.to)  # type: ignore[assignment]
     assert table is not None
     state = table.load()
-    scan = state.handle.scan(snapshot_id=state.main)  # type: ignore[attr-defined]
+    scan = table_of(state).scan(snapshot_id=state.main)
     return sum(task.file.record_count for task in scan.plan_files())
 
 
@@ -141,7 +142,7 @@ def test_several_crashes_in_a_row_are_exactly_once(deaths: list[tuple[int, bool]
 def test_a_crash_and_other_content_afterwards_never_mixes_the_two(
     tmp_path: Path, number: int, *, after: bool
 ) -> None:
-    """Harm prevented: old and new rows of one partition side by side, or an answer that hides it."""
+    """Harm prevented: old and new rows of one partition side by side, or a false answer."""
     source = FakeSource()
     with pytest.raises(Dies):
         run(tmp_path, source, DiesAt(number, after=after))

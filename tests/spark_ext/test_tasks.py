@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from spark_ext.tasks import installed_versions
+from spark_ext.tasks import find_receipt, installed_versions
 from tableformat.errors import InternalError, RefusedError, SourceError, TableFormatError
 from tableformat.export.slices import DataCheck, Slice, WritePlan
 from tableformat.receipt import Receipt
@@ -105,6 +105,23 @@ def test_a_slice_becomes_one_file_and_one_receipt(source: Source, tmp_path: Path
     assert table.column("name").to_pylist() == [f"n{n}" for n in range(0, 3000, 3)]
     flags = [None if n % 5 == 0 else n % 2 == 0 for n in range(1000)]
     assert table.column("flag").to_pylist() == flags
+
+
+def test_a_finished_file_is_found_again_only_for_exactly_its_rows(
+    source: Source, tmp_path: Path
+) -> None:
+    """A repeated task must not write it twice, nor take another slice's file for its own."""
+    (slice_,) = source.slices(part=0)
+    plan = plan_in(tmp_path)
+    assert find_receipt(plan, slice_) is None
+    ((receipt, _),) = write((plan, slice_))
+
+    assert find_receipt(plan, slice_) == receipt
+    span = dataclasses.replace(slice_.ranges[0], start=0, stop=10)
+    assert find_receipt(plan, dataclasses.replace(slice_, ranges=(span,))) is None
+    assert find_receipt(plan, dataclasses.replace(slice_, epoch=2)) is None
+    assert find_receipt(plan, dataclasses.replace(slice_, number=1)) is None
+    assert find_receipt(plan, dataclasses.replace(slice_, transaction_id="78")) is None
 
 
 def test_two_attempts_of_a_slice_never_share_a_name(source: Source, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tableformat.errors import InternalError
             36,
             "Wrong. (BAD_ARGUMENTS)",
         ),
-        ("Code: 47, e.displayText() = DB::Exception: Unknown column x", None, "Unknown column x"),
+        ("Code: 47, e.displayText() = DB::Exception: Unknown column x", 47, "Unknown column x"),
         ("the pipe is broken", None, "the pipe is broken"),
         ("", None, "it gave no reason"),
     ],

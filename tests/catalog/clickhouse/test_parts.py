@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from catalog.clickhouse.part_links import parts_directory, sweep
+from catalog.clickhouse.part_links import PartsDirectory, parts_directory, sweep
 from tableformat.errors import SourceError
 from tableformat.export.slices import Slice, WritePlan
 from tests.frozen_parts import PLAN, Source, in_child, insert, make_source
@@ -192,14 +192,21 @@ def test_without_hard_links_the_parts_are_read_where_they_are(source: Source) ->
 def test_the_private_directory_goes_also_when_reading_fails(source: Source) -> None:
     (slice_,) = source.slices(part=0)
 
-    with pytest.raises(ValueError, match="stop"), parts_directory("job1", slice_) as directory:
-        assert directory.private
-        assert directory.path.name.startswith(f"mergeberg-job1-{os.getpid()}-")
-        assert [p.name for p in directory.path.iterdir()] == [slice_.ranges[0].name]
-        message = "stop"
-        raise ValueError(message)
+    seen: list[PartsDirectory] = []
 
-    assert not directory.path.exists()
+    def use() -> None:
+        with parts_directory("job1", slice_) as directory:
+            seen.append(directory)
+            assert [p.name for p in directory.path.iterdir()] == [slice_.ranges[0].name]
+            message = "stop"
+            raise ValueError(message)
+
+    with pytest.raises(ValueError, match="stop"):
+        use()
+
+    assert seen[0].private
+    assert seen[0].path.name.startswith(f"mergeberg-job1-{os.getpid()}-")
+    assert not seen[0].path.exists()
 
 
 def test_a_part_that_is_not_there_is_a_source_error(source: Source) -> None:

@@ -47,12 +47,26 @@ def test_an_emptied_ledger_has_another_identity(tmp_path: Path) -> None:
 def test_a_ledger_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     """Harm prevented: an older release misreads what a newer one wrote."""
     path = tmp_path / "ledger.db"
-    SqliteLedger(path).close()
+    SqliteLedger(path).next_epoch()
     with sqlite3.connect(path) as db:
         db.execute("UPDATE ledger SET format = 99")
 
     with pytest.raises(LedgerError, match="format 99, this release reads 1"):
         SqliteLedger(path)
+
+
+def test_reading_never_makes_a_ledger(tmp_path: Path) -> None:
+    """Harm prevented: a mistyped --ledger leaves an empty ledger behind, which looks like a real one."""
+    path = tmp_path / "deep" / "ledger.db"
+    ledger = SqliteLedger(path)
+
+    assert (ledger.is_made(), ledger.highest_epoch(), list(ledger.rows())) == (False, 0, [])
+    assert ledger.read(_ROW.key.hash) is None
+    assert ledger.holder(_ROW.key.hash) is None
+    assert not path.parent.exists()
+    assert ledger.identity
+    assert ledger.is_made()
+    assert path.exists()
 
 
 def test_a_row_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:

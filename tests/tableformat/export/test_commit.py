@@ -22,6 +22,7 @@ from tableformat.committer import (
 )
 from tableformat.errors import RefusedError
 from tableformat.export.commit import commit, first_snapshot, settle_mark, unsettled_mark
+from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Row, State
 from tests.lake import KEY, Meddling, claim, commit_of, make_table, ports, rows_in_main
 
@@ -52,9 +53,9 @@ def append_foreign(table: IcebergTable) -> None:
     staged = table.stage(state, wanted)
     foreign = {k: v for k, v in state.properties.items() if k.startswith("mergeberg")}
     table._catalog.commit_table(
-        state.handle,
+        table_of(state),
         staged.handle[1],
-        staged.handle[0],  # type: ignore[arg-type, index]
+        staged.handle[0],
     )
     assert {
         k: v for k, v in table.load().properties.items() if k.startswith("mergeberg")
@@ -63,7 +64,7 @@ def append_foreign(table: IcebergTable) -> None:
 
 def move_main(table: IcebergTable, snapshot_id: int) -> None:
     """Move main to a snapshot, as an operator's rollback does."""
-    table.load().handle.manage_snapshots().set_current_snapshot(snapshot_id=snapshot_id).commit()  # type: ignore[attr-defined]
+    table_of(table.load()).manage_snapshots().set_current_snapshot(snapshot_id=snapshot_id).commit()
 
 
 def metadata_files(table: IcebergTable) -> set[str]:
@@ -131,8 +132,8 @@ def test_a_foreign_commit_in_between_costs_one_more_attempt(
     state = table.load()
     referred = {
         Path(urlparse(m).path).name
-        for s in state.handle.metadata.snapshots  # type: ignore[attr-defined]
-        for m in (s.manifest_list, *(x.manifest_path for x in s.manifests(state.handle.io)))  # type: ignore[attr-defined]
+        for s in table_of(state).metadata.snapshots
+        for m in (s.manifest_list, *(x.manifest_path for x in s.manifests(table_of(state).io)))
     }
     assert metadata_files(table) == referred
 
@@ -286,7 +287,7 @@ def test_a_table_that_changed_after_the_plan_gets_nothing(
     """Harm prevented: files written for another schema or spec land all the same."""
     row = claim(ledger)
     wanted = commit_of(row, table.load(), ledger)
-    with table.load().handle.update_schema() as update:  # type: ignore[attr-defined]
+    with table_of(table.load()).update_schema() as update:
         update.add_column("extra", LongType())
 
     outcome = commit(ports(table, ledger), wanted)

@@ -28,8 +28,10 @@ from pyiceberg.expressions import (
     NotEqualTo,
     NotNaN,
     NotNull,
+    Reference,
     StartsWith,
 )
+from pyiceberg.expressions.literals import literal
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -128,6 +130,12 @@ COLUMNS = {**VALUES, "inner.x": VALUES["double"], "inner.s": VALUES["text"]}
 FLOATING = ("double", "float", "inner.x")
 TEXTUAL = ("text", "inner.s", "n.dotted")
 Matches = Callable[[Any], bool]
+
+
+def _in_one(name: str, value: Any) -> BooleanExpression:
+    return In(term=Reference(name), values={value})
+
+
 COMPARISONS: tuple[tuple[Any, Callable[[Any, Any], bool]], ...] = (
     (EqualTo, lambda v, x: v == x),
     (NotEqualTo, lambda v, x: v != x),
@@ -135,7 +143,7 @@ COMPARISONS: tuple[tuple[Any, Callable[[Any, Any], bool]], ...] = (
     (LessThanOrEqual, lambda v, x: v <= x),
     (GreaterThan, lambda v, x: v > x),
     (GreaterThanOrEqual, lambda v, x: v >= x),
-    (lambda name, x: In(name, (x,)), lambda v, x: v == x),
+    (_in_one, lambda v, x: v == x),
 )
 
 
@@ -156,11 +164,14 @@ def conditions(name: str, rows: Sequence[dict[str, Any]]) -> st.SearchStrategy[A
 
 def unary(name: str) -> list[tuple[BooleanExpression, Matches]]:
     found: list[tuple[BooleanExpression, Matches]] = [
-        (IsNull(name), lambda v: v is None),
-        (NotNull(name), lambda v: v is not None),
+        (IsNull(term=Reference(name)), lambda v: v is None),
+        (NotNull(term=Reference(name)), lambda v: v is not None),
     ]
     if name in FLOATING:
-        found += [(IsNaN(name), is_nan), (NotNaN(name), lambda v: v is not None and not is_nan(v))]
+        found += [
+            (IsNaN(term=Reference(name)), is_nan),
+            (NotNaN(term=Reference(name)), lambda v: v is not None and not is_nan(v)),
+        ]
     return found
 
 
@@ -178,7 +189,9 @@ def test_no_reader_skips_a_file_that_holds_a_matching_row(
         if name in TEXTUAL:
             texts = [v for v in values if v is not None] or ["a"]
             prefix = data.draw(st.sampled_from(texts))[: data.draw(st.integers(1, 20))] or "a"
-            drawn.append((StartsWith(name, prefix), _starts_with(prefix)))
+            drawn.append(
+                (StartsWith(term=Reference(name), value=literal(prefix)), _starts_with(prefix))
+            )
         for expression, matches in drawn:
             if any(matches(v) for v in values):
                 kept = _InclusiveMetricsEvaluator(LAKE_SCHEMA, expression).eval(file)
@@ -211,7 +224,7 @@ def test_counts_are_exact(rows: list[dict[str, Any]], group: int) -> None:
 def test_bounds_are_icebergs_bytes_of_the_least_and_greatest_value(
     rows: list[dict[str, Any]], group: int
 ) -> None:
-    """Where nothing is cut, a bound is the value itself, so that pruning is as good as it can be."""
+    """Where nothing is cut, a bound is the value itself: pruning is as good as it can be."""
     written = write_rows(rows, group)
 
     for name in set(COLUMNS) - {*TEXTUAL, "bytes"}:

@@ -51,7 +51,7 @@ class MemorySink:
 class FullSink(MemorySink):
     """A sink on a disk that is full."""
 
-    def write(self, data: bytes, /) -> None:
+    def write(self, _data: bytes, /) -> None:
         raise OSError(28, "No space left on device")
 
 

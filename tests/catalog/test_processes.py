@@ -1,0 +1,47 @@
+"""Whether an owner or a job may still be alive: only a process that is known to be gone is dead."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
+
+
+def _of_a_dead_process() -> tuple[str, str, str]:
+    code = "from catalog.processes import *; p = this_process(); print(p.pid, p.start, new_job())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    pid, start, job = done.stdout.split()
+    return pid, start, job
+
+
+def test_this_process_is_alive() -> None:
+    """Harm prevented: a run takes the lease of its own sibling thread away."""
+    assert may_be_alive(this_process())
+    assert job_may_be_alive(new_job())
+
+
+def test_a_process_that_ended_is_dead() -> None:
+    """Harm prevented: after a kill the same command waits for a lease that nobody holds."""
+    pid, start, job = _of_a_dead_process()
+
+    assert not may_be_alive(replace(this_process(), pid=int(pid), start=start))
+    assert not job_may_be_alive(job)
+
+
+def test_a_process_that_has_the_number_of_a_dead_one_is_another() -> None:
+    """Harm prevented: a number that is used again keeps a dead owner alive for ever."""
+    assert not may_be_alive(replace(this_process(), start="1"))
+
+
+def test_what_runs_on_another_host_is_left_alone() -> None:
+    """Harm prevented: the staging tables of a job on another host are dropped under its feet."""
+    assert may_be_alive(replace(this_process(), host="elsewhere", pid=1))
+    assert job_may_be_alive("0badcafe_1_1_aaaaaaaa")
+
+
+def test_a_job_of_another_form_is_left_alone() -> None:
+    """Harm prevented: somebody else's table in the staging database is dropped."""
+    assert job_may_be_alive("backup_of_events")
+    assert job_may_be_alive("")

@@ -1,0 +1,140 @@
+"""What a user may write after PARTITION, and that ClickHouse finds the same partition by it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.errors import UnsupportedError, UsageError
+from tableformat.mergetree.expression import Call, Literal
+from tableformat.mergetree.partition_literal import (
+    All,
+    ById,
+    ByValue,
+    PartitionLiteral,
+    parse_partition_literal,
+    render_partition_literal,
+)
+from tableformat.names import PartitionId
+from tests.strategies_expressions import columns, constants
+from tests.strategies_types import NASTY
+from tests.tableformat.mergetree.clickhouse_process import ClickHouse
+
+# Partition key, its one row's values, the literal, the part of the form that is tested.
+KEYS = (
+    ("toYYYYMM(d)", "202401"),
+    ("toYYYYMM(d)", "tuple(toYYYYMM(toDate('2024-01-31')))"),
+    ("toYYYYMM(d)", "tuple(202401)"),
+    ("toYYYYMM(d)", "ID '202401'"),
+    ("toYYYYMM(d)", "ALL"),
+    ("d", "'2024-01-31'"),
+    ("d", "tuple('2024-01-31')"),
+    ("i", "-5"),
+    ("s", r"'it''s \\ \n (x'"),
+    ("(s, i)", r"('it\'s \\ \n (x', -5)"),
+    ("(toMonday(d), i)", "tuple(toMonday(toDate('2024-01-31')), -5)"),
+    ("tuple()", "tuple()"),
+)
+
+
+@pytest.mark.parametrize(("key", "literal"), KEYS)
+def test_clickhouse_finds_the_partition_by_what_we_read_and_write(
+    clickhouse: ClickHouse, key: str, literal: str
+) -> None:
+    clickhouse.rows("DROP TABLE IF EXISTS t")
+    clickhouse.rows(
+        "CREATE TABLE t (d Date, i Int32, s String) ENGINE = MergeTree "
+        f"PARTITION BY {key} ORDER BY tuple()"
+    )
+    clickhouse.rows(r"INSERT INTO t SELECT '2024-01-31', -5, 'it\'s \\ \n (x'")
+    rendered = render_partition_literal(parse_partition_literal(literal))
+
+    clickhouse.rows(f"ALTER TABLE t DROP PARTITION {rendered}")
+
+    assert clickhouse.text("SELECT count() FROM t") == "0"
+
+
+literals: st.SearchStrategy[PartitionLiteral] = st.one_of(
+    st.just(All()),
+    st.from_regex(r"[A-Za-z0-9-]{1,40}", fullmatch=True).map(PartitionId).map(ById),
+    constants.map(ByValue),
+)
+
+
+@given(literals)
+def test_a_partition_that_is_written_is_read_as_the_same(literal: PartitionLiteral) -> None:
+    assert repr(parse_partition_literal(render_partition_literal(literal))) == repr(literal)
+
+
+@pytest.mark.parametrize(
+    ("text", "literal"),
+    [
+        ("202401", ByValue(Literal(202401))),
+        ("-5", ByValue(Literal(-5))),
+        ("'x'", ByValue(Literal("x"))),
+        ("NULL", ByValue(Literal(None))),
+        ("(202401, 'x')", ByValue(Call("tuple", (Literal(202401), Literal("x"))))),
+        ("tuple()", ByValue(Call("tuple", ()))),
+        ("DATE '2024-01-31'", ByValue(Call("toDate", (Literal("2024-01-31"),)))),
+        ("id '202401-5'", ById(PartitionId("202401-5"))),
+        (" ID  '202401' ", ById(PartitionId("202401"))),
+        ("all", All()),
+    ],
+)
+def test_the_forms_of_a_partition(text: str, literal: PartitionLiteral) -> None:
+    assert repr(parse_partition_literal(text)) == repr(literal)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it ends where"),
+        ("'2024", "the quote ' at position 1 is not closed"),
+        ("abc", "'abc' at position 1 is the name of a column"),
+        ("tuple(202401, b)", "'b' at position 15 is the name of a column"),
+        ("toDate(`a.b`.c)", r"'`a\.b`' at position 8 is the name of a column"),
+        ("2024-01-31", "'-' at position 5 calculates"),
+        ("toDate('2024-01-31') + 1", r"'\+' at position 22 calculates"),
+        ("ID 202401", "'202401' at position 4 where only an id in quotes"),
+        ("ID", "it ends|'ID' at position 1"),
+        ("ID '202401' x", "'x' at position 13 where only an id in quotes"),
+        ("ID '2024/01'", "'2024/01' as a partition id"),
+        ("ID ''", "'' as a partition id"),
+    ],
+)
+def test_what_names_no_partition_is_an_error_that_says_where(text: str, why: str) -> None:
+    """An unquoted date must never be read as a number, and a name never as text."""
+    with pytest.raises(UsageError, match=why):
+        parse_partition_literal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("(SELECT 1)", "'1' at position 9"),
+        ("202401; DROP TABLE t", "';' at position 7"),
+        ("202401 FROM x", "'FROM' at position 8"),
+        ("ALL 1", "'1' at position 5"),
+    ],
+)
+def test_what_is_no_constant_is_refused(text: str, why: str) -> None:
+    with pytest.raises(UnsupportedError, match=why):
+        parse_partition_literal(text)
+
+
+@given(constants, columns)
+def test_a_column_is_never_part_of_a_partition_value(value: Literal, column: Literal) -> None:
+    text = render_partition_literal(ByValue(Call("tuple", (value, column))))
+
+    with pytest.raises(UsageError, match="is the name of a column"):
+        parse_partition_literal(text)
+
+
+@given(st.text(NASTY + "aID ALL 12", max_size=20))
+def test_no_text_makes_anything_but_a_partition_or_an_error(text: str) -> None:
+    try:
+        literal = parse_partition_literal(text)
+    except UsageError:
+        return
+    assert repr(parse_partition_literal(render_partition_literal(literal))) == repr(literal)
