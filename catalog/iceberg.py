@@ -239,7 +239,7 @@ def open_catalog(name: str, *, warehouse: Path, time_outs: TimeOuts = TimeOuts()
     try:
         configured = Config().get_catalog_config(name)
         known = Config().get_known_catalogs()
-    except (ValueError, OSError, YAMLError) as error:
+    except Exception as error:
         raise _unreachable(name, "read PyIceberg's configuration", error) from error
     if configured:
         return OpenedCatalog(name, None, time_outs)

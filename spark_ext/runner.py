@@ -23,10 +23,11 @@ import tableformat.errors
 from spark_ext.progress import ProgressListener
 from spark_ext.tasks import ANSWER_SCHEMA, TaskWork
 from tableformat.errors import InternalError, SourceError, TableFormatError
+from tableformat.export.ports import SliceFailure, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.receipt import Receipt
 
-__all__ = ["Progress", "SliceFailure", "Written", "run", "write"]
+__all__ = ["Progress", "run", "write"]
 
 _POLL_SECONDS: Final = 0.1
 # Spark interrupts a running task and, two seconds later, ends its Python worker.
@@ -47,22 +48,6 @@ class Progress:
     def rows_per_second(self) -> float:
         """The speed since the job began."""
         return self.rows / self.seconds if self.seconds > 0 else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class SliceFailure:
-    """A slice without a file, and the error that its task met."""
-
-    slice_number: int
-    error: TableFormatError
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What a job left behind: every slice is in exactly one of the two, by their numbers."""
-
-    receipts: tuple[Receipt, ...]
-    failures: tuple[SliceFailure, ...]
 
 
 def run(

@@ -61,7 +61,8 @@ def open_session(settings: SparkSettings, *, log: Path | None = None) -> SparkSe
     with log.open("wb") if log else tempfile.TemporaryFile(prefix="mergeberg-spark-") as output:
         try:
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                conf=conf, popen_kwargs={"stderr": output, "stdout": output})
+                conf=conf, popen_kwargs={"stderr": output, "stdout": output}
+            )
             context = SparkContext(gateway=gateway, conf=conf)
             return SparkSession(context)
         except (PySparkException, OSError, RuntimeError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import time
@@ -14,9 +15,11 @@ from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
 from catalog.sources import open_source
+from spark_ext.java import find_java
 from spark_ext.session import SparkSettings, open_session
 from spark_ext.writer import SparkWriter
 from tableformat.effects import Direct
+from tableformat.errors import InternalError
 from tableformat.export.ports import JobPorts
 from tableformat.names import TransactionId, new_transaction_id
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from tableformat.effects import Effects
     from tableformat.export.ports import Observer, SliceWriter
 
-__all__ = ["Places", "open_ports", "start_spark"]
+__all__ = ["Places", "SparkWhenNeeded", "open_ports"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +46,51 @@ class Places:
     time_outs: TimeOuts = field(default_factory=TimeOuts)
 
 
-def start_spark(settings: SparkSettings) -> Future[SparkSession]:
-    """Begin to start Spark; the source is described and frozen meanwhile."""
-    starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-start")
-    future = starter.submit(open_session, settings)
-    starter.shutdown(wait=False)
-    return future
+class SparkWhenNeeded:
+    """A session that is started when there is work for it, while the source is frozen."""
+
+    def __init__(self, settings: SparkSettings) -> None:
+        """Begin to look for Java, which costs nothing; nothing is started yet."""
+        self._settings = settings
+        self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-start")
+        self._java = self._starter.submit(find_java, os.environ)
+        self._session: Future[SparkSession] | None = None
+
+    def check(self) -> None:
+        """Make sure that there is a Java to start.
+
+        Raises:
+            NotFoundError: there is none that Spark runs on.
+        """
+        self._java.result()
+
+    def begin(self) -> None:
+        """Begin to start the session, once."""
+        if self._session is None:
+            self._session = self._starter.submit(open_session, self._settings)
+            self._starter.shutdown(wait=False)
+
+    def done(self) -> bool:
+        """Whether `result` would not wait."""
+        return self._session is not None and self._session.done()
+
+    def result(self) -> SparkSession:
+        """Return the session, begun or not, when it is there.
+
+        Raises:
+            NotFoundError: there is no Java that Spark runs on.
+            SourceError: Spark did not start.
+        """
+        self.begin()
+        if self._session is None:
+            message = "A session was begun and is not there; this is a bug, please report it."
+            raise InternalError(message)
+        return self._session.result()
 
 
 def open_ports(
     places: Places,
-    spark: Future[SparkSession],
+    spark: SparkWhenNeeded,
     observer: Observer,
     *,
     effects: Effects | None = None,
@@ -91,6 +128,8 @@ def open_ports(
         job=new_job(),
         job_is_alive=job_may_be_alive,
         observer=observer,
+        check_writer=spark.check,
+        begin_writer=spark.begin,
     )
 
 

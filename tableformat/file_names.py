@@ -1,8 +1,8 @@
 """The names of data files: `<key>-<transaction>-<slice>-<attempt>.parquet` (docs/spec/files.md).
 
-A name carries the key and the transaction, so that the files of an export are told from main itself,
-also when ledger and receipts are gone; it is unique for each attempt, so that no attempt can overwrite
-another one's file.
+A name carries the key and the transaction, so that the files of an export are told from main
+itself, also when ledger and receipts are gone; it is unique for each attempt, so that no attempt
+can overwrite another one's file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["data_file_name", "is_of_key", "is_of_transaction"]
 
 
 def data_file_name(key: str, transaction_id: str, slice_number: int, attempt: str) -> str:
-    """Return the name of a data file; `key` is the key's hash, `attempt` unique for each attempt."""
+    """Return the name of a data file; `key` is a hash, `attempt` unique for each attempt."""
     return f"{key}-{transaction_id}-{slice_number}-{attempt}.parquet"
 
 

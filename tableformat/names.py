@@ -28,6 +28,10 @@ _PARTITION_ID: Final = re.compile(r"[A-Za-z0-9-]{1,512}\Z")
 _PART: Final = re.compile(
     r"(?P<partition>[A-Za-z0-9-]+)_(?P<low>\d+)_(?P<high>\d+)_(?P<level>\d+)(?:_(?P<mutation>\d+))?\Z"
 )
+_NAME_PART: Final = re.compile(
+    r"""(?P<quoted>`(?:[^`\\]|\\.|``)+`|"(?:[^"\\]|\\.|"")+")|(?P<plain>[^\s`"';,()./\\\x00-\x1f]+)""",
+    re.DOTALL,
+)
 _LEAST_LAKE_PARTS: Final = 3
 _TRANSACTION: Final = re.compile(r"\d{1,20}\Z")
 _ESCAPES: Final = {
@@ -41,6 +45,7 @@ _ESCAPES: Final = {
     "\b": "\\b",
     "\f": "\\f",
 }
+_UNESCAPES: Final = {v[1]: k for k, v in _ESCAPES.items()}
 
 
 def quote_identifier(name: str) -> str:
@@ -54,52 +59,48 @@ def quote_string(text: str) -> str:
 
 
 def split_identifiers(text: str) -> tuple[str, ...]:
-    """Split a dotted name whose parts may be in backticks or double quotes.
+    """Split a dotted name, its parts in backticks or double quotes or bare, as ClickHouse does.
 
     Raises:
         UsageError: an empty part, an open quote, or a character that needs quotes.
     """
     parts: list[str] = []
-    i, n = 0, len(text)
+    position = 0
     while True:
-        if i < n and text[i] in '`"':
-            quote, i, name = text[i], i + 1, ""
-            while i < n and text[i] != quote:
-                if text[i] == "\\" and i + 1 < n:
-                    i += 1
-                name += text[i]
-                i += 1
-            if i >= n:
-                message = (
-                    f"Cannot read the name {text!r}: the quote {quote} is not closed. Close it."
-                )
-                raise UsageError(message)
-            i += 1
-        else:
-            start = i
-            while i < n and text[i] != ".":
-                i += 1
-            name = text[start:i]
-            if name and not re.fullmatch(r"[^\s`\"';,()\x00-\x1f]+", name):
-                message = (
-                    f"Cannot read the name {text!r}: {name!r} holds a character that must be "
-                    "quoted. "
-                    "Write that part in backticks."
-                )
-                raise UsageError(message)
-        if not name:
-            message = f"Cannot read the name {text!r}: it has an empty part. Write database.table."
-            raise UsageError(message)
-        parts.append(name)
-        if i >= n:
+        found = _NAME_PART.match(text, position)
+        if found is None:
+            raise _unreadable(text, position)
+        quoted = found["quoted"]
+        parts.append(found["plain"] if quoted is None else _unescaped(quoted[1:-1], quoted[0]))
+        if not parts[-1]:
+            raise _unreadable(text, position)
+        position = found.end()
+        if position == len(text):
             return tuple(parts)
-        if text[i] != ".":
-            message = (
-                f"Cannot read the name {text!r}: unexpected {text[i]!r} after {name!r}. Separate "
-                "parts with a dot."
-            )
-            raise UsageError(message)
-        i += 1
+        if text[position] != ".":
+            raise _unreadable(text, position)
+        position += 1
+
+
+def _unescaped(inside: str, quote: str) -> str:
+    single = inside.replace(quote * 2, "\\" + quote)
+    return re.sub(r"\\(.)", lambda m: _UNESCAPES.get(m[1], m[1]), single, flags=re.DOTALL)
+
+
+def _unreadable(text: str, position: int) -> UsageError:
+    rest = text[position:]
+    if not rest or rest[0] == ".":
+        why = "it has an empty part"
+    elif rest[0] in '`"':
+        why = (
+            f"the quote {rest[0]} at position {position} is not closed, or nothing stands inside it"
+        )
+    else:
+        why = f"the character {rest[0]!r} at position {position} must be quoted"
+    return UsageError(
+        f"Cannot read the name {text!r}: {why}. Separate parts with dots; write a part with other "
+        "characters than letters, digits and _ in backticks."
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -124,8 +125,8 @@ class TableName:
                 return cls(database, name)
             case _:
                 message = (
-                    f"Cannot read the ClickHouse table name {text!r}: it has {len(parts)} parts. Write "
-                    "database.table."
+                    f"Cannot read the ClickHouse table name {text!r}: it has {len(parts)} "
+                    "parts. Write database.table."
                 )
                 raise UsageError(message)
 

@@ -1,4 +1,4 @@
-"""A ClickHouse with data for tests of the source, and a second one that opens frozen parts as files."""
+"""A ClickHouse with data for tests of the source, and a way to open frozen parts as files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def ids(*values: str) -> tuple[PartitionId, ...]:
 
 
 def config_text(disks: Path) -> str:
-    """Return a server configuration with two disks, an encrypted one, and the macros of a replica."""
+    """Return a server configuration with two disks, an encrypted one, and a replica's macros."""
     return f"""<clickhouse>
   <macros><shard>s1</shard><replica>r1</replica></macros>
   <graphite_rollup><default><function>avg</function>
@@ -81,7 +81,8 @@ def config_text(disks: Path) -> str:
     <disks>
       <hot><path>{disks}/hot/</path></hot>
       <cold><path>{disks}/cold/</path></cold>
-      <secret><type>encrypted</type><disk>hot</disk><path>e/</path><key>0123456789abcdef</key></secret>
+      <secret><type>encrypted</type><disk>hot</disk><path>e/</path>
+        <key>0123456789abcdef</key></secret>
     </disks>
     <policies>
       <jbod><volumes><all><disk>hot</disk><disk>cold</disk></all></volumes></jbod>
@@ -89,7 +90,7 @@ def config_text(disks: Path) -> str:
       <secret><volumes><all><disk>secret</disk></all></volumes></secret>
     </policies>
   </storage_configuration>
-</clickhouse>"""  # noqa: E501  one disk a line
+</clickhouse>"""
 
 
 def hard_links(partition: FrozenPartition, directory: Path) -> None:

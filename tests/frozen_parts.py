@@ -93,7 +93,6 @@ class Source:
             fmt=FileFormat(target_file_bytes=target),
             bytes_ratio=1.0,
             columns=3,
-            disk_roots={"default": str(self.disk)},
         )
 
 
@@ -123,7 +122,7 @@ def make_source(disk: Path, *inserts: str) -> Source:
                 bytes_on_disk=p["bytes_on_disk"],
                 uncompressed_bytes=p["bytes_on_disk"],
                 hash_of_all_files=p["hash_of_all_files"],
-                disk="default",
+                disk=str(disk),
                 path=p["path"],
                 part_type=p["part_type"],
                 min_block=p["min_block_number"],

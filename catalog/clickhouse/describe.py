@@ -20,7 +20,7 @@ from tableformat.mergetree.table import Column, Engine, MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 
-__all__ = ["describe", "list_partitions", "list_parts", "of_table", "row_policies"]
+__all__ = ["describe", "engine_of", "list_partitions", "list_parts", "of_table", "row_policies"]
 
 _NIL_UUID: Final = "00000000-0000-0000-0000-000000000000"
 _UUID_DIRECTORY: Final = re.compile(r"/store/[0-9a-f]{3}/(?P<uuid>[0-9a-f-]{36})/?\Z")
@@ -64,6 +64,18 @@ def describe(connection: Connection, capabilities: Capabilities, name: TableName
         indices=_names(connection, capabilities, "data_skipping_indices", name),
         projections=_names(connection, capabilities, "projections", name),
     )
+
+
+def engine_of(connection: Connection, name: TableName) -> str | None:
+    """Return the engine of any table or view, None when there is no such table.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    found = texts(
+        connection, f"SELECT engine FROM system.tables WHERE {of_table(name, column='name')}"
+    )
+    return found[0] if found else None
 
 
 def list_partitions(connection: Connection, name: TableName) -> tuple[PartitionSummary, ...]:

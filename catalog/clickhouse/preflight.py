@@ -100,8 +100,14 @@ def _unfinished_mutations(
         f" FROM system.mutations WHERE {of_table(name)} AND NOT is_done ORDER BY mutation_id"
     )
     return tuple(
-        (text(row[0]), text(row[1]), tuple(text(row[2]).split()), text(row[3])) for row in found
+        (text(row[0]), _bare(text(row[1])), tuple(text(row[2]).split()), text(row[3]))
+        for row in found
     )
+
+
+def _bare(command: str) -> str:
+    """Return a command without the brackets that newer versions put around it."""
+    return command[1:-1] if command.startswith("(") and command.endswith(")") else command
 
 
 def _refused_by_mutation(

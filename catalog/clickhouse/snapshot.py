@@ -142,10 +142,9 @@ class _Freezing:
         if mutation_ids(self.connection, self._source) != mutations:
             message = "mutations were started"
             raise _SourceMoved(message)
-        cloned = list_parts(self.connection, staging, self.request.partition_ids)
-        frozen = self._matched(cloned, before, after)
+        frozen, refused = self._matched(staging, before, after)
         make_readonly(self.connection, self.capabilities, staging)
-        return self._proved(Clone(self._source, staging, frozen))
+        return self._proved(Clone(self._source, staging, frozen)) + _Outcome(refused=refused)
 
     def _one_by_one(self) -> _Outcome:
         outcome = _Outcome()
@@ -177,25 +176,28 @@ class _Freezing:
             raise RefusedError(message)
 
     def _matched(
-        self, cloned: tuple[Part, ...], before: tuple[Part, ...], after: tuple[Part, ...]
-    ) -> dict[PartitionId, tuple[FrozenPart, ...]]:
-        """Pair the cloned parts with the source's, by content.
+        self, staging: TableName, before: tuple[Part, ...], after: tuple[Part, ...]
+    ) -> tuple[dict[PartitionId, tuple[FrozenPart, ...]], Refused]:
+        """Pair the cloned parts with the source's, by content; refuse what has no pair.
 
         Raises:
             _SourceMoved: the source held other parts both before and after the clone.
         """
-        frozen = {}
+        cloned = list_parts(self.connection, staging, self.request.partition_ids)
+        frozen: dict[PartitionId, tuple[FrozenPart, ...]] = {}
+        refused: dict[PartitionId, TableFormatError] = {}
         for one in self.request.partition_ids:
             copies = _of_partition(cloned, one)
-            content = Counter(part.content for part in copies)
-            for parts in (_of_partition(before, one), _of_partition(after, one)):
-                if Counter(part.content for part in parts) == content:
-                    frozen[one] = _paired(copies, parts)
-                    break
+            first, last = _of_partition(before, one), _of_partition(after, one)
+            if _content(copies) in (_content(first), _content(last)):
+                originals = first if _content(copies) == _content(first) else last
+                frozen[one] = _paired(copies, originals)
+            elif _content(first) == _content(last):
+                refused[one] = self._unlike(one, first, copies)
             else:
                 message = f"the parts of partition {one} changed"
                 raise _SourceMoved(message)
-        return frozen
+        return frozen, tuple(refused.items())
 
     def _proved(self, clone: Clone) -> _Outcome:
         """Keep what the proof leaves of a clone, and the staging table when that is anything."""
@@ -221,6 +223,19 @@ class _Freezing:
             "each time meanwhile. Run the export again when the table is changed less."
         )
 
+    def _unlike(
+        self, one: PartitionId, originals: tuple[Part, ...], copies: tuple[Part, ...]
+    ) -> SourceError:
+        """Say which parts read from their files are not those that ClickHouse has in memory."""
+        missing = _content(originals) - _content(copies)
+        names = ", ".join(part.name for part in originals if part.content in missing)
+        return SourceError(
+            f"Cannot export partition {one} of {self._source}: read anew from their files, "
+            f"{names or 'its parts'} have other rows or another hash than ClickHouse keeps in "
+            "memory, so the files are damaged. Repair the part from a replica or a backup, or detach it, "
+            "and run again."
+        )
+
     def _clone_error(self, error: ClickHouseError) -> TableFormatError:
         """Say why ClickHouse did not clone the only partition of this group."""
         (one,) = self.request.partition_ids
@@ -240,6 +255,10 @@ class _Freezing:
             "Check the table with CHECK TABLE and run again."
         )
         return SourceError(message, code=error.code)
+
+
+def _content(parts: tuple[Part, ...]) -> Counter[tuple[str, str, int]]:
+    return Counter(part.content for part in parts)
 
 
 def _of_partition(parts: tuple[Part, ...], one: PartitionId) -> tuple[Part, ...]:

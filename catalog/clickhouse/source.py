@@ -17,6 +17,7 @@ from typing import Final, Self, assert_never
 from catalog.clickhouse import describe as reading
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, texts
+from catalog.clickhouse.preflight import refused_by_source
 from catalog.clickhouse.snapshot import SnapshotRequest, take_snapshot
 from catalog.clickhouse.staging import (
     create_staging,
@@ -79,6 +80,24 @@ class ClickHouseSource:
             SourceError: the source cannot be read.
         """
         return reading.list_parts(self._opened()[0], table, (partition_id,))
+
+    def engine_of(self, table: TableName) -> str | None:
+        """Return the engine of any table or view, None when there is no such table.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        return reading.engine_of(self._opened()[0], table)
+
+    def refusals(
+        self, table: TableName, partition_ids: tuple[PartitionId, ...]
+    ) -> dict[PartitionId, RefusedError]:
+        """Return the partitions that a snapshot would refuse now: mutations, renames, damage.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        return refused_by_source(self._opened()[0], table, partition_ids)
 
     def row_policies(self, table: TableName) -> tuple[str, ...] | None:
         """Return the row policies that an export would not apply; None when they are hidden.

@@ -6,26 +6,39 @@ Exit: 0 done or nothing to do, 2 usage, 3 refused (nothing changed), 4 failed (s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
-from typing import Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
+from spark_ext.cli.commands.check import check
+from spark_ext.cli.commands.demo import demo
 from spark_ext.cli.commands.export import export
 from spark_ext.cli.commands.exports import exports
 from spark_ext.cli.commands.partitions import partitions
 from spark_ext.cli.commands.parts import parts
 from spark_ext.cli.output import JsonOutput, TextOutput
-from tableformat.errors import RefusedError, TableFormatError, UsageError
+from spark_ext.demo.errors import DemoError
+from spark_ext.cli.next_command import exit_code_of, next_command
+from tableformat.errors import TableFormatError
 
-__all__ = ["main", "run"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_ext.cli.output import Output
+
+__all__ = ["invoke", "main", "run"]
 
 _USAGE: Final = 2
-_REFUSED: Final = 3
 _FAILED: Final = 4
 _INTERRUPTED: Final = 130
+_INTERRUPTED_TEXT: Final = (
+    "Cannot finish: it was interrupted. What is exported stays; of the rest nothing is visible. "
+    "Run the same command again: it goes on with what is left."
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -36,67 +49,72 @@ def main() -> None:
     \b
     Examples:
       mergeberg partitions db.events --source chdb:./clickhouse
-      mergeberg export db.events --partition-id 202401 --source chdb:./clickhouse --to
-      lake.analytics.events mergeberg exports list
+      mergeberg check db.events --source chdb:./clickhouse --to lake.analytics.events
+      mergeberg export db.events --partition-id 202401 --source chdb:./clickhouse \\
+          --to lake.analytics.events
+      mergeberg exports list
     """
 
 
+main.add_command(check)
+main.add_command(demo)
 main.add_command(export)
 main.add_command(exports)
 main.add_command(partitions)
 main.add_command(parts)
 
 
-def run(arguments: list[str] | None = None) -> None:
-    """Run the command line and end the process with its exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
-    output = JsonOutput() if "--json" in given else TextOutput()
-    debug = "--debug" in given
-    try:
-        code = main.main(args=given, prog_name="mergeberg", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        code = 0
-    except click.ClickException as error:
-        hint = (
-            error.ctx.command_path
-            if isinstance(error, click.UsageError) and error.ctx
-            else "mergeberg"
-        )
-        output.error(f"Cannot run the command: {error.format_message()}", f"{hint} --help")
-        code = _USAGE
-    except (KeyboardInterrupt, click.Abort):
-        output.error(
-            "Interrupted. Nothing that is visible was changed; finished partitions stay.",
-            "the same command",
-        )
-        code = _INTERRUPTED
-    except TableFormatError as error:
-        if debug:
-            traceback.print_exc()
-        output.error(str(error), _next(error))
-        code = _code(error)
+def run() -> None:
+    """Run the command line of this process and end the process with its exit code."""
+    code = invoke(sys.argv[1:], sys.stdout, sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     # Spark's JVM and its threads are ended by their parent's end; waiting for them costs a second.
-    os._exit(int(code or 0))
+    os._exit(code)
 
 
-def _code(error: TableFormatError) -> int:
-    match error:
-        case RefusedError():
-            return _REFUSED
-        case UsageError():
-            return _USAGE
-        case _:
-            return _FAILED
+def invoke(arguments: Sequence[str], out: TextIO, err: TextIO) -> int:
+    """Run a command line and return its exit code; errors become one message.
+
+    Args:
+        arguments: what stands after `mergeberg`.
+        out: gets results, and nothing else.
+        err: gets progress, notes and errors.
+    """
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        output = JsonOutput() if "--json" in arguments else TextOutput()
+        code, error = _outcome(arguments, output)
+        if error is not None and "--debug" in arguments:
+            traceback.print_exception(error)
+        return code
 
 
-def _next(error: TableFormatError) -> str:
-    match error:
-        case RefusedError():
-            return "mergeberg check TABLE --source SOURCE"
-        case UsageError():
-            return "mergeberg --help"
-        case _:
-            return "the same command, when the cause is gone; it is safe to run again"
+def _outcome(arguments: Sequence[str], output: Output) -> tuple[int, BaseException | None]:
+    """Run a command; say what went wrong, and return the exit code and the error, if any."""
+    try:
+        code = int(main.main(list(arguments), prog_name="mergeberg", standalone_mode=False) or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0, None
+    except click.ClickException as error:
+        message = f"Cannot run the command: {error.format_message()}"
+        output.error(message, next_command(arguments, _USAGE))
+        return _USAGE, error
+    except (KeyboardInterrupt, click.Abort) as error:
+        output.error(_INTERRUPTED_TEXT, next_command(arguments, _INTERRUPTED))
+        return _INTERRUPTED, error
+    except TableFormatError as error:
+        code = exit_code_of(error)
+        output.error(error.message, next_command(arguments, code, error=error), code=error.code)
+        return code, error
+    except Exception as error:  # noqa: BLE001  whatever it is, the user gets one message
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        message = (
+            f"Cannot go on: an error that was not foreseen, {said}. This is a bug, please report "
+            "it with what --debug shows."
+        )
+        output.error(message, next_command([*arguments, "--debug"], _FAILED))
+        return _FAILED, error
+    if code:
+        output.next(next_command(arguments, code))
+    return code, None

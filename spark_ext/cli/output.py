@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from tableformat.export.outcome import Status
@@ -69,8 +70,12 @@ class Output(Protocol):
         """Print a sentence that is a result."""
         ...
 
-    def error(self, message: str, next_command: str) -> None:
+    def error(self, message: str, next_command: str, *, code: int | None = None) -> None:
         """Print why the command ended without doing what was asked, and what to run next."""
+        ...
+
+    def next(self, command: str) -> None:
+        """Print what to run next, after results that say why."""
         ...
 
 
@@ -130,7 +135,8 @@ class TextOutput:
     def finished(self, outcome: Outcome) -> None:
         """Print one line: rows, files, bytes, snapshot id; or why not."""
         self._clear()
-        what = f"partition {outcome.partition_id}: {_SAID[outcome.status]}"
+        said = _SAID[outcome.status]
+        what = f"partition {outcome.partition_id}: {said}"
         if outcome.status in (Status.COMMITTED, Status.REPLACED):
             rate = outcome.rows / outcome.seconds if outcome.seconds else 0
             what += (
@@ -139,20 +145,21 @@ class TextOutput:
                 f" · snapshot {outcome.snapshot_id} · {outcome.seconds:.1f} s · {rate:,.0f} rows/s"
             )
         elif outcome.message:
-            what += f": {outcome.message}"
+            what += f": {outcome.message.removeprefix(f'{said}: ')}"
         print(what, file=self._out, flush=True)
 
     def table(self, columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
         """Print records in aligned columns, numbers to the right."""
         cells = [[_shown(record.get(c)) for c in columns] for record in records]
         widths = [max(len(row[i]) for row in [list(columns), *cells]) for i in range(len(columns))]
-        numeric = [all(isinstance(r.get(c), int | float | None) for r in records) for c in columns]
+        numeric = [all(isinstance(r.get(c), int | float | Decimal | None) for r in records) for c in columns]
         for row in [list(columns), *cells]:
             line = "  ".join(
                 cell.rjust(width) if right else cell.ljust(width)
                 for cell, width, right in zip(row, widths, numeric, strict=True)
             )
             print(line.rstrip(), file=self._out)
+        self._out.flush()
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Print one field per line."""
@@ -164,12 +171,15 @@ class TextOutput:
         """Print a sentence."""
         print(text, file=self._out, flush=True)
 
-    def error(self, message: str, next_command: str) -> None:
+    def error(self, message: str, next_command: str, *, code: int | None = None) -> None:  # noqa: ARG002  for programs
         """Print the message, and the next command on a line of its own."""
         self._clear()
         print(message, file=self._err)
-        if next_command:
-            print(f"Next: {next_command}", file=self._err, flush=True)
+        self.next(next_command)
+
+    def next(self, command: str) -> None:
+        """Print the next command on a line of its own."""
+        print(f"Next: {command}", file=self._err, flush=True)
 
     def _clear(self) -> None:
         if self._live and self._progress.width:
@@ -211,9 +221,14 @@ class JsonOutput:
         """Print the sentence as one object."""
         self._print({"message": text})
 
-    def error(self, message: str, next_command: str) -> None:
-        """Print the error as one object on standard error."""
-        print(json.dumps({"error": message, "next": next_command}), file=self._err, flush=True)
+    def error(self, message: str, next_command: str, *, code: int | None = None) -> None:
+        """Print the error as one object on standard error; `code` is ClickHouse's."""
+        said = {"error": message, "code": code, "next": next_command}
+        print(json.dumps(said), file=self._err, flush=True)
+
+    def next(self, command: str) -> None:
+        """Print the next command as one object on standard error."""
+        print(json.dumps({"next": command}), file=self._err, flush=True)
 
     def _print(self, value: object) -> None:
         print(json.dumps(value, default=str), file=self._out, flush=True)
@@ -244,6 +259,6 @@ def _shown(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
+    if isinstance(value, int | Decimal):
         return f"{value:,}"
     return str(value)

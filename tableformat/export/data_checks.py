@@ -108,7 +108,8 @@ def _bad(rule: _Rule, sql: str, of: DataType, conversion: str, *, depth: int) ->
             return _bad(rule, sql, inner, conversion, depth=depth)
         case Nullable(inner):
             bad = _bad(rule, sql, inner, conversion, depth=depth)
-            return f"ifNull({bad}, 0)" if bad else ""
+            # Not every function of a NULL is NULL: splitByChar gives an array of an empty text.
+            return f"(isNotNull({sql}) AND ifNull({bad}, 0))" if bad else ""
         case Array(inner):
             return _any_element(rule, sql, inner, conversion, depth)
         case Tuple(elements):

@@ -21,7 +21,7 @@ from tableformat.export.commit import Ports, commit, settle_mark, unsettled_mark
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.plan import SizeRatio, frozen_content, plan_slices
 from tableformat.export.slicing import tasks
-from tableformat.ledger import Key, Row, Stale
+from tableformat.ledger import Key, Row, Stale, State
 from tableformat.names import PartitionId
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tableformat.committer import LakeTableState
     from tableformat.export.leases import Leases
     from tableformat.export.plan import Destination
-    from tableformat.export.ports import JobPorts, Written
+    from tableformat.export.ports import JobPorts, SliceWriter, Written
     from tableformat.export.slices import Slice
     from tableformat.receipt import Receipt
     from tableformat.source import FrozenPartition, SourceSnapshot
@@ -124,12 +124,17 @@ class GroupJob:
     def _export(self, work: tuple[_Work, ...]) -> Iterator[Outcome]:
         ids = tuple(PartitionId(w.key.partition_id) for w in work)
         by_id = {w.key.partition_id: w for w in work}
+        self._ports.begin_writer()
         self._ports.observer.note(f"freezing {len(ids)} partition(s)")
         snapshot = self._ports.effects(Step.SNAPSHOT_SOURCE, lambda: self._freeze(ids))
         try:
             self._ports.source.close()
             for partition_id, error in snapshot.refused:
                 yield self._failed(partition_id.value, error, None, by_id[partition_id.value].begun)
+            if not snapshot.partitions:
+                return
+            # Before the claims, so that a writer that cannot be had leaves the ledger as it was.
+            writer = self._ports.writer()
             claimed: list[_Claimed] = []
             for frozen in snapshot.partitions:
                 made = self._claim(by_id[frozen.partition_id.value], frozen, snapshot)
@@ -138,7 +143,7 @@ class GroupJob:
                 else:
                     claimed.append(made)
             if claimed:
-                yield from self._write_and_commit(tuple(claimed), snapshot)
+                yield from self._write_and_commit(tuple(claimed), snapshot, writer)
         finally:
             self._ports.effects(Step.RELEASE_SOURCE, lambda: self._ports.source.release(snapshot))
             self._ports.source.close()
@@ -181,9 +186,8 @@ class GroupJob:
         return _Claimed(written, frozen, slices, work.begun)
 
     def _write_and_commit(
-        self, claimed: tuple[_Claimed, ...], snapshot: SourceSnapshot
+        self, claimed: tuple[_Claimed, ...], snapshot: SourceSnapshot, writer: SliceWriter
     ) -> Iterator[Outcome]:
-        writer = self._ports.writer()
         numbered = _numbered(claimed)
         all_slices = tuple(s for c in numbered for s in c.slices)
         plan = self._to.write_plan(snapshot, self._ports.job, writer.versions())
@@ -199,19 +203,32 @@ class GroupJob:
                     plan, tasks(all_slices, writer.slots), on_rows=self._ports.observer.rows
                 ),
             )
-        except BaseException as error:
+        except TableFormatError as error:
             for one in numbered:
-                self._note_error(
-                    one.row, "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-                )
-            if not isinstance(error, TableFormatError):
-                raise
-            for one in numbered:
+                self._note_error(one.row, str(error))
                 yield self._failed(one.row.key.partition_id, error, one.row, one.begun)
             return
+        except BaseException as error:
+            self._note_ended(numbered, error)
+            raise
         self._ratio.measured(all_slices, written.receipts)
-        for one in numbered:
-            yield self._commit(one, written)
+        done = 0
+        try:
+            for one in numbered:
+                outcome = self._commit(one, written)
+                done += 1
+                yield outcome
+        except BaseException as error:
+            self._note_ended(numbered[done:], error)
+            raise
+
+    def _note_ended(self, claimed: tuple[_Claimed, ...], error: BaseException) -> None:
+        """Leave on the rows why the process ends without having finished them."""
+        text = (
+            "interrupted" if isinstance(error, KeyboardInterrupt | GeneratorExit) else repr(error)
+        )
+        for one in claimed:
+            self._note_error(one.row, text)
 
     def _commit(self, one: _Claimed, written: Written) -> Outcome:
         partition_id = one.row.key.partition_id
@@ -272,7 +289,7 @@ class GroupJob:
     def _note_error(self, row: Row, error: str) -> None:
         """Leave the last error on the row, unless it has moved on: then it is somebody else's."""
         now = self._ports.ledger.read(row.key.hash)
-        if now is not None and now.epoch == row.epoch:
+        if now is not None and now.epoch == row.epoch and now.state is State.RUNNING:
             noted = replace(now, last_error=error, updated=self._ports.clock())
             self._ports.effects(Step.NOTE_ERROR, lambda: self._ports.ledger.write(noted))
 

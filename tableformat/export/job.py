@@ -23,7 +23,7 @@ from tableformat.export.slices import FileFormat
 from tableformat.ledger import Key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from tableformat.committer import LakeTable
     from tableformat.export.claim import Wish
@@ -53,7 +53,9 @@ class ExportRequest:
     format: FileFormat = field(default_factory=FileFormat)
 
 
-def export(request: ExportRequest, ports: JobPorts, *, slots: int) -> Iterator[Outcome]:
+def export(
+    request: ExportRequest, ports: JobPorts, *, slots: int
+) -> Generator[Outcome, None, None]:
     """Export what was asked for; yield what became of each partition, as soon as it is known.
 
     Args:
@@ -93,6 +95,7 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
     if not ids:
         ports.observer.note(f"no partition of {table.name} is to be exported")
         return
+    ports.check_writer()
     ports.effects(Step.SWEEP_SOURCE, lambda: source.sweep_leftovers(ports.job_is_alive))
     destination = _open(request, ports, plan, existing)
     with Leases(
@@ -125,7 +128,8 @@ def _open(
     Raises:
         RefusedError: the table does not fit the plan, or is another ledger's.
     """
-    lake = existing or ports.effects(
+    # A ledger that cannot be made is found out before a table is.
+    lake = (existing if existing or ports.ledger.identity else None) or ports.effects(
         Step.CREATE_TABLE,
         lambda: ports.lake.create(
             request.to,

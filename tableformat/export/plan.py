@@ -34,9 +34,8 @@ from tableformat.iceberg.sort_order import (
 )
 from tableformat.iceberg.spec_fields import parse_spec, partition_spec
 from tableformat.ledger import ExportedPart, Key, Row
-from tableformat.mergetree.expression_text import parse_sorting_key, qualify
 from tableformat.names import LakeName, PartName
-from tableformat.parquet.wire import select_list
+from tableformat.parquet.wire import order_by, select_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,12 +96,6 @@ class TablePlan:
         """What every partition is asked, one probe for each partition field."""
         return tuple(probe(f, self.columns) for f in self.spec.fields)
 
-    @property
-    def order_by(self) -> str:
-        """The source's own sorting key as SQL; rows in this order need no sorting."""
-        keys = parse_sorting_key(self.table.engine.order_by or self.table.engine.primary_key)
-        return ", ".join(qualify(k.expression) + (" DESC" if k.descending else "") for k in keys)
-
 
 @dataclass(slots=True)
 class SizeRatio:
@@ -160,7 +153,7 @@ class Destination:
             table=str(self.table.name),
             layout=snapshot.layout,
             select=select_list(columns, self.plan.columns.conversions),
-            order_by=self.plan.order_by,
+            order_by=order_by(self.table.engine),
             schema_json=self.schema.model_dump_json(),
             spec_id=self.layout.spec_id,
             sort_order_id=self.sort_order_id,
@@ -295,7 +288,6 @@ def plan_slices(
         fmt=to.format,
         bytes_ratio=ratio.value,
         columns=len(to.plan.columns.columns),
-        disk_roots={p.part.disk: p.part.disk for p in frozen.parts},
         slots=slots,
     )
     wanted = {p.part.name for p in frozen.parts if p.visible_rows}

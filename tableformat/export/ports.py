@@ -134,11 +134,17 @@ class Silent:
         """Hear what became of one partition."""
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobPorts:
     """Everything a job acts on.
 
-    `clock` is milliseconds since 1970; `job` names what it makes in the source.
+    `clock` is milliseconds since 1970; `job` names what it makes in the source. `check_writer`
+    raises when there can be no writer; it is called before anything is changed. `begin_writer`
+    begins to make it, once there is something to write; `writer` waits for it.
     """
 
     effects: Effects
@@ -154,3 +160,5 @@ class JobPorts:
     job: str
     job_is_alive: Callable[[str], bool]
     observer: Observer
+    check_writer: Callable[[], None] = _nothing
+    begin_writer: Callable[[], None] = _nothing

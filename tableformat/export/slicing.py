@@ -8,11 +8,10 @@ parts, because merging them in key order holds blocks of every column of every p
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tableformat.errors import InternalError
 from tableformat.export.slices import FileFormat, Slice, SliceTask
 from tableformat.receipt import PartRange
 from tableformat.source import FrozenPart, FrozenPartition
@@ -64,7 +63,6 @@ def slices(
     fmt: FileFormat,
     bytes_ratio: float,
     columns: int,
-    disk_roots: Mapping[str, str],
     first_number: int = 0,
     slots: int = 1,
 ) -> tuple[Slice, ...]:
@@ -78,13 +76,9 @@ def slices(
         fmt: its `target_file_bytes` bounds the expected bytes of a slice.
         bytes_ratio: expected file bytes per byte on the source's disk; above 0.
         columns: of the table; bounds how many parts are merged.
-        disk_roots: the root directory of every disk that holds a part.
         first_number: of the first slice; the others follow.
         slots: cut a partition that is smaller than a file for each slot into as many files, though
             never into files below 64 MB; 1 leaves the number of files to the bytes alone.
-
-    Raises:
-        InternalError: a part lies on a disk without a root.
     """
     expected = sum(_expected_bytes(part, bytes_ratio) for part in partition.parts)
     share = max(_LEAST_SPLIT_BYTES, -(-expected // max(1, slots)))
@@ -94,7 +88,7 @@ def slices(
     for part in partition.parts:
         if part.visible_rows == 0:
             continue
-        disk = _root(part, disk_roots)
+        disk = part.part.disk
         size = _expected_bytes(part, bytes_ratio)
         if size > most:
             bins.extend([cut] for cut in _ranges(part, disk, size, most))
@@ -186,14 +180,3 @@ def _slice(number: int, cuts: Sequence[_Cut], partition_id: str, target: SliceTa
         directory=target.directory,
         partition=target.partition,
     )
-
-
-def _root(part: FrozenPart, roots: Mapping[str, str]) -> str:
-    root = roots.get(part.part.disk)
-    if root is None:
-        message = (
-            f"Cannot plan part {part.part.name}: its disk {part.part.disk!r} has no directory "
-            f"among {sorted(roots)}. This is a bug, please report it."
-        )
-        raise InternalError(message)
-    return root

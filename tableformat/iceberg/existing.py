@@ -97,8 +97,9 @@ def _differences(
         yield (
             _NOT_IMPLEMENTED,
             (
-                f"the destination is an Iceberg table of format version {format_version}, and only "
-                f"version {FORMAT_VERSION} is written; export to a table of that version"
+                f"Destination storage Iceberg of format version {format_version} does not support "
+                "MergeTree parts or uses unsupported partitioning: only tables of format version "
+                f"{FORMAT_VERSION} are written. Name one, or a name that nothing has: it is created"
             ),
         )
     for text in _members("", mapped.schema.fields, schema.fields):

@@ -19,7 +19,8 @@ class Part:
     """One active part.
 
     `rows` counts lightweight-deleted rows too, as system.parts does; `path` is the part's own
-    directory, `disk` the root directory of the disk that it is on; `part_type` is Wide or Compact; sizes in bytes.
+    directory, `disk` the root directory of the disk that it is on; `part_type` is Wide or Compact;
+    sizes in bytes.
     """
 
     name: str

@@ -13,6 +13,7 @@ import pytest
 from spark_ext.tasks import find_receipt, installed_versions
 from tableformat.errors import InternalError, RefusedError, SourceError, TableFormatError
 from tableformat.export.slices import DataCheck, Slice, WritePlan
+from tableformat.file_names import data_file_name
 from tableformat.receipt import Receipt
 from tests.frozen_parts import PLAN, Source, in_child, insert, make_source
 
@@ -86,11 +87,12 @@ def test_a_slice_becomes_one_file_and_one_receipt(source: Source, tmp_path: Path
     ((receipt, rows),) = write((plan_in(tmp_path), slice_))
 
     assert isinstance(receipt, Receipt)
+    name = data_file_name("k" * 26, "77", 0, "0-0")
     assert files(tmp_path) == [
-        "data/p=1/77-0-0-0.parquet",
+        f"data/p=1/{name}",
         f"metadata/mergeberg/{'k' * 26}/77/0-0-0.json",
     ]
-    path = tmp_path / "data/p=1/77-0-0-0.parquet"
+    path = tmp_path / "data/p=1" / name
     assert receipt.file_path == f"file://{path}"
     assert receipt.file_bytes == path.stat().st_size
     assert receipt.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()

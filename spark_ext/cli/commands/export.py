@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 import click
 from tableformat.mergetree.summary_filter import parse_filter
 
+from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.options import ledger_options, output_for, output_options, source_options
+from spark_ext.cli.rehearsal import show_rehearsal
+from spark_ext.exporting import exit_code, export_all, slots
 from spark_ext.session import SparkSettings
-from spark_ext.wiring import Places, open_ports, start_spark
+from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.errors import UsageError
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest
-from tableformat.export.job import export as run_export
 from tableformat.export.selection import AllPartitions, ByExpression, ById
 from tableformat.export.slices import FileFormat
-from tableformat.names import LakeName, PartitionId, TableName
+from tableformat.names import PartitionId, TableName
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["export"]
 
-_WORST_FIRST: Final = (5, 4, 6, 3)
 _MIB: Final = 1024 * 1024
 
 
@@ -79,6 +79,7 @@ _MIB: Final = 1024 * 1024
     help="Spark's master.",
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting. Repeatable.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @source_options
 @ledger_options
 @output_options
@@ -87,7 +88,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, target_file_size: int,
     master: str, conf: tuple[str, ...], source: str, source_wait: float, warehouse: Path,
     ledger: str | None,
-    *, everything: bool, strict: bool, force: bool, as_json: bool
+    *, everything: bool, strict: bool, force: bool, dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
     r"""Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
 
@@ -95,14 +96,15 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
 
     \b
     Examples:
-      mergeberg export db.events --partition-id 202401 --source chdb:./clickhouse --to
-      lake.analytics.events mergeberg export db.events --all --where "partition_id < '202401'" --to
-      lake.analytics.events
+      mergeberg export db.events --partition-id 202401 --source chdb:./clickhouse \\
+          --to lake.analytics.events
+      mergeberg export db.events --all --where "partition_id < '202401'" --to lake.analytics.events
+      mergeberg export db.events --all --to lake.analytics.events --dry-run
     """
     output = output_for(as_json=as_json)
     request = ExportRequest(
         table=TableName.parse(table),
-        to=LakeName.parse(to),
+        to=parse_destination(to, TableName.parse(table), source, source_wait),
         selection=_selection(partition_id, expression, where, everything=everything),
         wish=Wish(force=force, ttl=manifest_ttl),
         conversions=_pairs("--convert", convert),
@@ -110,14 +112,12 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         partition_spec=partition_spec,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
-    spark = start_spark(SparkSettings(master, tuple(_pairs("--conf", conf).items())))
     places = Places(source, request.to.catalog, warehouse, ledger, source_wait)
+    if dry_run:
+        return show_rehearsal(request, places, output, slots=slots(master), as_json=as_json)
+    spark = SparkWhenNeeded(SparkSettings(master, tuple(_pairs("--conf", conf).items())))
     ports = open_ports(places, spark, output)
-    codes = set()
-    for outcome in run_export(request, ports, slots=_slots(master)):
-        output.finished(outcome)
-        codes.add(outcome.status.exit_code)
-    return next((code for code in _WORST_FIRST if code in codes), 0)
+    return exit_code(export_all(request, ports, master=master))
 
 
 def _selection(
@@ -150,11 +150,3 @@ def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(message)
         pairs[name] = value
     return pairs
-
-
-def _slots(master: str) -> int:
-    """Return the tasks that run at a time, as far as the master's name tells."""
-    inside = master.partition("[")[2].rstrip("]").split(",")[0]
-    if inside.isdecimal():
-        return int(inside)
-    return len(os.sched_getaffinity(0)) if master.startswith("local[*") else 1

@@ -57,11 +57,13 @@ def test_a_broken_configuration_file_gives_clickhouses_reason(directory: Path) -
     config = directory.parent / "config.xml"
     config.write_text("<clickhouse><unclosed></clickhouse>")
 
-    with pytest.raises(SourceError, match="Cannot open the ClickHouse directory .*Check"):
+    with pytest.raises(SourceError, match=r"Cannot open the ClickHouse directory .*Check"):
         EmbeddedConnection(directory, config_file=config)
 
 
-def test_a_directory_in_use_is_refused_after_the_wait_and_its_user_is_named(directory: Path) -> None:
+def test_a_directory_in_use_is_refused_after_the_wait_and_its_user_is_named(
+    directory: Path,
+) -> None:
     with EmbeddedConnection(directory) as first:
         match = rf"in use by another process \({first.process_id}\) since .*--source-wait"
         with pytest.raises(SourceError, match=match):
@@ -94,9 +96,11 @@ def test_a_killed_process_is_an_error_that_says_how_it_ended(directory: Path) ->
         killer = threading.Timer(0.3, os.kill, (connection.process_id, signal.SIGKILL))
         killer.start()
         with pytest.raises(SourceError, match="ended with signal 9"):
-            connection.rows("SELECT sum(sleepEachRow(1)) FROM numbers(60) SETTINGS max_block_size=1")
+            connection.rows(
+                "SELECT sum(sleepEachRow(1)) FROM numbers(60) SETTINGS max_block_size=1"
+            )
         killer.join()
-        with pytest.raises(SourceError, match="ended with signal 9|was interrupted"):
+        with pytest.raises(SourceError, match=r"ended with signal 9|was interrupted"):
             connection.rows("SELECT 1")
 
     with EmbeddedConnection(directory, wait=10) as connection:

@@ -87,11 +87,15 @@ def test_a_replicated_table_is_frozen_although_it_is_read_only(
         ("min_bytes_for_wide_part = 0", {"Wide"}),
         ("min_bytes_for_wide_part = '1G'", {"Compact"}),
         ("min_bytes_for_wide_part = 3000", {"Wide", "Compact"}),
-        ("index_granularity = 7, index_granularity_bytes = 0, min_bytes_for_wide_part = 0", {"Wide"}),
+        (
+            "index_granularity = 7, index_granularity_bytes = 0, min_bytes_for_wide_part = 0",
+            {"Wide"},
+        ),
     ],
 )
 def test_wide_and_compact_parts_are_frozen(
-    clickhouse: Clickhouse, reader: EmbeddedConnection, tmp_path: Path, settings: str, types: set[str]
+    clickhouse: Clickhouse, reader: EmbeddedConnection, tmp_path: Path, settings: str,
+    types: set[str],
 ) -> None:  # fmt: skip
     name = clickhouse.table(f"ENGINE = MergeTree {KEYS} SETTINGS {settings}")
     clickhouse.command(f"SYSTEM STOP MERGES {name.sql}")
@@ -108,7 +112,8 @@ def test_wide_and_compact_parts_are_frozen(
     [
         pytest.param(
             "p UInt8, k UInt64, s String, INDEX i k TYPE minmax GRANULARITY 1,"
-            " INDEX b s TYPE bloom_filter GRANULARITY 2, PROJECTION j (SELECT s, count() GROUP BY s),"
+            " INDEX b s TYPE bloom_filter GRANULARITY 2,"
+            " PROJECTION j (SELECT s, count() GROUP BY s),"
             " CONSTRAINT c CHECK k >= 0",
             KEYS,
             id="projection, skip indices, constraint",
@@ -156,7 +161,8 @@ def test_wide_and_compact_parts_are_frozen(
             id="block numbers",
         ),
         pytest.param(
-            "p UInt8, k UInt64, s String", f"{KEYS} SETTINGS max_number_of_merges_with_ttl_in_pool = 9",
+            "p UInt8, k UInt64, s String",
+            f"{KEYS} SETTINGS max_bytes_to_merge_at_max_space_in_pool = 9",
             id="merge settings of its own",
         ),
     ],

@@ -112,7 +112,9 @@ def test_parts_are_known_by_both_names(clickhouse: Clickhouse) -> None:
     """ClickHouse numbers the parts of a copy anew; the ledger speaks of the source's."""
     name = clickhouse.filled()
     clickhouse.command(f"ALTER TABLE {name.sql} UPDATE s = 'x' WHERE 1 SETTINGS mutations_sync = 2")
-    (source_part,) = clickhouse.source.parts(name, clickhouse.source.partitions(name)[1].partition_id)
+    (source_part,) = clickhouse.source.parts(
+        name, clickhouse.source.partitions(name)[1].partition_id
+    )
 
     (_, one) = frozen(clickhouse.snapshot(name))
 
@@ -124,7 +126,7 @@ def test_parts_are_known_by_both_names(clickhouse: Clickhouse) -> None:
 
 
 def test_two_equal_parts_are_both_frozen(clickhouse: Clickhouse) -> None:
-    """The same rows inserted twice give parts with one hash: content alone does not tell them apart."""
+    """The same rows inserted twice give two parts with one hash."""
     name = clickhouse.table(f"ENGINE = MergeTree {KEYS}")
     clickhouse.command(f"SYSTEM STOP MERGES {name.sql}")
     clickhouse.insert(name)

@@ -38,10 +38,11 @@ def test_an_emptied_ledger_has_another_identity(tmp_path: Path) -> None:
     """Harm prevented: an emptied ledger is trusted by the table that it does not know."""
     path = tmp_path / "ledger.db"
     first = SqliteLedger(path)
+    identity = first.identity
     first.close()
     path.unlink()
 
-    assert SqliteLedger(path).identity != first.identity
+    assert SqliteLedger(path).identity != identity
 
 
 def test_a_ledger_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:

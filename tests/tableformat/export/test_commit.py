@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlparse
 
 import pytest
@@ -52,11 +52,8 @@ def append_foreign(table: IcebergTable) -> None:
     wanted = replace(commit_of(row, state, other), keys=())
     staged = table.stage(state, wanted)
     foreign = {k: v for k, v in state.properties.items() if k.startswith("mergeberg")}
-    table._catalog.commit_table(
-        table_of(state),
-        staged.handle[1],
-        staged.handle[0],
-    )
+    updates, requirements = cast("tuple[Any, Any]", staged.handle)
+    table._catalog.commit_table(table_of(state), requirements, updates)
     assert {
         k: v for k, v in table.load().properties.items() if k.startswith("mergeberg")
     } == foreign

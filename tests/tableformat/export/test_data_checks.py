@@ -88,6 +88,17 @@ def test_a_value_that_iceberg_cannot_hold_is_found(
     assert broken[0][0].way_round
 
 
+@pytest.mark.parametrize(
+    "type_text",
+    ["Nullable(Decimal(1, 1))", "Nullable(Decimal(5, 2))", "Array(Nullable(Decimal(1, 1)))"],
+)
+def test_a_null_breaks_no_rule(clickhouse: EmbeddedClickHouse, type_text: str) -> None:
+    """Harm prevented: NULLs are shown as the values that a file could not hold."""
+    null = f"CAST({'[NULL]' if type_text.startswith('Array') else 'NULL'} AS {type_text})"
+
+    assert not found(clickhouse, checks_of(type_text, ""), null)
+
+
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_values_that_iceberg_holds_pass_every_check(

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tableformat.errors import InternalError
 from tableformat.export.slices import FileFormat, Slice
-from tableformat.export.slicing import SliceTarget, most_parts, slices, tasks
+from tableformat.export.slicing import SliceTarget, most_parts, slices
 from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId
 from tableformat.source import FrozenPart, FrozenPartition
 
 TARGET = SliceTarget("k" * 26, 3, "123", "p=1", ("1",))
-ROOTS = {"default": "/disks/a", "cold": "/disks/b"}
+DISKS = ("/disks/a", "/disks/b")
 
 
 def part(
-    number: int, rows: int, size: int, disk: str = "default", visible: int | None = None
+    number: int, rows: int, size: int, disk: str = DISKS[0], visible: int | None = None
 ) -> FrozenPart:
     name = f"1_{number}_{number}_0"
     frozen = Part(
@@ -33,7 +29,7 @@ def part(
         uncompressed_bytes=size * 3,
         hash_of_all_files=f"{number:032x}",
         disk=disk,
-        path=f"{ROOTS[disk]}/store/{name}/",
+        path=f"{disk}/store/{name}/",
         part_type="Wide",
         min_block=number,
         max_block=number,
@@ -58,7 +54,6 @@ def cut(
         fmt=fmt,
         bytes_ratio=ratio,
         columns=columns,
-        disk_roots=ROOTS,
         slots=slots,
     )
 
@@ -70,7 +65,7 @@ def partitions(draw: st.DrawFn) -> FrozenPartition:
         rows = draw(st.integers(1, 10_000))
         visible = draw(st.one_of(st.just(rows), st.integers(0, rows)))
         size = draw(st.integers(1, 100_000))
-        parts.append(part(number, rows, size, draw(st.sampled_from(sorted(ROOTS))), visible))
+        parts.append(part(number, rows, size, draw(st.sampled_from(DISKS)), visible))
     return partition(*parts)
 
 
@@ -100,7 +95,7 @@ def test_every_row_of_every_part_is_in_exactly_one_slice_and_no_bound_is_broken(
         assert all(a[1] == b[0] for a, b in pairwise(edges))
         assert all(start < stop for start, stop in edges)
 
-    disks = {p.part.name: ROOTS[p.part.disk] for p in frozen.parts}
+    disks = {p.part.name: p.part.disk for p in frozen.parts}
     for slice_ in found:
         assert len(slice_.ranges) <= most_parts(columns)
         assert {disks[span.name] for span in slice_.ranges} == {slice_.disk}
@@ -156,34 +151,3 @@ def test_idle_slots_may_be_used_for_one_partition() -> None:
     assert len(cut(frozen, 512 << 20)) == 1
     assert len(cut(frozen, 512 << 20, slots=2)) == 2
     assert len(cut(frozen, 512 << 20, slots=100)) == 4
-
-
-def test_a_disk_without_a_directory_is_a_bug() -> None:
-    frozen = partition(part(1, 1, 1))
-    with pytest.raises(InternalError, match="Cannot plan part 1_1_1_0: its disk 'default'"):
-        slices(frozen, TARGET, fmt=FileFormat(), bytes_ratio=1, columns=1, disk_roots={})
-
-
-@given(sizes=st.lists(st.integers(0, 1 << 31), max_size=50), slots=st.integers(1, 8))
-def test_every_slice_is_in_exactly_one_task_and_tasks_are_even(
-    sizes: list[int], slots: int
-) -> None:
-    one = cut(partition(part(1, 1, 1)), 1)[0]
-    dealt = tasks(
-        [replace(one, number=n, estimated_bytes=size) for n, size in enumerate(sizes)], slots
-    )
-
-    numbers = Counter(s.number for task in dealt for s in task.slices)
-    assert numbers == Counter(range(len(sizes)))
-    loads = [sum(s.estimated_bytes + (1 << 20) for s in task.slices) for task in dealt]
-    largest = max(sizes, default=0) + (1 << 20)
-    assert all(load <= min(loads) + largest for load in loads)
-
-
-def test_a_thousand_small_slices_are_a_few_tasks() -> None:
-    """A task costs more than a small file: 1,000 tasks took 35 s, 20 took 6."""
-    one = cut(partition(part(1, 1, 1)), 1)[0]
-    many = [replace(one, number=n, estimated_bytes=60_000) for n in range(1000)]
-
-    assert len(tasks(many, 2)) == 6
-    assert tasks((), 2) == ()

@@ -1,0 +1,200 @@
+"""`mergeberg demo`: the first five minutes, in four steps, by the ordinary export."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from spark_ext.cli.options import output_for, output_options
+from spark_ext.demo.data import ENGINE, TABLE, fill
+from spark_ext.demo.directory import LAKE_TABLE, DemoDirectory, look
+from spark_ext.demo.errors import DemoError
+from spark_ext.demo.readers import (
+    ask_clickhouse,
+    ask_duckdb,
+    ask_pyiceberg,
+    differences,
+    find_duckdb,
+    question,
+)
+from spark_ext.exporting import exit_code, export_all
+from spark_ext.java import find_java
+from spark_ext.session import SparkSettings
+from spark_ext.wiring import Places, SparkWhenNeeded, open_ports, start_spark
+from tableformat.errors import DestinationError, NotFoundError
+from tableformat.export.claim import Wish
+from tableformat.export.job import ExportRequest
+from tableformat.export.outcome import Status
+from tableformat.export.selection import AllPartitions
+
+if TYPE_CHECKING:
+    from spark_ext.cli.output import Output
+    from spark_ext.demo.directory import Found
+    from spark_ext.demo.readers import Answer, DuckDB
+    from spark_ext.wiring import StartingSpark
+
+__all__ = ["demo"]
+
+_REFUSED: Final = 3
+_CENT: Final = Decimal("0.01")
+_SETTINGS: Final = SparkSettings()
+
+
+@click.command()
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("demo"),
+    show_default=True,
+    help="Where everything is made; remove it when you are done.",
+)
+@output_options
+def demo(directory: Path, *, as_json: bool) -> int:
+    r"""Show the whole way: fill a ClickHouse, export it through Spark, read the lake back.
+
+    Running it again changes nothing.
+
+    \b
+    Examples:
+      mergeberg demo
+      mergeberg demo --directory /tmp/demo
+    """
+    output = output_for(as_json=as_json)
+    place = DemoDirectory(directory)
+    duckdb = find_duckdb()
+    found = look(place)
+    spark = _spark(found)
+    _fill(place, found, output)
+    code = _export(place, spark, output)
+    if code == 0:
+        answers = _ask(place, duckdb, output)
+        _show(place, answers, output, as_json=as_json)
+    return code
+
+
+def _spark(found: Found) -> StartingSpark:
+    """Start Spark beside the filling; where there is a lake table, only when it has to grow."""
+    if found.table is not None:
+        return SparkWhenNeeded(_SETTINGS)
+    try:
+        find_java(os.environ)
+    except NotFoundError as error:
+        raise DemoError(str(error), next_command="pip install 'mergeberg[demo]'") from error
+    return start_spark(_SETTINGS)
+
+
+def _fill(place: DemoDirectory, found: Found, output: Output) -> None:
+    output.step(f"1. ClickHouse: {TABLE}, the events of a web shop, in {place.clickhouse}")
+    output.detail(ENGINE)
+    if found.months:
+        for month in found.months:
+            output.detail(f"partition {month.partition_id}: {month.rows:,} rows, made before")
+        return
+    place.make()
+    with place.open_clickhouse(create=True) as clickhouse:
+        for month in fill(clickhouse):
+            output.detail(f"partition {month.partition_id}: {month.rows:,} rows")
+
+
+def _export(place: DemoDirectory, spark: StartingSpark, output: Output) -> int:
+    output.step(f"2. Spark: every partition becomes a snapshot of {LAKE_TABLE}")
+    output.detail(_export_command(place, "--all", "--manifest-ttl", "0"))
+    request = ExportRequest(
+        table=TABLE,
+        to=LAKE_TABLE,
+        selection=AllPartitions(None),
+        wish=Wish(force=False, ttl=0),
+        conversions={},
+    )
+    places = Places(place.source, LAKE_TABLE.catalog, place.warehouse)
+    outcomes = export_all(request, open_ports(places, spark, output), master=_SETTINGS.master)
+    code = exit_code(outcomes)
+    if code:
+        way_out = place.remove_command if code == _REFUSED else _command("demo")
+        output.error("Cannot go on with the demo: the lake does not have all partitions.", way_out)
+    elif all(outcome.status is Status.ALREADY_EXPORTED for outcome in outcomes):
+        output.detail("Nothing was written: the lake has all partitions already.")
+    return code
+
+
+def _ask(place: DemoDirectory, duckdb: DuckDB, output: Output) -> dict[str, Answer]:
+    output.step("3. ClickHouse, PyIceberg and DuckDB answer the same question")
+    for line in question(str(TABLE)):
+        output.detail(line)
+    table = place.lake_table()
+    if table is None:
+        message = (
+            f"Cannot read {LAKE_TABLE}: it is gone since the export. Something else removed it; "
+            "run the demo again."
+        )
+        raise DestinationError(message)
+    with place.open_clickhouse() as clickhouse:
+        from_clickhouse = ask_clickhouse(clickhouse, TABLE.sql)
+    return {
+        "ClickHouse": from_clickhouse,
+        "PyIceberg": ask_pyiceberg(table.loaded),
+        "DuckDB": ask_duckdb(duckdb, table.loaded),
+    }
+
+
+def _show(
+    place: DemoDirectory, answers: dict[str, Answer], output: Output, *, as_json: bool
+) -> None:
+    different = differences(answers)
+    commands = (
+        _command("exports", "list", "--warehouse", str(place.warehouse)),
+        _command("parts", str(TABLE), "--source", place.source),
+        _export_command(place, "--partition-id", "202402"),
+    )
+    if as_json:
+        output.record({"equal": not different, "answers": answers, "next": commands})
+    else:
+        output.detail("")
+        measures = next(iter(answers.values()))
+        output.table(
+            ("", *answers),
+            [
+                {"": m} | {who: _cell(answer[m]) for who, answer in answers.items()}
+                for m in measures
+            ],
+        )
+    if different:
+        message = (
+            f"Cannot confirm the export: the readers do not agree. {'; '.join(different)}. "
+            f"Please report it, with the directory {place.path}."
+        )
+        raise DestinationError(message)
+    output.detail("")
+    output.detail("All three are equal.")
+    output.step("4. Try next")
+    for command in commands:
+        output.detail(command)
+
+
+def _cell(value: int | Decimal | None) -> int | Decimal | None:
+    return value.quantize(_CENT) if isinstance(value, Decimal) else value
+
+
+def _export_command(place: DemoDirectory, *which: str) -> str:
+    where = ("--source", place.source, "--warehouse", str(place.warehouse))
+    return _command("export", str(TABLE), *which, *where, "--to", str(LAKE_TABLE))
+
+
+def _command(*arguments: str) -> str:
+    """Return a command that works where this one was started from."""
+    return shlex.join((_program(), *arguments))
+
+
+def _program() -> str:
+    started = Path(sys.argv[0])
+    on_path = shutil.which("mergeberg")
+    if started.name != "mergeberg" or (on_path and Path(on_path).samefile(started)):
+        return "mergeberg"
+    return str(started)

@@ -1,0 +1,60 @@
+"""Reads `--to`, and says it in ClickHouse's own words when a ClickHouse table is named there.
+
+Owns the two refusals of srs-016, Restrictions: the source table itself, and another table of the
+same source. A destination has at least three parts, so only a name of two is looked up there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from catalog.sources import open_source
+from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from tableformat.names import LakeName, TableName, split_identifiers
+
+__all__ = ["parse_destination"]
+
+_BAD_ARGUMENTS: Final = 36
+_NOT_IMPLEMENTED: Final = 48
+_DATABASE_AND_TABLE: Final = 2
+
+
+def parse_destination(text: str, table: TableName, source: str, wait: float) -> LakeName:
+    """Read a destination.
+
+    Args:
+        text: as given after --to.
+        table: the table to export.
+        source: where it is.
+        wait: seconds to wait for the source.
+
+    Raises:
+        RefusedError: it is the table itself (code 36), or another ClickHouse table (code 48).
+        UsageError: it is no name of an Iceberg table.
+    """
+    try:
+        return LakeName.parse(text)
+    except UsageError as error:
+        if len(split_identifiers(text)) == _DATABASE_AND_TABLE:
+            _refuse_clickhouse_table(TableName.parse(text), table, source, wait)
+        raise error from None
+
+
+def _refuse_clickhouse_table(named: TableName, table: TableName, source: str, wait: float) -> None:
+    what = f"Cannot export {table} to {named}"
+    where = "Name an Iceberg table: --to catalog.namespace.table."
+    opened = open_source(source, wait=wait)
+    try:
+        engine = opened.engine_of(named)
+    finally:
+        opened.close()
+    if engine and named == table:
+        message = f"{what}: Exporting to the same table is not allowed. {where}"
+        raise RefusedError(message, code=_BAD_ARGUMENTS)
+    if engine:
+        storage = "MergeTree" if engine.endswith("MergeTree") else engine
+        message = (
+            f"{what}: Destination storage {storage} does not support MergeTree parts or uses "
+            f"unsupported partitioning. {where}"
+        )
+        raise UnsupportedError(message, code=_NOT_IMPLEMENTED)

@@ -1,0 +1,66 @@
+"""`mergeberg export --dry-run`: opens both sides for reading, and prints what would be done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from catalog.iceberg import open_catalog
+from catalog.ledgers.memory import milliseconds
+from catalog.ledgers.uris import open_ledger
+from catalog.sources import open_source
+from spark_ext.cli.space import measured_space, show_space
+from spark_ext.exporting import WORST_FIRST
+from tableformat.export.dry_run import EXPORT, rehearse
+from tableformat.export.outcome import Status
+
+if TYPE_CHECKING:
+    from spark_ext.cli.output import Output
+    from spark_ext.wiring import Places
+    from tableformat.export.dry_run import Rehearsal
+    from tableformat.export.job import ExportRequest
+
+__all__ = ["show_rehearsal"]
+
+_COLUMNS: Final = ("partition_id", "action", "files", "rows", "bytes", "message")
+
+
+def show_rehearsal(
+    request: ExportRequest, places: Places, output: Output, *, slots: int, as_json: bool
+) -> int:
+    """Print what an export would do; return the exit code that it would have, as far as is known.
+
+    Args:
+        request: what the user asked for.
+        places: where everything is.
+        output: where it is printed.
+        slots: how many tasks could run at a time.
+        as_json: whether it is for a program.
+
+    Raises:
+        TableFormatError: the request would be refused as a whole, or a side cannot be read.
+    """
+    lake = open_catalog(places.catalog, warehouse=places.warehouse, time_outs=places.time_outs)
+    ledger = open_ledger(places.ledger, local_warehouse=lake.local_warehouse)
+    source = open_source(places.source, wait=places.wait)
+    try:
+        found = rehearse(
+            request, source, lake, ledger, now=milliseconds(), slots=slots, note=output.note
+        )
+    finally:
+        source.close()
+        ledger.close()
+    output.table(_COLUMNS, [{c: getattr(f, c) for c in _COLUMNS} for f in found.forecasts])
+    spaces = measured_space(
+        found.source_bytes,
+        destination=found.destination_bytes,
+        location=found.location,
+        warehouse=lake.local_warehouse,
+    )
+    show_space(output, spaces, as_json=as_json)
+    output.note("nothing was done: this was a dry run")
+    return _exit_code(found)
+
+
+def _exit_code(found: Rehearsal) -> int:
+    codes = {Status(f.action).exit_code for f in found.forecasts if f.action != EXPORT}
+    return next((code for code in WORST_FIRST if code in codes), 0)

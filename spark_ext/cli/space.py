@@ -1,0 +1,81 @@
+"""Disk space on both sides of an export: what it may need, and what is free."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from catalog.storage import open_storage
+from spark_ext.cli.output import human_bytes
+from tableformat.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from spark_ext.cli.output import Output
+
+__all__ = ["Space", "measured_space", "show_space"]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One place: `free` is None where there is no bound or it cannot be asked."""
+
+    side: str
+    path: str
+    needed: int
+    free: int | None
+
+    @property
+    def enough(self) -> bool:
+        """Whether what is needed is free, as far as is known."""
+        return self.free is None or self.needed <= self.free
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        free = "unknown" if self.free is None else f"{human_bytes(self.free)} free"
+        why = (
+            "at most, while merges write meanwhile what the snapshot keeps"
+            if self.side == "source"
+            else "expected"
+        )
+        return f"{self.side} {self.path}: {human_bytes(self.needed)} needed ({why}), {free}"
+
+
+def measured_space(
+    source: Mapping[str, int], *, destination: int, location: str | None, warehouse: Path | None
+) -> tuple[Space, ...]:
+    """Return what is needed and free on every disk of the source and at the destination.
+
+    Args:
+        source: bytes by the root directory of a disk.
+        destination: bytes that the files are expected to need.
+        location: of the destination's table, None when it is not made yet.
+        warehouse: the local warehouse, None when the catalog is another one.
+
+    Raises:
+        DestinationError: a place cannot be read.
+    """
+    at = location or (str(warehouse) if warehouse is not None else "")
+    spaces = [Space("source", disk, size, _free(disk)) for disk, size in sorted(source.items())]
+    return (*spaces, Space("destination", at or "(not made yet)", destination, _free(at)))
+
+
+def show_space(output: Output, spaces: tuple[Space, ...], *, as_json: bool) -> None:
+    """Print the places, one line or object each."""
+    for space in spaces:
+        if as_json:
+            output.record(asdict(space))
+        else:
+            output.say(f"{space}{'' if space.enough else ' - NOT ENOUGH'}")
+
+
+def _free(location: str) -> int | None:
+    if not location:
+        return None
+    try:
+        return open_storage(location).free_bytes(location)
+    except UnsupportedError:
+        # An object store has no bound.
+        return None

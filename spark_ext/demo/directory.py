@@ -1,0 +1,207 @@
+"""The demonstration's directory: what is in it, and whether it fits together.
+
+| in it | then |
+|---|---|
+| nothing, or only our note | made |
+| something, and not our note | refused: it is somebody else's |
+| `db.events` and its ledger, no lake table yet | exported: an earlier run was interrupted |
+| `db.events`, ledger, lake table with its files | exported what is missing, usually nothing |
+| only some of these | refused: says what is missing |
+
+The order of making is what tells an interrupted run from a loss: note, ledger, `db.events` (which
+gets its name when it is complete), lake table.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.iceberg import IcebergTable, open_catalog
+from catalog.ledgers.uris import LEDGER_FILE, open_ledger
+from spark_ext.demo.data import TABLE, Month, months
+from spark_ext.demo.errors import DemoError
+from tableformat.errors import DestinationError, RefusedError, UsageError
+from tableformat.export.commit import check_table_of_ledger
+from tableformat.names import LakeName
+
+if TYPE_CHECKING:
+    from tableformat.ledger import Ledger
+
+__all__ = ["LAKE_TABLE", "DemoDirectory", "Found", "look"]
+
+LAKE_TABLE: Final = LakeName("lake", ("analytics",), "events")
+
+_NOTE_FILE: Final = "about-this-directory.txt"
+_NOTE: Final = """\
+Made by `mergeberg demo`; remove the whole directory when you are done with it.
+
+clickhouse/   the data directory of an embedded ClickHouse, with the table db.events
+warehouse/    an Iceberg catalog and its files, with the table lake.analytics.events,
+              and the ledger that knows what was exported
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoDirectory:
+    """Where everything of a demonstration is."""
+
+    path: Path
+
+    @property
+    def clickhouse(self) -> Path:
+        """ClickHouse's data."""
+        return self.path / "clickhouse"
+
+    @property
+    def warehouse(self) -> Path:
+        """The lake's catalog and files, and the ledger."""
+        return self.path / "warehouse"
+
+    @property
+    def source(self) -> str:
+        """ClickHouse as `--source` names it."""
+        return f"chdb:{self.clickhouse}"
+
+    @property
+    def remove_command(self) -> str:
+        """The command that removes everything."""
+        if self.path == Path("demo") and Path("Makefile").is_file():
+            return "make clean-demo"
+        return f"rm -r {shlex.quote(str(self.path))}"
+
+    def open_clickhouse(self, *, create: bool = False) -> EmbeddedConnection:
+        """Open ClickHouse.
+
+        Raises:
+            NotFoundError: there is no data, and none is to be made.
+            SourceError: it is in use, or cannot be opened.
+        """
+        return EmbeddedConnection(self.clickhouse, create=create)
+
+    def open_ledger(self) -> Ledger:
+        """Open the ledger as the export does.
+
+        Raises:
+            LedgerError: it cannot be read.
+        """
+        return open_ledger(None, local_warehouse=self.warehouse.absolute())
+
+    def lake_table(self) -> IcebergTable | None:
+        """Return the lake table, None when there is none.
+
+        Raises:
+            DestinationError: the catalog or the table cannot be read.
+        """
+        return open_catalog(LAKE_TABLE.catalog, warehouse=self.warehouse).table(LAKE_TABLE)
+
+    def make(self) -> None:
+        """Make the note and the ledger; what is there already stays as it is.
+
+        Raises:
+            UsageError: the directory cannot be written.
+            LedgerError: the ledger cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / _NOTE_FILE).write_text(_NOTE, encoding="utf-8")
+        except OSError as error:
+            message = (
+                f"Cannot make the demo in {self.path}: {error.strerror}. Choose a directory that "
+                "you may write with --directory."
+            )
+            raise UsageError(message) from error
+        # Asking for its identity makes it.
+        _ = self.open_ledger().identity
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is there: the months of `db.events`, and the lake table when it exists."""
+
+    months: tuple[Month, ...]
+    table: IcebergTable | None
+
+
+def look(demo: DemoDirectory) -> Found:
+    """Return what the directory holds; an interrupted run is only less of it. Changes nothing.
+
+    Raises:
+        DemoError: it is not a demo's, or a part of it is gone.
+        TableFormatError: ClickHouse, ledger or catalog cannot be read.
+    """
+    _check_own(demo)
+    if open_catalog(LAKE_TABLE.catalog, warehouse=demo.warehouse).local_warehouse is None:
+        message = (
+            "Cannot run the demo: PyIceberg is configured with a catalog named "
+            f"{LAKE_TABLE.catalog!r}, and the demo writes into its own directory only. "
+            "Run it where .pyiceberg.yaml and PYICEBERG_CATALOG__LAKE__... do not say so."
+        )
+        raise DemoError(message, next_command="PYICEBERG_HOME=/nowhere HOME=/tmp mergeberg demo")
+    found = _months(demo)
+    ledger = demo.open_ledger()
+    table = _checked_table(demo, ledger)
+    was_exported = any(ledger.rows())
+    if not found and (table is not None or was_exported):
+        raise _gone(demo, f"{TABLE}, from which the lake was filled, is not in {demo.clickhouse}")
+    if found and not ledger.is_made():
+        empty = not demo.warehouse.is_dir() or not any(demo.warehouse.iterdir())
+        what = f"{demo.warehouse} is empty" if empty else f"there is no {LEDGER_FILE} in it"
+        raise _gone(demo, f"{TABLE} is in {demo.clickhouse}, and {what}")
+    if table is None and was_exported:
+        raise _gone(demo, f"{LAKE_TABLE} is not in {demo.warehouse}, and the ledger has exports")
+    return Found(found, table)
+
+
+def _check_own(demo: DemoDirectory) -> None:
+    path = demo.path
+    if not path.exists() or (path / _NOTE_FILE).is_file() or not any(path.iterdir()):
+        return
+    message = (
+        f"Cannot make the demo in {path}: the directory is not empty, and not the demo's "
+        f"(it has no {_NOTE_FILE}). Choose a new one with --directory."
+    )
+    raise DemoError(message, next_command="mergeberg demo --directory a-new-directory")
+
+
+def _months(demo: DemoDirectory) -> tuple[Month, ...]:
+    # An empty directory is not ClickHouse's yet: the first run was interrupted right there.
+    if not demo.clickhouse.is_dir() or not any(demo.clickhouse.iterdir()):
+        return ()
+    with demo.open_clickhouse(create=True) as clickhouse:
+        return months(clickhouse)
+
+
+def _checked_table(demo: DemoDirectory, ledger: Ledger) -> IcebergTable | None:
+    """Return the lake table when it is whole, and its ledger the one that is there."""
+    try:
+        table = demo.lake_table()
+        if table is None:
+            return None
+        state = table.load()
+        tasks = table.loaded.scan().plan_files()
+        files = [Path(task.file.file_path.removeprefix("file://")) for task in tasks]
+    except (DestinationError, OSError) as error:
+        what = f"files of {LAKE_TABLE} are not in {demo.warehouse}, and its catalog names them"
+        raise _gone(demo, what) from error
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        what = f"{len(missing)} of {len(files)} data files of {LAKE_TABLE} are not in "
+        raise _gone(demo, f"{what}{demo.warehouse}: {', '.join(missing[:3])}")
+    try:
+        check_table_of_ledger(state, ledger)
+    except RefusedError as error:
+        what = f"the ledger {LEDGER_FILE} that knows what is in {LAKE_TABLE} is not in "
+        raise _gone(demo, f"{what}{demo.warehouse}") from error
+    return table
+
+
+def _gone(demo: DemoDirectory, what: str) -> DemoError:
+    message = (
+        f"Cannot go on with the demo in {demo.path}: {what}. "
+        f"Remove the demo with `{demo.remove_command}` and run it again."
+    )
+    return DemoError(message, next_command=demo.remove_command)

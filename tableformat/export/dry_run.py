@@ -1,0 +1,213 @@
+"""What an export would do, without doing anything: no lease, no row, no table, no file, no writer.
+
+The same decisions as the job's (`plan_table`, `fit`, `claim.answer`, `slices`), on what the source
+shows now instead of on a snapshot: the proofs on the data, and lightweight deletes, are the real
+run's. Bytes of files are estimated as bytes on the source's disks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tableformat.export import claim
+from tableformat.export.commit import check_table_of_ledger, unsettled_mark
+from tableformat.export.outcome import Status
+from tableformat.export.plan import fit, plan_table
+from tableformat.export.selection import select
+from tableformat.export.slicing import SliceTarget, slices
+from tableformat.ledger import Key
+from tableformat.source import FrozenPart, FrozenPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tableformat.committer import LakeTable, LakeTableState
+    from tableformat.export.job import ExportRequest
+    from tableformat.export.plan import TablePlan
+    from tableformat.export.ports import Lake
+    from tableformat.ledger import Ledger
+    from tableformat.mergetree.parts import Part
+    from tableformat.names import PartitionId
+    from tableformat.source import Source
+
+__all__ = ["EXPORT", "Forecast", "Rehearsal", "forecast_parts", "rehearse"]
+
+EXPORT: Final = "export"
+"""The action of a partition that would be exported; any other action is a status."""
+_NO_TARGET: Final = SliceTarget("", 0, "", "", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What would become of one partition.
+
+    `files` are its slices, `rows` the parts' (those deleted lightly are counted too), `disks` the
+    bytes by the root directory of the source's disk.
+    """
+
+    partition_id: str
+    action: str
+    message: str = ""
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    disks: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What the whole request would do; `location` is the destination's, None before it is made."""
+
+    forecasts: tuple[Forecast, ...]
+    location: str | None
+
+    @property
+    def source_bytes(self) -> dict[str, int]:
+        """What may be needed on each disk of the source, by its root directory.
+
+        A snapshot is made of hard links and costs nothing; it keeps the parts while merges write
+        them once more.
+        """
+        needed: dict[str, int] = {}
+        for forecast in self.forecasts:
+            for disk, size in forecast.disks:
+                needed[disk] = needed.get(disk, 0) + size
+        return needed
+
+    @property
+    def destination_bytes(self) -> int:
+        """What the files are expected to need."""
+        return sum(f.bytes for f in self.forecasts if f.action == EXPORT)
+
+
+def rehearse(
+    request: ExportRequest,
+    source: Source,
+    lake: Lake,
+    ledger: Ledger,
+    *,
+    now: int,
+    slots: int,
+    note: Callable[[str], None],
+) -> Rehearsal:
+    """Say what `job.export` would do with a request. Only reads.
+
+    Args:
+        request: what the user asked for.
+        source: where the table is.
+        lake: where the destination is, or would be made.
+        ledger: what was exported.
+        now: milliseconds since 1970.
+        slots: how many tasks could run at a time.
+        note: hears what the job would tell its observer.
+
+    Raises:
+        RefusedError: nothing of the request can be done.
+        TableFormatError: source, destination or ledger cannot be read.
+    """
+    plan = plan_table(
+        source.describe(request.table),
+        conversions=request.conversions,
+        strict=request.strict,
+        partition_spec=request.partition_spec,
+    )
+    for text in plan.spec.notes:
+        note(text)
+    existing = lake.table(request.to)
+    found = _Existing(existing, existing.load(), ledger) if existing is not None else None
+    ids = select(
+        request.selection,
+        plan.table,
+        source,
+        was_exported=lambda one: found is not None and found.was_exported(plan, one),
+    )
+    if found is not None:
+        check_table_of_ledger(found.state, ledger)
+        fit(plan, request.to, found.table, found.state, request.format)
+    return Rehearsal(
+        tuple(_forecasts(request, plan, source, found, ids, now=now, slots=slots)),
+        found.state.location if found is not None else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Existing:
+    table: LakeTable
+    state: LakeTableState
+    ledger: Ledger
+
+    def key(self, plan: TablePlan, one: PartitionId) -> Key:
+        return Key(plan.table.identity, one.value, self.state.layout.table_uuid)
+
+    def was_exported(self, plan: TablePlan, one: PartitionId) -> bool:
+        row = self.ledger.read(self.key(plan, one).hash)
+        return row is not None and row.done is not None
+
+    def answer(
+        self, plan: TablePlan, one: PartitionId, parts: tuple[Part, ...], wish: claim.Wish, now: int
+    ) -> claim.Answer | None:
+        key = self.key(plan, one)
+        if held := self.ledger.holder(key.hash):
+            text = f"an export of this partition is in progress: {held.owner}"
+            return claim.Answer(Status.IN_PROGRESS, text)
+        row = self.ledger.read(key.hash)
+        if mark := unsettled_mark(row, self.state):
+            text = f"it landed in snapshot {mark.snapshot_id}; the next run notes it in the ledger"
+            return claim.Answer(Status.ALREADY_EXPORTED, text)
+        if not parts and (row is None or row.done is None):
+            return None
+        content = claim.content_of(plan.table, parts) if parts else None
+        files = self.table.files_of(self.state, key.hash)
+        return claim.answer(row, content, wish, self.state, files, now)
+
+
+def _forecasts(
+    request: ExportRequest,
+    plan: TablePlan,
+    source: Source,
+    found: _Existing | None,
+    ids: tuple[PartitionId, ...],
+    *,
+    now: int,
+    slots: int,
+) -> Iterator[Forecast]:
+    for one in ids:
+        parts = source.parts(plan.table.name, one)
+        said = found.answer(plan, one, parts, request.wish, now) if found is not None else None
+        if said is not None:
+            yield Forecast(one.value, said.status.value, said.message, rows=_rows(parts))
+        elif not parts:
+            yield Forecast(one.value, Status.EMPTY.value, "its parts hold no rows")
+        else:
+            yield forecast_parts(request, plan, one, parts, slots)
+
+
+def forecast_parts(
+    request: ExportRequest, plan: TablePlan, one: PartitionId, parts: tuple[Part, ...], slots: int
+) -> Forecast:
+    """Return what exporting these parts would make."""
+    frozen = FrozenPartition(one, tuple(FrozenPart(p, p.name, p.rows) for p in parts), ())
+    cut = slices(
+        frozen,
+        _NO_TARGET,
+        fmt=request.format,
+        bytes_ratio=1.0,
+        columns=len(plan.columns.columns),
+        slots=slots,
+    )
+    disks: dict[str, int] = {}
+    for part in parts:
+        disks[part.disk] = disks.get(part.disk, 0) + part.bytes_on_disk
+    return Forecast(
+        partition_id=one.value,
+        action=EXPORT,
+        files=len(cut),
+        rows=_rows(parts),
+        bytes=sum(disks.values()),
+        disks=tuple(sorted(disks.items())),
+    )
+
+
+def _rows(parts: tuple[Part, ...]) -> int:
+    return sum(p.rows for p in parts)

@@ -1,0 +1,60 @@
+"""`make big`: twenty million rows through the ordinary command, every value compared.
+
+python -m tests.big [--rows N] [--directory DIR [--keep]] [--target-file-size MIB] [--master M]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.big.check import report
+from tests.big.export import Big
+from tests.big.table import partitions
+
+
+def main() -> int:
+    """Run, print the table, and return the exit code."""
+    arguments = argparse.ArgumentParser(prog="python -m tests.big")
+    arguments.add_argument("--rows", type=int, default=20_000_000)
+    arguments.add_argument("--target-file-size", type=int, default=64, metavar="MIB")
+    arguments.add_argument("--master", default=f"local[{min(2, os.cpu_count() or 1)}]")
+    arguments.add_argument("--directory", type=Path, help="where everything is made")
+    arguments.add_argument("--keep", action="store_true", help="do not remove it afterwards")
+    given = arguments.parse_args()
+    with _directory(given.directory, keep=given.keep) as directory:
+        big = Big(directory, partitions(given.rows), given.target_file_size, given.master)
+        checks, notes = big.run(lambda text: _say(f"· {text}"))
+    table, failed = report(checks, notes)
+    _say(table)
+    return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _directory(chosen: Path | None, *, keep: bool) -> Iterator[Path]:
+    """Make a directory of our own, inside the chosen one; what else is there is left alone."""
+    if chosen is not None:
+        chosen.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="mergeberg-big-", dir=chosen)).absolute()
+    try:
+        yield made
+    finally:
+        if keep:
+            _say(f"kept: {made}")
+        else:
+            shutil.rmtree(made)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

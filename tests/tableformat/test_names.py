@@ -1,0 +1,117 @@
+"""Names are read as ClickHouse reads them, and what is printed can be read again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.errors import UsageError
+from tableformat.names import (
+    LakeName,
+    PartitionId,
+    PartName,
+    TableName,
+    TransactionId,
+    new_transaction_id,
+    split_identifiers,
+)
+
+_PART = st.text(min_size=1, max_size=12)
+
+
+@given(database=_PART, name=_PART)
+def test_any_clickhouse_table_name_survives_being_printed(database: str, name: str) -> None:
+    """Harm prevented: the command that a message tells to run next names another table."""
+    table = TableName(database, name)
+
+    assert TableName.parse(str(table)) == table
+    assert TableName.parse(table.sql) == table
+
+
+@given(parts=st.lists(_PART, min_size=3, max_size=5))
+def test_any_lake_name_survives_being_printed(parts: list[str]) -> None:
+    """Harm prevented: an export into a namespace of another name."""
+    name = LakeName(parts[0], tuple(parts[1:-1]), parts[-1])
+
+    assert LakeName.parse(str(name)) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("db.t", ("db", "t")),
+        ("t", ("t",)),
+        ("`my db`.`t.1`", ("my db", "t.1")),
+        ('"d""b".t', ('d"b', "t")),
+        (r"`a\`b\nc`", ("a`b\nc",)),
+        ("`a``b`", ("a`b",)),
+        ("таблица.t-1", ("таблица", "t-1")),
+    ],
+)
+def test_names_are_split_as_clickhouse_does(text: str, parts: tuple[str, ...]) -> None:
+    """Harm prevented: a quoted dot is taken for a separator."""
+    assert split_identifiers(text) == parts
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".", "db.", ".t", "db..t", "`db.t", "``", "d b.t", "db.t;", "db.t(1)", "'db'.t"]
+)
+def test_malformed_names_are_refused_with_their_text(text: str) -> None:
+    """Harm prevented: a typing error becomes the name of a new table."""
+    with pytest.raises(UsageError, match="Cannot read the name") as caught:
+        split_identifiers(text)
+
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a.b.c", "a.b.c.d"])
+def test_a_clickhouse_table_has_at_most_two_parts(text: str) -> None:
+    """Harm prevented: a lake name is taken for a source."""
+    with pytest.raises(UsageError, match=r"Write database\.table"):
+        TableName.parse(text)
+
+
+@pytest.mark.parametrize("text", ["t", "db.t"])
+def test_a_destination_has_at_least_three_parts(text: str) -> None:
+    """Harm prevented: a ClickHouse table is taken for a destination."""
+    with pytest.raises(UsageError, match=r"catalog\.namespace\.table"):
+        LakeName.parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "2024 01", "a/b", "'x'", "ü", "x" * 600])
+def test_malformed_partition_ids_are_refused(text: str) -> None:
+    """Harm prevented: a partition id reaches SQL or a path unchecked."""
+    with pytest.raises(UsageError, match="as a partition id"):
+        PartitionId(text)
+
+
+@given(
+    partition=st.from_regex(r"[A-Za-z0-9-]{1,20}", fullmatch=True),
+    low=st.integers(0, 10**9),
+    high=st.integers(0, 10**9),
+    level=st.integers(0, 99),
+    mutation=st.none() | st.integers(0, 10**9),
+)
+def test_part_names_survive_being_printed(
+    partition: str, low: int, high: int, level: int, mutation: int | None
+) -> None:
+    """Harm prevented: a mutation is taken for a level."""
+    name = PartName(PartitionId(partition), low, high, level, mutation)
+
+    assert PartName.parse(str(name)) == name
+
+
+@given(now=st.integers(0, 2**41 - 1), machine=st.integers(0, 1023), sequence=st.integers(0, 4095))
+def test_a_transaction_id_is_a_snowflake(now: int, machine: int, sequence: int) -> None:
+    """Harm prevented: two transactions of different moments, machines or numbers are one."""
+    value = int(new_transaction_id(now, machine, sequence).value)
+
+    assert (value >> 22, value >> 12 & 1023, value & 4095) == (now, machine, sequence)
+    assert value < 2**63
+
+
+def test_a_transaction_id_is_a_number() -> None:
+    """Harm prevented: something else stands in file names."""
+    with pytest.raises(UsageError, match="as a transaction id"):
+        TransactionId("../../x")
