@@ -245,11 +245,11 @@ def open_catalog(name: str, *, warehouse: Path, time_outs: TimeOuts = TimeOuts()
         return OpenedCatalog(name, None, time_outs)
     if name == LOCAL_CATALOG:
         return OpenedCatalog(name, warehouse.absolute(), time_outs)
-    others = f"configured are {', '.join(sorted(known))}; " if known else ""
+    others = "".join(f"{other}, " for other in sorted(known))
     message = (
-        f"Cannot find the catalog {name!r}: it is not configured. Known: {others}"
-        f"{LOCAL_CATALOG}, built in, with its files in --warehouse. Configure {name!r} in "
-        f"~/.pyiceberg.yaml or PYICEBERG_CATALOG__{name.upper()}__URI."
+        f"Cannot find the catalog {name!r}: it is not configured. Name one of {others}"
+        f"{LOCAL_CATALOG} (built in, its files are in --warehouse), or configure {name!r} in "
+        f"~/.pyiceberg.yaml or with PYICEBERG_CATALOG__{name.upper()}__URI."
     )
     raise NotFoundError(message)
 
@@ -280,8 +280,9 @@ def _refuse_view(catalog: Catalog, name: LakeName) -> None:
 
 
 def _unreachable(catalog: str, what: str, error: Exception) -> DestinationError:
+    said = next(iter(str(error).splitlines()), "").rstrip(". ")
     return DestinationError(
         f"Cannot {what}: the catalog {catalog!r} or its storage failed with "
-        f"{type(error).__name__}: {error}. "
+        f"{type(error).__name__}: {said}. "
         "Check its configuration, rights and network; running the command again is safe."
     )

@@ -10,9 +10,12 @@ import secrets
 import socket
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["ProgressAddress", "ProgressListener", "send_rows"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ProgressAddress", "ProgressListener", "SliceProgress", "send_rows"]
 
 _FORMAT: Final = struct.Struct("!QQQ")
 
@@ -24,6 +27,29 @@ class ProgressAddress:
     host: str
     port: int
     job: int
+
+
+@dataclass(slots=True)
+class SliceProgress:
+    """How far a slice is: a row counts half when it is read, and in full when it is written.
+
+    A row group takes seconds to collect and seconds to write; counted at its end only, a progress
+    bar stands still and then jumps.
+    """
+
+    tell: Callable[[int], None]
+    rows_read: int = 0
+    rows_written: int = 0
+
+    def read(self, rows: int) -> None:
+        """Note the rows that are read by now."""
+        self.rows_read = rows
+        self.tell((self.rows_read + self.rows_written) // 2)
+
+    def written(self, rows: int) -> None:
+        """Note the rows that are written by now."""
+        self.rows_written = rows
+        self.tell((self.rows_read + self.rows_written) // 2)
 
 
 class ProgressListener:

@@ -18,14 +18,17 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyspark import TaskContext
 
+from catalog.clickhouse.part_links import sweep
+from catalog.processes import job_may_be_alive
 from catalog.storage import open_storage
-from spark_ext.progress import ProgressAddress, send_rows
+from spark_ext.progress import ProgressAddress, SliceProgress, send_rows
 from tableformat.errors import InternalError, RefusedError, SourceError, TableFormatError
 from tableformat.export.slices import DataCheck, FileFormat, Slice, SliceTask, WritePlan
 from tableformat.file_names import data_file_name
@@ -83,6 +86,8 @@ def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
     """Write the slices of one task; yield one answer for each, as soon as it is known."""
     context = TaskContext.get()
     attempt_number = context.attemptNumber() if context is not None else 0
+    for disk in sorted({slice_.disk for slice_ in task.slices}):
+        sweep(Path(disk), job_may_be_alive)
     for slice_ in task.slices:
         attempt = f"{attempt_number}-{uuid.uuid4().hex[:12]}"
         try:
@@ -105,7 +110,7 @@ def write_slice(
         plan: of the job.
         slice_: what to write.
         attempt: makes the file's name unique.
-        on_rows: told the rows of this slice that are written.
+        on_rows: told how far the slice is, in rows; all of them once the file is written.
 
     Raises:
         SourceError: the parts cannot be read here, or gave other rows than planned.
@@ -159,11 +164,13 @@ def _write(
     lake_schema = Schema.model_validate_json(plan.schema_json)
     schema = file_schema(lake_schema)
     expected = opened.slice.rows
+    progress = SliceProgress(on_rows)
 
     def counted() -> Generator[pa.RecordBatch, None, None]:
         rows = 0
         for batch in opened.batches():
             rows += batch.num_rows
+            progress.read(rows)
             yield batch
         # Inside the stream, so that a file with other rows than planned is never finished.
         if expected is not None and rows != expected:
@@ -184,7 +191,7 @@ def _write(
                 _in_file(plan.format, lake_schema, schema),
                 plan.sort_fields,
                 convert=lambda table: to_file(table, lake_schema),
-                on_rows=on_rows,
+                on_rows=progress.written,
             )
     except (pa.ArrowException, RefusedError) as error:
         _run_checks(plan, opened, [check for check in plan.checks if not check.always])
@@ -236,7 +243,7 @@ def _run_checks(plan: WritePlan, opened: OpenedSlice, checks: list[DataCheck]) -
     found = opened.row(columns)
     reasons = [
         f"column {check.column}: {check.what} in {found[2 * i]} row(s), for example "
-        f"{found[2 * i + 1]}. {check.way_round}"
+        f"{found[2 * i + 1]}. {check.way_round[:1].upper()}{check.way_round[1:]}."
         for i, check in enumerate(checks)
         if found[2 * i]
     ]

@@ -90,6 +90,10 @@ def refuse_all(what: str, reasons: tuple[str, ...], *, code: int | None = None) 
         )
         raise InternalError(message)
     if len(reasons) == 1:
-        return RefusedError(f"Cannot {what}: {reasons[0]}", code=code)
-    lines = "\n".join(f"  - {reason}" for reason in reasons)
+        return RefusedError(f"Cannot {what}: {_sentence(reasons[0])}", code=code)
+    lines = "\n".join(f"  - {_sentence(reason)}" for reason in reasons)
     return RefusedError(f"Cannot {what}: {len(reasons)} reasons.\n{lines}", code=code)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."

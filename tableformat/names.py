@@ -12,6 +12,7 @@ from typing import Final
 from tableformat.errors import UsageError
 
 __all__ = [
+    "SOURCE_ALIAS",
     "LakeName",
     "PartName",
     "PartitionId",
@@ -22,6 +23,9 @@ __all__ = [
     "quote_string",
     "split_identifiers",
 ]
+
+SOURCE_ALIAS: Final = "__src"
+"""What every query calls the source table; a column of the same name would hide it."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PARTITION_ID: Final = re.compile(r"[A-Za-z0-9-]{1,512}\Z")

@@ -33,7 +33,7 @@ __all__ = [
 class Probe:
     """A value that must be the same in every row of a partition: an Iceberg transform in SQL.
 
-    `sql` is the transform over the table's columns, each qualified as `t`.`column`; `text_sql`
+    `sql` is the transform over the table's columns, each qualified by `SOURCE_ALIAS`; `text_sql`
     turns the value `v` into text, e.g. `toString(v)` or `hex(v)`.
     """
 

@@ -106,7 +106,7 @@ def rows_as_files(
     directory: Path,
     select: str,
 ) -> tuple[tuple[object, ...], ...]:
-    """Open frozen parts as files, in another ClickHouse, and select from them as `t`."""
+    """Open frozen parts as files, in another ClickHouse, and select from them as `__src`."""
     for partition in partitions:
         hard_links(partition, directory)
     name = f"default.opened{next(_NUMBERS)}"
@@ -119,6 +119,6 @@ def rows_as_files(
         "readonly = 1, type = 'object_storage', object_storage_type = 'local',"
         f" metadata_type = 'plain', path = {quote_string(f'{directory}/')}){settings}"
     )
-    found = reader.rows(f"SELECT {select} FROM {name} AS t")
+    found = reader.rows(f"SELECT {select} FROM {name} AS __src")
     reader.command(f"DROP TABLE {name} SYNC")
     return found

@@ -26,6 +26,8 @@ __all__ = ["main"]
 
 # How long a statement may still take when the other end is gone, before the process ends anyway.
 _GRACE_SECONDS: Final = 2.0
+_DRAINS: Final = 3
+_UNCLEAN: Final = 3
 
 Request = dict[str, Any]
 
@@ -41,15 +43,27 @@ class _Clickhouse:
         number = request["id"]
         try:
             if "open" in request:
-                self._session = session.Session(request["open"])  # type: ignore[no-untyped-call]
+                path = request["open"]
+                self._session = session.Session(path)  # type: ignore[no-untyped-call]
             elif "command" in request:
                 self._session.query(request["command"], "Null")
             else:
                 result = self._session.query(request["rows"], "JSONCompactEachRow")
                 return b'{"id":%d,"rows":[%s]}' % (number, _joined(result.bytes()))
         except Exception as error:  # noqa: BLE001  whatever it is, the other end is told
+            self._drain()
             return json.dumps({"id": number, "error": f"{error}"}).encode()
         return json.dumps({"id": number, "done": True}).encode()
+
+    def _drain(self) -> None:
+        """Take away the rows of a failed query: chdb gives them out before those of the next."""
+        if self._session is None:
+            return
+        for _ in range(_DRAINS):
+            if self._session.query("SELECT 'clean'", "TSV").bytes() == b"clean\n":
+                return
+        # No answer of this process can be trusted any more.
+        os._exit(_UNCLEAN)
 
     def close(self) -> None:
         """Close the session, which gives the directory free."""

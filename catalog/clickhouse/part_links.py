@@ -82,8 +82,10 @@ def sweep(disk_root: Path, job_alive: Callable[[str], bool]) -> tuple[Path, ...]
     for path in sorted(disk_root.glob("mergeberg-*-*-*")):
         found = _PRIVATE.match(path.name)
         if found and not job_alive(found["job"]) and not _process_alive(int(found["pid"])):
-            shutil.rmtree(path)
-            removed.append(path)
+            # Another task may sweep the same directory at this moment, and goes on with it.
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(path)
+                removed.append(path)
     return tuple(removed)
 
 

@@ -25,7 +25,7 @@ from adbc_driver_manager.dbapi import Cursor
 from catalog.clickhouse.part_links import parts_directory
 from tableformat.errors import SourceError
 from tableformat.export.slices import Slice, WritePlan
-from tableformat.names import quote_string
+from tableformat.names import SOURCE_ALIAS, quote_string
 from tableformat.receipt import PartRange
 from tableformat.source import PartsLayout
 
@@ -84,7 +84,7 @@ class OpenedSlice:
 
     @property
     def _from(self) -> str:
-        return f"FROM {self.table} AS t{self.where}"
+        return f"FROM {self.table} AS {SOURCE_ALIAS}{self.where}"
 
     def _next(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
         try:
@@ -199,10 +199,13 @@ def _where(slice_: Slice, *, private: bool) -> str:
 
 
 def _condition(part: PartRange) -> str:
-    name = f"t._part = {quote_string(part.name)}"
+    name = f"{SOURCE_ALIAS}._part = {quote_string(part.name)}"
     if part.start is None or part.stop is None:
         return f"({name})"
-    return f"({name} AND t._part_offset >= {part.start} AND t._part_offset < {part.stop})"
+    return (
+        f"({name} AND {SOURCE_ALIAS}._part_offset >= {part.start}"
+        f" AND {SOURCE_ALIAS}._part_offset < {part.stop})"
+    )
 
 
 def _parts_text(slice_: Slice) -> str:

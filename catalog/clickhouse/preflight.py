@@ -17,6 +17,7 @@ from tableformat.names import PartitionId, TableName, quote_string
 
 __all__ = [
     "foreign_columns",
+    "grouped",
     "mutation_ids",
     "refuse_foreign_columns",
     "refused_by_source",
@@ -75,7 +76,7 @@ def foreign_columns(
         f" AND column NOT IN (SELECT name FROM system.columns WHERE {of_table(columns_of)})"
         " ORDER BY partition_id, column"
     )
-    return _grouped((text(row[0]), text(row[1])) for row in found)
+    return grouped((text(row[0]), text(row[1])) for row in found)
 
 
 def refuse_foreign_columns(
@@ -135,7 +136,7 @@ def _broken_parts(connection: Connection, name: TableName) -> dict[str, tuple[st
         "SELECT ifNull(partition_id, ''), name FROM system.detached_parts"
         f" WHERE {of_table(name)} AND startsWith(ifNull(reason, ''), 'broken') ORDER BY name"
     )
-    return _grouped((text(row[0]), text(row[1])) for row in found)
+    return grouped((text(row[0]), text(row[1])) for row in found)
 
 
 def _refuse_broken(
@@ -149,7 +150,8 @@ def _refuse_broken(
     )
 
 
-def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Return the values of each key, in their order."""
     grouped: dict[str, tuple[str, ...]] = {}
     for key, value in pairs:
         grouped[key] = (*grouped.get(key, ()), value)

@@ -232,8 +232,8 @@ class _Freezing:
         return SourceError(
             f"Cannot export partition {one} of {self._source}: read anew from their files, "
             f"{names or 'its parts'} have other rows or another hash than ClickHouse keeps in "
-            "memory, so the files are damaged. Repair the part from a replica or a backup, or detach it, "
-            "and run again."
+            "memory, so the files are damaged. Repair the part from a replica or a backup, or "
+            "detach it, and run again."
         )
 
     def _clone_error(self, error: ClickHouseError) -> TableFormatError:

@@ -81,6 +81,14 @@ class ClickHouseSource:
         """
         return reading.list_parts(self._opened()[0], table, (partition_id,))
 
+    def all_parts(self, table: TableName) -> tuple[Part, ...]:
+        """Return the active parts of a table that hold rows.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        return reading.list_parts(self._opened()[0], table)
+
     def engine_of(self, table: TableName) -> str | None:
         """Return the engine of any table or view, None when there is no such table.
 
@@ -254,8 +262,10 @@ def _unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) 
             "SETTINGS mutations_sync = 2, or name the partition by its id."
         )
         return RefusedError(message, code=error.code)
+    # After a wrong word ClickHouse lists every word that it knows.
+    reason = error.reason.partition(" Expected one of")[0].rstrip(".")
     message = (
-        f"{what}: {error.reason}. The partition key is {table.engine.partition_by or 'tuple()'}; "
+        f"{what}: {reason}. The partition key is {table.engine.partition_by or 'tuple()'}; "
         "name a partition as `mergeberg partitions` shows it."
     )
     return UsageError(message, code=error.code)

@@ -12,16 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from catalog.clickhouse.connection import ClickHouseError, Connection, flag, text, texts, whole
+from catalog.clickhouse.connection import ClickHouseError, Connection, flag, text, whole
 from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.preflight import (
     foreign_columns,
+    grouped,
     refuse_foreign_columns,
     refused_by_source,
 )
 from tableformat.errors import SourceError, TableFormatError, UnsupportedError
 from tableformat.mergetree.parts import Part
-from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
+from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_identifier, quote_string
 from tableformat.source import FrozenPart, FrozenPartition, Probe, ProbedValue
 
 __all__ = ["Clone", "Proved", "prove"]
@@ -104,47 +105,73 @@ def _unreadable_disks(connection: Connection, clone: Clone) -> Refused:
 def _damaged(
     connection: Connection, clone: Clone, partition_ids: tuple[PartitionId, ...]
 ) -> Refused:
-    """Check every file of the clone against its checksums."""
+    """Check every file against its checksums, all partitions at once; if that fails, each alone."""
+    if not partition_ids:
+        return {}
+    alone = partition_ids[0] if len(partition_ids) == 1 else None
+    try:
+        answers = _check_table(connection, clone.staging, alone)
+        names = _active_parts(connection, clone.staging)
+    except ClickHouseError as error:
+        if alone is None:
+            each = (_damaged(connection, clone, (one,)) for one in partition_ids)
+            return {one: why for refused in each for one, why in refused.items()}
+        return {alone: _refuse_damaged(clone, alone, f"CHECK TABLE fails: {error.reason}")}
     refused: dict[PartitionId, TableFormatError] = {}
     for one in partition_ids:
-        try:
-            damage = _damage(connection, clone, one)
-        except ClickHouseError as error:
-            damage = f"CHECK TABLE fails: {error.reason}"
-        if damage:
-            refused[one] = SourceError(
-                f"Cannot export partition {one} of {clone.source}: {damage}. Repair the part from "
-                "a replica or a backup, or detach it, and run again."
-            )
+        if damage := _damage(clone.parts[one], names.get(str(one), ()), answers):
+            refused[one] = _refuse_damaged(clone, one, damage)
+    if unknown := sorted(set(answers) - {name for found in names.values() for name in found}):
+        for one in partition_ids:
+            what = f"CHECK TABLE looked at {_some(unknown)}, which is no part of the snapshot"
+            refused.setdefault(one, _refuse_damaged(clone, one, what))
     return refused
 
 
-def _damage(connection: Connection, clone: Clone, one: PartitionId) -> str:
-    """Return what CHECK TABLE says against a partition, '' when every part passes."""
-    partition = quote_string(str(one))
-    expected = texts(
-        connection,
-        f"SELECT name FROM system.parts WHERE active AND {of_table(clone.staging)}"
-        f" AND partition_id = {partition}",
-    )
+def _check_table(
+    connection: Connection, staging: TableName, one: PartitionId | None
+) -> dict[str, tuple[bool, str]]:
+    """Return, by part name, whether it passed and what is said against it."""
+    partition = "" if one is None else f" PARTITION ID {quote_string(str(one))}"
     answers = connection.rows(
-        f"CHECK TABLE {clone.staging.sql} PARTITION ID {partition}"
-        " SETTINGS check_query_single_value_result = 0"
+        f"CHECK TABLE {staging.sql}{partition} SETTINGS check_query_single_value_result = 0"
     )
-    seen = {text(row[0]): (flag(row[1]), text(row[2])) for row in answers}
-    names = {part.part.name: part.source_name for part in clone.parts[one]}
+    return {text(row[0]): (flag(row[1]), text(row[2])) for row in answers}
+
+
+def _active_parts(connection: Connection, staging: TableName) -> dict[str, tuple[str, ...]]:
+    """Return the names of the active parts, without rows too, by partition id."""
+    found = connection.rows(
+        f"SELECT partition_id, name FROM system.parts WHERE active AND {of_table(staging)}"
+        " ORDER BY name"
+    )
+    return grouped((text(row[0]), text(row[1])) for row in found)
+
+
+def _damage(
+    parts: tuple[FrozenPart, ...],
+    expected: tuple[str, ...],
+    answers: Mapping[str, tuple[bool, str]],
+) -> str:
+    """Return what CHECK TABLE says against a partition, '' when every part of it passed."""
+    source_names = {part.part.name: part.source_name for part in parts}
     damaged = [
-        f"part {names.get(part, part)} ({_first_line(what)})"
-        for part, (passed, what) in sorted(seen.items())
-        if not passed
+        f"part {source_names.get(name, name)} ({ClickHouseError(answers[name][1]).reason})"
+        for name in expected
+        if name in answers and not answers[name][0]
     ]
     if damaged:
         return f"CHECK TABLE finds damage in {_some(damaged)}"
-    if unseen := sorted(set(expected) - set(seen)):
-        return f"CHECK TABLE did not look at {_some([names.get(p, p) for p in unseen])}"
-    if unknown := sorted(set(seen) - set(expected)):
-        return f"CHECK TABLE looked at {_some(unknown)}, which is no part of the snapshot"
-    return ""
+    unseen = [source_names.get(name, name) for name in expected if name not in answers]
+    unseen += [name for frozen, name in source_names.items() if frozen not in expected]
+    return f"CHECK TABLE did not look at {_some(unseen)}" if unseen else ""
+
+
+def _refuse_damaged(clone: Clone, one: PartitionId, damage: str) -> SourceError:
+    return SourceError(
+        f"Cannot export partition {one} of {clone.source}: {damage}. Repair the part from a "
+        "replica or a backup, or detach it, and run again."
+    )
 
 
 def _measured(
@@ -193,8 +220,9 @@ def _visible_rows(
 ) -> dict[str, int]:
     """Return, by part name, the rows that a SELECT shows: without those deleted lightly."""
     answers = connection.rows(
-        f"SELECT t._part, count() FROM {staging.sql} AS t WHERE {_within(partition_ids)}"
-        " GROUP BY t._part"
+        f"SELECT {SOURCE_ALIAS}._part, count() FROM {staging.sql} AS {SOURCE_ALIAS} WHERE "
+        f"{_within(partition_ids)}"
+        f" GROUP BY {SOURCE_ALIAS}._part"
     )
     return {text(row[0]): whole(row[1]) for row in answers}
 
@@ -240,7 +268,8 @@ def _probed(
     rows = connection.rows(
         f"SELECT mergeberg_partition, {shown} FROM"
         f" (SELECT mergeberg_partition, {folded} FROM"
-        f" (SELECT t._partition_id AS mergeberg_partition, {inner} FROM {staging.sql} AS t"
+        f" (SELECT {SOURCE_ALIAS}._partition_id AS mergeberg_partition, {inner}"
+        f" FROM {staging.sql} AS {SOURCE_ALIAS}"
         f" WHERE {_within(partition_ids)}) GROUP BY mergeberg_partition)"
     )
     return {text(row[0]): _probed_values(row[1:]) for row in rows}
@@ -267,7 +296,10 @@ def _text_or_none(value: object) -> str | None:
 
 
 def _within(partition_ids: tuple[PartitionId, ...]) -> str:
-    return f"t._partition_id IN ({', '.join(quote_string(str(one)) for one in partition_ids)})"
+    return (
+        f"{SOURCE_ALIAS}._partition_id IN "
+        f"({', '.join(quote_string(str(one)) for one in partition_ids)})"
+    )
 
 
 def _read_error(clone: Clone, one: PartitionId, error: ClickHouseError) -> SourceError:
@@ -276,10 +308,6 @@ def _read_error(clone: Clone, one: PartitionId, error: ClickHouseError) -> Sourc
         f"{error.reason}. Check the table with CHECK TABLE and run again."
     )
     return SourceError(message, code=error.code)
-
-
-def _first_line(message: str) -> str:
-    return ClickHouseError(message).reason
 
 
 def _some(names: list[str]) -> str:

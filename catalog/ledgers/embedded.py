@@ -131,9 +131,7 @@ class SqliteLedger:
             # Not executescript(): it would end the transaction that other openers wait for.
             for statement in _SCHEMA.split(";")[:-1]:
                 db.execute(statement)
-            db.execute(
-                "INSERT INTO ledger VALUES (1, ?, ?, 0)", (str(uuid.uuid4()), LEDGER_FORMAT)
-            )
+            db.execute("INSERT INTO ledger VALUES (1, ?, ?, 0)", (str(uuid.uuid4()), LEDGER_FORMAT))
         identity, found = db.execute("SELECT identity, format FROM ledger").fetchone()
         db.execute("COMMIT")
         if found != LEDGER_FORMAT:

@@ -20,9 +20,8 @@ from spark_ext.cli.commands.export import export
 from spark_ext.cli.commands.exports import exports
 from spark_ext.cli.commands.partitions import partitions
 from spark_ext.cli.commands.parts import parts
-from spark_ext.cli.output import JsonOutput, TextOutput
-from spark_ext.demo.errors import DemoError
 from spark_ext.cli.next_command import exit_code_of, next_command
+from spark_ext.cli.output import JsonOutput, TextOutput
 from tableformat.errors import TableFormatError
 
 if TYPE_CHECKING:
@@ -98,14 +97,14 @@ def _outcome(arguments: Sequence[str], output: Output) -> tuple[int, BaseExcepti
         return 0, None
     except click.ClickException as error:
         message = f"Cannot run the command: {error.format_message()}"
-        output.error(message, next_command(arguments, _USAGE))
+        output.error(message, _next(arguments, _USAGE))
         return _USAGE, error
     except (KeyboardInterrupt, click.Abort) as error:
-        output.error(_INTERRUPTED_TEXT, next_command(arguments, _INTERRUPTED))
+        output.error(_INTERRUPTED_TEXT, _next(arguments, _INTERRUPTED))
         return _INTERRUPTED, error
     except TableFormatError as error:
         code = exit_code_of(error)
-        output.error(error.message, next_command(arguments, code, error=error), code=error.code)
+        output.error(error.message, _next(arguments, code, error), code=error.code)
         return code, error
     except Exception as error:  # noqa: BLE001  whatever it is, the user gets one message
         said = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -113,8 +112,12 @@ def _outcome(arguments: Sequence[str], output: Output) -> tuple[int, BaseExcepti
             f"Cannot go on: an error that was not foreseen, {said}. This is a bug, please report "
             "it with what --debug shows."
         )
-        output.error(message, next_command([*arguments, "--debug"], _FAILED))
+        output.error(message, _next([*arguments, "--debug"], _FAILED))
         return _FAILED, error
     if code:
-        output.next(next_command(arguments, code))
+        output.next(_next(arguments, code))
     return code, None
+
+
+def _next(arguments: Sequence[str], code: int, error: TableFormatError | None = None) -> str:
+    return next_command(arguments, code, commands=main.commands, error=error)

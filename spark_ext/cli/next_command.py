@@ -8,10 +8,11 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
+from spark_ext.demo.errors import DemoError
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from tableformat.errors import TableFormatError
 
@@ -21,7 +22,7 @@ _USAGE: Final = 2
 _REFUSED: Final = 3
 _FAILED: Final = 4
 _IN_PROGRESS: Final = 6
-_UNKNOWN_NAMES: Final = (60, 81)
+_DOTS: Final = 2
 _SOURCE: Final = ("--source", "--source-wait")
 _LEDGER: Final = ("--warehouse", "--ledger")
 _CHECK: Final = (*_SOURCE, *_LEDGER, "--to", "--partition-spec", "--convert", "--strict")
@@ -40,16 +41,23 @@ def exit_code_of(error: TableFormatError) -> int:
 
 
 def next_command(
-    arguments: Sequence[str], code: int, *, error: TableFormatError | None = None
+    arguments: Sequence[str],
+    code: int,
+    *,
+    commands: Collection[str],
+    error: TableFormatError | None = None,
 ) -> str:
     """Return what a user runs next.
 
     Args:
         arguments: what stood after `mergeberg`.
         code: what the command ended with; not 0.
+        commands: all that there are.
         error: why it ended, when that was an error of the whole command.
     """
-    command = arguments[0] if arguments and not arguments[0].startswith("-") else ""
+    if isinstance(error, DemoError):
+        return error.next_command
+    command = arguments[0] if arguments and arguments[0] in commands else ""
     if code == _USAGE:
         return " ".join(word for word in ("mergeberg", command, "--help") if word)
     if code == _IN_PROGRESS:
@@ -57,10 +65,10 @@ def next_command(
     if code != _REFUSED:
         return f"{_joined(*arguments)} (again; it is safe)"
     table = next(_operands(arguments[1:]), "")
-    if error is not None and error.code in _UNKNOWN_NAMES:
-        return f"{_joined(*arguments)} (with a name that is there)"
-    if isinstance(error, NotFoundError) and "mergeberg partitions" in error.message:
-        return _joined("partitions", table, *_kept(arguments, _SOURCE))
+    if isinstance(error, NotFoundError):
+        if "mergeberg partitions" in error.message:
+            return _joined("partitions", table, *_kept(arguments, _SOURCE))
+        return f"{_joined(*arguments)} (when what is missing is there)"
     if command == "export" and table:
         return _joined("check", table, *_kept(arguments, _CHECK))
     return f"{_joined(*arguments)} (when the reason is gone)"
@@ -78,7 +86,9 @@ def _kept(arguments: Iterable[str], options: tuple[str, ...]) -> Iterator[str]:
         if not name.startswith("--"):
             continue
         value = [] if equals or name in _FLAGS else [next(words, "")]
-        if name in options:
+        # A destination that is no Iceberg table would be refused again.
+        short = name == "--to" and "".join(value).count(".") < _DOTS
+        if name in options and not short:
             yield from (word, *value)
 
 

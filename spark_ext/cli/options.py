@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from spark_ext.cli.output import JsonOutput, TextOutput
+from tableformat.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spark_ext.cli.output import Output
 
-__all__ = ["ledger_options", "output_for", "output_options", "source_options"]
+__all__ = [
+    "conversions",
+    "ledger_options",
+    "mapping_options",
+    "output_for",
+    "output_options",
+    "pairs",
+    "source_options",
+]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -50,6 +59,19 @@ _LEDGER: Final = (
         help="sqlite:PATH. Default: beside a local warehouse.",
     ),
 )
+_MAPPING: Final = (
+    click.option(
+        "--partition-spec",
+        help="Use this partition spec, e.g. 'month(ts), bucket(16, id)'; it is proved on the data.",
+    ),
+    click.option(
+        "--convert",
+        multiple=True,
+        metavar="COLUMN=HOW",
+        help="Convert a column that has no exact Iceberg type. Repeatable.",
+    ),
+    click.option("--strict", is_flag=True, help="Refuse columns whose values would change kind."),
+)
 _OUTPUT: Final = (
     click.option("--json", "as_json", is_flag=True, help="One JSON object per line, nothing else."),
     click.option(
@@ -66,6 +88,39 @@ def source_options(command: F) -> F:
 def ledger_options(command: F) -> F:
     """Add --warehouse and --ledger."""
     return _all(command, _LEDGER)
+
+
+def mapping_options(command: F) -> F:
+    """Add --partition-spec, --convert and --strict."""
+    return _all(command, _MAPPING)
+
+
+def conversions(given: tuple[str, ...]) -> dict[str, str]:
+    """Read --convert: column to conversion.
+
+    Raises:
+        UsageError: one of them is not COLUMN=HOW.
+    """
+    return pairs("--convert", given)
+
+
+def pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
+    """Read an option of the form NAME=VALUE that may be given several times.
+
+    Raises:
+        UsageError: one of them is not of that form.
+    """
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            message = (
+                f"Cannot read {option} {text!r}: it is not NAME=VALUE. Write for example {option} "
+                "name=value."
+            )
+            raise UsageError(message)
+        found[name] = value
+    return found
 
 
 def output_options(command: F) -> F:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tableformat.export.outcome import Outcome
 
-__all__ = ["JsonOutput", "Output", "TextOutput", "human_bytes"]
+__all__ = ["JsonOutput", "Output", "TextOutput", "counted", "human_bytes"]
 
 _SAID = {
     Status.COMMITTED: "exported",
@@ -70,6 +70,14 @@ class Output(Protocol):
         """Print a sentence that is a result."""
         ...
 
+    def step(self, title: str) -> None:
+        """Begin a step of a story for people."""
+        ...
+
+    def detail(self, text: str) -> None:
+        """Tell one line of the step."""
+        ...
+
     def error(self, message: str, next_command: str, *, code: int | None = None) -> None:
         """Print why the command ended without doing what was asked, and what to run next."""
         ...
@@ -110,8 +118,11 @@ class TextOutput:
         """Begin a progress line."""
         self._progress = _Progress(total=rows, began=time.monotonic())
         self.note(
-            f"writing {partitions} partition(s), {rows:,} rows ({human_bytes(size)} in ClickHouse)"
+            f"writing {counted(partitions, 'partition')}, {rows:,} rows "
+            f"({human_bytes(size)} in ClickHouse)"
         )
+        if self._live:
+            self._draw(_progress_line(0, rows, 0))
 
     def rows(self, written: int) -> None:
         """Move the progress line; without a terminal, one line at most every ten seconds."""
@@ -124,13 +135,14 @@ class TextOutput:
             if written == progress.done:
                 return
             progress.done, progress.shown = written, now
-            line = _progress_line(written, progress.total, now - progress.began)
-            if self._live:
-                self._err.write("\r" + line.ljust(progress.width))
-                progress.width = len(line)
+            seconds = now - progress.began
+            if written >= progress.total:
+                rate = f"{written / seconds:,.0f} rows/s" if seconds else "at once"
+                self.note(f"{written:,} rows written in {seconds:.1f} s, {rate}")
+            elif self._live:
+                self._draw(_progress_line(written, progress.total, seconds))
             else:
-                self._err.write(f"· {line}\n")
-            self._err.flush()
+                self.note(_progress_line(written, progress.total, seconds))
 
     def finished(self, outcome: Outcome) -> None:
         """Print one line: rows, files, bytes, snapshot id; or why not."""
@@ -138,11 +150,9 @@ class TextOutput:
         said = _SAID[outcome.status]
         what = f"partition {outcome.partition_id}: {said}"
         if outcome.status in (Status.COMMITTED, Status.REPLACED):
-            rate = outcome.rows / outcome.seconds if outcome.seconds else 0
             what += (
-                f" · {outcome.rows:,} rows · {outcome.data_files} file(s) · "
-                f"{human_bytes(outcome.bytes)}"
-                f" · snapshot {outcome.snapshot_id} · {outcome.seconds:.1f} s · {rate:,.0f} rows/s"
+                f" · {outcome.rows:,} rows · {counted(outcome.data_files, 'file')} · "
+                f"{human_bytes(outcome.bytes)} · snapshot {outcome.snapshot_id}"
             )
         elif outcome.message:
             what += f": {outcome.message.removeprefix(f'{said}: ')}"
@@ -152,7 +162,10 @@ class TextOutput:
         """Print records in aligned columns, numbers to the right."""
         cells = [[_shown(record.get(c)) for c in columns] for record in records]
         widths = [max(len(row[i]) for row in [list(columns), *cells]) for i in range(len(columns))]
-        numeric = [all(isinstance(r.get(c), int | float | Decimal | None) for r in records) for c in columns]
+        numeric = [
+            all(isinstance(r.get(c), int | float | Decimal | None) for r in records)
+            for c in columns
+        ]
         for row in [list(columns), *cells]:
             line = "  ".join(
                 cell.rjust(width) if right else cell.ljust(width)
@@ -171,6 +184,15 @@ class TextOutput:
         """Print a sentence."""
         print(text, file=self._out, flush=True)
 
+    def step(self, title: str) -> None:
+        """Print the title after an empty line."""
+        print(f"\n{title}", file=self._out, flush=True)
+
+    def detail(self, text: str) -> None:
+        """Print the line."""
+        self._clear()
+        print(text, file=self._out, flush=True)
+
     def error(self, message: str, next_command: str, *, code: int | None = None) -> None:  # noqa: ARG002  for programs
         """Print the message, and the next command on a line of its own."""
         self._clear()
@@ -180,6 +202,11 @@ class TextOutput:
     def next(self, command: str) -> None:
         """Print the next command on a line of its own."""
         print(f"Next: {command}", file=self._err, flush=True)
+
+    def _draw(self, line: str) -> None:
+        self._err.write("\r" + line.ljust(self._progress.width))
+        self._err.flush()
+        self._progress.width = len(line)
 
     def _clear(self) -> None:
         if self._live and self._progress.width:
@@ -221,6 +248,12 @@ class JsonOutput:
         """Print the sentence as one object."""
         self._print({"message": text})
 
+    def step(self, title: str) -> None:
+        """Say nothing: steps are for people."""
+
+    def detail(self, text: str) -> None:
+        """Say nothing."""
+
     def error(self, message: str, next_command: str, *, code: int | None = None) -> None:
         """Print the error as one object on standard error; `code` is ClickHouse's."""
         said = {"error": message, "code": code, "next": next_command}
@@ -243,15 +276,18 @@ def human_bytes(size: int) -> str:
     return f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
 
 
+def counted(number: int, thing: str) -> str:
+    """Return "1 file", "2 files"."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def _progress_line(written: int, total: int, seconds: float) -> str:
     rate = written / seconds if seconds > 0 else 0.0
     share = written / total if total else 1.0
-    left = (total - written) / rate if rate else 0.0
+    left = f"{(total - written) / rate:.0f} s left" if rate else ""
     bar = "█" * int(share * 24)
-    return (
-        f"{bar:<24} {share:4.0%}  {written:,} of {total:,} rows  {rate:,.0f} rows/s  {left:.0f} s "
-        "left"
-    )
+    text = f"{bar:<24} {share:4.0%}  {written:,} of {total:,} rows  {rate:,.0f} rows/s  {left}"
+    return text.rstrip()
 
 
 def _shown(value: object) -> str:

@@ -61,7 +61,7 @@ SELECT
     multiIf(first % 1000 < 820, 'view', first % 1000 < 930, 'cart', first % 1000 < 992, 'order',
             'refund') AS event,
     reinterpretAsUUID(sipHash128(user_id, toDate(ts))) AS visit,
-    700001 + toUInt64(pow(intDiv(second, 1000) % 1000000 / 1000000, 2) * 80000) AS user_id,
+    700001 + toUInt64(pow(intDiv(second, 1000) % 1000000 / 1000000, 2) * 250000) AS user_id,
     chosen.1 AS product,
     toDecimal64(chosen.2, 2) AS price,
     multiIf(third % 100 < 75, 1, third % 100 < 93, 2, 4) AS quantity,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tableformat.errors import RefusedError
 
-__all__ = ["DemoError"]
+__all__ = ["INSTALL", "DemoError"]
+
+INSTALL: Final = "pip install 'mergeberg[demo]'"
+"""What brings everything that the demo needs beside mergeberg itself."""
 
 
 class DemoError(RefusedError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_ext.demo.errors import DemoError
+from spark_ext.demo.errors import INSTALL, DemoError
 from tableformat.errors import DestinationError
 from tableformat.names import quote_string
 
@@ -49,7 +49,6 @@ _MEASURES: Final = {
     "revenue": "sum(CASE WHEN event = 'order' THEN price * quantity END)",
 }
 _COLUMNS: Final = ("user_id", "ts", "tags", "coupon", "event", "price", "quantity")
-_INSTALL: Final = "pip install 'mergeberg[demo]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +115,7 @@ def ask_duckdb(duckdb: DuckDB, table: Table) -> Answer:
     try:
         with duckdb.module.connect(config=settings) as session:
             session.execute("SET TimeZone = 'UTC'")
+            session.execute("SET enable_progress_bar = false")
             for extension in duckdb.extensions:
                 session.execute(f"LOAD {quote_string(str(extension))}")
             source = f"iceberg_scan({quote_string(table.metadata_location)})"
@@ -174,9 +174,9 @@ def _distinct(found: list[Any]) -> int:
 def _missing(what: str) -> DemoError:
     message = (
         f"Cannot run the demo: {what} is not installed, and the demo reads the lake with it. "
-        f"Install what the demo needs: {_INSTALL}"
+        f"Install what the demo needs: {INSTALL}"
     )
-    return DemoError(message, next_command=_INSTALL)
+    return DemoError(message, next_command=INSTALL)
 
 
 def _unreadable(who: str, table: Table, error: Exception) -> DestinationError:

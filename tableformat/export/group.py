@@ -300,7 +300,8 @@ class GroupJob:
         self, partition_id: str, error: TableFormatError, row: Row | None, begun: int
     ) -> Outcome:
         status = Status.REFUSED if isinstance(error, RefusedError) else Status.FAILED
-        return self._outcome(partition_id, status, str(error), row, begun)
+        failed = self._outcome(partition_id, status, str(error), row, begun)
+        return replace(failed, code=error.code)
 
     def _outcome(
         self, partition_id: str, status: Status, message: str, row: Row | None, begun: int

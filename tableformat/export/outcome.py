@@ -35,7 +35,8 @@ class Outcome:
     """What became of one partition.
 
     `message` is one sentence for people; `rows`, `data_files`, `bytes` are those of the export that
-    is in main, `seconds` the wall time that this run spent on the partition.
+    is in main, `seconds` the wall time that this run spent on the partition, `code` ClickHouse's
+    number for why it was not exported, where ClickHouse has one.
     """
 
     partition_id: str
@@ -48,3 +49,4 @@ class Outcome:
     data_files: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    code: int | None = None

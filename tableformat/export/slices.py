@@ -52,7 +52,7 @@ class SliceTask:
 class DataCheck:
     """A condition on the data that Iceberg needs and ClickHouse does not hold (types.md, class C).
 
-    `bad_sql` is true for an offending row, over columns qualified as `t`.`column`; `sample_sql`
+    `bad_sql` is true for an offending row, over columns qualified by `SOURCE_ALIAS`; `sample_sql`
     shows one. `always` asks for the check before a slice is written; the others only explain a
     failed validation.
     """
@@ -70,7 +70,7 @@ class WritePlan:
     """Everything that is the same for all slices of a job; plain values, so that it pickles.
 
     `select` is the SELECT list (`expression AS column, ...`), `order_by` the source's key with
-    columns qualified as `t`.`column` ('' for none), `schema_json` the Iceberg schema of the
+    columns qualified by `SOURCE_ALIAS` ('' for none), `schema_json` the Iceberg schema of the
     destination, `sort_fields` its declared order as (field id, descending, nulls first), empty when
     none is declared. `receipts` is the location under which receipts are stored; `versions` must be
     those of the executor.

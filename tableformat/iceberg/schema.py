@@ -18,15 +18,17 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from tableformat.errors import refuse_all
 from tableformat.iceberg.column_types import CONVERSIONS, Faithfulness, TypeMapping
 from tableformat.mergetree.table import Column, MergeTreeTable
+from tableformat.names import SOURCE_ALIAS
 
 __all__ = ["MappedColumn", "MappedColumns", "map_columns"]
 
 _NO_CONVERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
-# Iceberg's metadata columns: readers would answer with the file or position instead of the value.
+# Iceberg's metadata columns, for which readers answer with the file or position, and our own alias.
 _RESERVED: Final = frozenset(
     (
         "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id",
         "_last_updated_sequence_number", "_change_type", "_change_ordinal", "_commit_snapshot_id",
+        SOURCE_ALIAS,
     )
 )  # fmt: skip
 
@@ -88,7 +90,8 @@ def map_columns(
     """
     known = {c.name for c in table.stored_columns}
     reasons = [
-        f"--convert names the column {name}, which {table.name} does not store"
+        f"--convert names the column {name}, which {table.name} does not store; its columns are "
+        f"{', '.join(c.name for c in table.stored_columns)}"
         for name in conversions
         if name not in known
     ]
@@ -154,8 +157,8 @@ def _name_refusals(fields: list[NestedField]) -> Iterator[str]:
     for column in fields:
         if column.name in _RESERVED:
             yield (
-                f"column {column.name}: Iceberg keeps that name for itself; rename the column "
-                "with ALTER TABLE … RENAME COLUMN"
+                f"column {column.name}: that name is taken by Iceberg or by mergeberg itself; "
+                "rename the column with ALTER TABLE … RENAME COLUMN"
             )
     paths = list(_paths(fields, ""))
     for path, count in Counter(paths).items():

@@ -93,7 +93,10 @@ def parse_spec(text: str, columns: MappedColumns) -> tuple[SpecField, ...]:
     """
     if text.strip().lower() == UNPARTITIONED:
         return ()
-    whole = parse_expression(f"tuple({text})")
+    try:
+        whole = parse_expression(f"tuple({text})")
+    except UsageError as error:
+        raise _unreadable(text, text) from error
     if not isinstance(whole, Call) or whole.function != "tuple" or not whole.arguments:
         raise _unreadable(text, text)
     fields = tuple(_read(text, e) for e in whole.arguments)

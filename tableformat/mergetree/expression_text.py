@@ -13,7 +13,7 @@ from typing import Final, assert_never
 
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal, SortKey
 from tableformat.mergetree.expression_parser import ExpressionParser
-from tableformat.names import quote_identifier, quote_string
+from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 
 __all__ = [
     "columns_of",
@@ -97,7 +97,7 @@ def render_expression(expression: Expression) -> str:
     return _render(expression, _column)
 
 
-def qualify(expression: Expression, prefix: str = "t") -> str:
+def qualify(expression: Expression, prefix: str = SOURCE_ALIAS) -> str:
     """Return the expression as ClickHouse SQL with every column as `prefix`.`column`.
 
     In a query whose SELECT list gives new values the names of columns, a bare name would mean the

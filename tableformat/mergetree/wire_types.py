@@ -31,7 +31,7 @@ from tableformat.mergetree.types import (
     Time64,
     Tuple,
 )
-from tableformat.names import quote_identifier
+from tableformat.names import SOURCE_ALIAS, quote_identifier
 
 __all__ = [
     "element_name",
@@ -75,8 +75,8 @@ _GREATEST_PRECISION: Final = 38
 
 
 def qualified(column: str) -> str:
-    """Return a source column as SQL, in the table that every query calls `t`."""
-    return f"`t`.{quote_identifier(column)}"
+    """Return a source column as SQL, in the table that every query calls `SOURCE_ALIAS`."""
+    return f"{quote_identifier(SOURCE_ALIAS)}.{quote_identifier(column)}"
 
 
 def element_name(name: str | None, position: int) -> str:

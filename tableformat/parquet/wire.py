@@ -1,8 +1,8 @@
 """What is selected, and in which order: explicit expressions, never `SELECT *`.
 
-The rules are types.md sections 0 and 3. Every source column is written as `t`.`column`: an alias
-that equals a key column would otherwise take the key's place in ORDER BY, and ClickHouse would sort
-again what it could read in order.
+The rules are types.md sections 0 and 3. Every source column is qualified by `SOURCE_ALIAS`: an
+alias that equals a key column would otherwise take the key's place in ORDER BY, and ClickHouse
+would sort again what it could read in order.
 """
 
 from __future__ import annotations

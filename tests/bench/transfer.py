@@ -75,7 +75,7 @@ def insert(plan: WritePlan, slice_: Slice, path: Path, *, in_order: bool) -> Non
         order = f" ORDER BY {plan.order_by}" if in_order else ""
         cursor.execute(
             f"INSERT INTO FUNCTION file({quote_string(str(path))}, 'Parquet') SELECT * FROM"
-            f" {opened.table} AS t{order}"
+            f" {opened.table} AS __src{order}"
             f" SETTINGS {', '.join(f'{name} = {value}' for name, value in settings.items())}"
         )
 

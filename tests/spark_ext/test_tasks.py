@@ -33,16 +33,16 @@ answer(found)
 UTF8 = DataCheck(
     column="name",
     what="text that is not UTF-8",
-    bad_sql="NOT isValidUTF8(t.`name`)",
-    sample_sql="hex(t.`name`)",
+    bad_sql="NOT isValidUTF8(__src.`name`)",
+    sample_sql="hex(__src.`name`)",
     way_round="Export the column as binary.",
     always=False,
 )
 SMALL = DataCheck(
     column="id",
     what="a value above 2000",
-    bad_sql="t.`id` > 2000",
-    sample_sql="t.`id`",
+    bad_sql="__src.`id` > 2000",
+    sample_sql="__src.`id`",
     way_round="Leave it out.",
     always=True,
 )

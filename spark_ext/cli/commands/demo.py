@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from spark_ext.cli.options import output_for, output_options
+from spark_ext.demo.commands import export_command, next_commands
 from spark_ext.demo.data import ENGINE, TABLE, fill
 from spark_ext.demo.directory import LAKE_TABLE, DemoDirectory, look
-from spark_ext.demo.errors import DemoError
+from spark_ext.demo.errors import INSTALL, DemoError
 from spark_ext.demo.readers import (
     ask_clickhouse,
     ask_duckdb,
@@ -25,9 +22,8 @@ from spark_ext.demo.readers import (
     question,
 )
 from spark_ext.exporting import exit_code, export_all
-from spark_ext.java import find_java
 from spark_ext.session import SparkSettings
-from spark_ext.wiring import Places, SparkWhenNeeded, open_ports, start_spark
+from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.errors import DestinationError, NotFoundError
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest
@@ -36,9 +32,9 @@ from tableformat.export.selection import AllPartitions
 
 if TYPE_CHECKING:
     from spark_ext.cli.output import Output
+    from spark_ext.demo.commands import Command
     from spark_ext.demo.directory import Found
     from spark_ext.demo.readers import Answer, DuckDB
-    from spark_ext.wiring import StartingSpark
 
 __all__ = ["demo"]
 
@@ -79,15 +75,16 @@ def demo(directory: Path, *, as_json: bool) -> int:
     return code
 
 
-def _spark(found: Found) -> StartingSpark:
+def _spark(found: Found) -> SparkWhenNeeded:
     """Start Spark beside the filling; where there is a lake table, only when it has to grow."""
-    if found.table is not None:
-        return SparkWhenNeeded(_SETTINGS)
-    try:
-        find_java(os.environ)
-    except NotFoundError as error:
-        raise DemoError(str(error), next_command="pip install 'mergeberg[demo]'") from error
-    return start_spark(_SETTINGS)
+    spark = SparkWhenNeeded(_SETTINGS)
+    if found.table is None:
+        try:
+            spark.check()
+        except NotFoundError as error:
+            raise DemoError(str(error), next_command=INSTALL) from error
+        spark.begin()
+    return spark
 
 
 def _fill(place: DemoDirectory, found: Found, output: Output) -> None:
@@ -95,7 +92,7 @@ def _fill(place: DemoDirectory, found: Found, output: Output) -> None:
     output.detail(ENGINE)
     if found.months:
         for month in found.months:
-            output.detail(f"partition {month.partition_id}: {month.rows:,} rows, made before")
+            output.detail(f"partition {month.partition_id}: {month.rows:,} rows, already there")
         return
     place.make()
     with place.open_clickhouse(create=True) as clickhouse:
@@ -103,9 +100,9 @@ def _fill(place: DemoDirectory, found: Found, output: Output) -> None:
             output.detail(f"partition {month.partition_id}: {month.rows:,} rows")
 
 
-def _export(place: DemoDirectory, spark: StartingSpark, output: Output) -> int:
-    output.step(f"2. Spark: every partition becomes a snapshot of {LAKE_TABLE}")
-    output.detail(_export_command(place, "--all", "--manifest-ttl", "0"))
+def _export(place: DemoDirectory, spark: SparkWhenNeeded, output: Output) -> int:
+    output.step(f"2. Spark: every partition becomes a snapshot of {LAKE_TABLE}, as with")
+    _show_command(output, export_command(place, "--all", "--manifest-ttl", "0"))
     request = ExportRequest(
         table=TABLE,
         to=LAKE_TABLE,
@@ -116,18 +113,21 @@ def _export(place: DemoDirectory, spark: StartingSpark, output: Output) -> int:
     places = Places(place.source, LAKE_TABLE.catalog, place.warehouse)
     outcomes = export_all(request, open_ports(places, spark, output), master=_SETTINGS.master)
     code = exit_code(outcomes)
-    if code:
-        way_out = place.remove_command if code == _REFUSED else _command("demo")
-        output.error("Cannot go on with the demo: the lake does not have all partitions.", way_out)
-    elif all(outcome.status is Status.ALREADY_EXPORTED for outcome in outcomes):
-        output.detail("Nothing was written: the lake has all partitions already.")
+    if code == _REFUSED:
+        message = (
+            "Cannot go on with the demo: partitions were refused. Remove the demo with "
+            f"`{place.remove_command}` and run it again."
+        )
+        raise DemoError(message, next_command=place.remove_command)
+    if all(outcome.status is Status.ALREADY_EXPORTED for outcome in outcomes):
+        output.detail("Nothing was written: the lake has all of them.")
     return code
 
 
 def _ask(place: DemoDirectory, duckdb: DuckDB, output: Output) -> dict[str, Answer]:
-    output.step("3. ClickHouse, PyIceberg and DuckDB answer the same question")
+    output.step("3. The same question to ClickHouse, PyIceberg and DuckDB")
     for line in question(str(TABLE)):
-        output.detail(line)
+        output.detail(f"  {line}")
     table = place.lake_table()
     if table is None:
         message = (
@@ -148,13 +148,11 @@ def _show(
     place: DemoDirectory, answers: dict[str, Answer], output: Output, *, as_json: bool
 ) -> None:
     different = differences(answers)
-    commands = (
-        _command("exports", "list", "--warehouse", str(place.warehouse)),
-        _command("parts", str(TABLE), "--source", place.source),
-        _export_command(place, "--partition-id", "202402"),
-    )
+    commands = next_commands(place)
     if as_json:
-        output.record({"equal": not different, "answers": answers, "next": commands})
+        output.record(
+            {"equal": not different, "answers": answers, "next": [str(c) for c in commands]}
+        )
     else:
         output.detail("")
         measures = next(iter(answers.values()))
@@ -172,29 +170,16 @@ def _show(
         )
         raise DestinationError(message)
     output.detail("")
-    output.detail("All three are equal.")
+    output.detail("All three answers are equal.")
     output.step("4. Try next")
     for command in commands:
-        output.detail(command)
+        _show_command(output, command)
 
 
 def _cell(value: int | Decimal | None) -> int | Decimal | None:
     return value.quantize(_CENT) if isinstance(value, Decimal) else value
 
 
-def _export_command(place: DemoDirectory, *which: str) -> str:
-    where = ("--source", place.source, "--warehouse", str(place.warehouse))
-    return _command("export", str(TABLE), *which, *where, "--to", str(LAKE_TABLE))
-
-
-def _command(*arguments: str) -> str:
-    """Return a command that works where this one was started from."""
-    return shlex.join((_program(), *arguments))
-
-
-def _program() -> str:
-    started = Path(sys.argv[0])
-    on_path = shutil.which("mergeberg")
-    if started.name != "mergeberg" or (on_path and Path(on_path).samefile(started)):
-        return "mergeberg"
-    return str(started)
+def _show_command(output: Output, command: Command) -> None:
+    for line in command.shown():
+        output.detail(f"  {line}")

@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import click
-from tableformat.mergetree.summary_filter import parse_filter
 
 from spark_ext.cli.destination import parse_destination
-from spark_ext.cli.options import ledger_options, output_for, output_options, source_options
+from spark_ext.cli.options import (
+    conversions,
+    ledger_options,
+    mapping_options,
+    output_for,
+    output_options,
+    pairs,
+    source_options,
+)
 from spark_ext.cli.rehearsal import show_rehearsal
 from spark_ext.exporting import exit_code, export_all, slots
 from spark_ext.session import SparkSettings
@@ -18,6 +25,7 @@ from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.selection import AllPartitions, ByExpression, ById
 from tableformat.export.slices import FileFormat
+from tableformat.mergetree.summary_filter import parse_filter
 from tableformat.names import PartitionId, TableName
 
 if TYPE_CHECKING:
@@ -45,17 +53,7 @@ _MIB: Final = 1024 * 1024
     "min_time, max_time.",
 )
 @click.option("--to", required=True, help="The destination: catalog.namespace.table.")
-@click.option(
-    "--partition-spec",
-    help="Use this partition spec, e.g. 'month(ts), bucket(16, id)'; it is proved on the data.",
-)
-@click.option(
-    "--convert",
-    multiple=True,
-    metavar="COLUMN=HOW",
-    help="Convert a column that has no exact Iceberg type. Repeatable.",
-)
-@click.option("--strict", is_flag=True, help="Refuse columns whose values would change kind.")
+@mapping_options
 @click.option("--force", is_flag=True, help="Export again although it was exported.")
 @click.option(
     "--manifest-ttl",
@@ -107,7 +105,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         to=parse_destination(to, TableName.parse(table), source, source_wait),
         selection=_selection(partition_id, expression, where, everything=everything),
         wish=Wish(force=force, ttl=manifest_ttl),
-        conversions=_pairs("--convert", convert),
+        conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
@@ -115,7 +113,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     places = Places(source, request.to.catalog, warehouse, ledger, source_wait)
     if dry_run:
         return show_rehearsal(request, places, output, slots=slots(master), as_json=as_json)
-    spark = SparkWhenNeeded(SparkSettings(master, tuple(_pairs("--conf", conf).items())))
+    spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
     ports = open_ports(places, spark, output)
     return exit_code(export_all(request, ports, master=master))
 
@@ -136,17 +134,3 @@ def _selection(
     if expression is not None:
         return ByExpression(expression)
     return AllPartitions(parse_filter(where) if where is not None else None)
-
-
-def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
-    pairs = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (name and equals and value):
-            message = (
-                f"Cannot read {option} {text!r}: it is not NAME=VALUE. Write for example {option} "
-                "name=value."
-            )
-            raise UsageError(message)
-        pairs[name] = value
-    return pairs

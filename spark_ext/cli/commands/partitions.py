@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
-from catalog.sources import open_source
 
+from catalog.sources import open_source
 from spark_ext.cli.options import output_for, output_options, source_options
 from tableformat.names import TableName
 

@@ -19,7 +19,7 @@ from tableformat.errors import InternalError
             "Table db.t does not exist. (UNKNOWN_TABLE)",
         ),
         (
-            "Code: 36. DB::Exception: Wrong. (BAD_ARGUMENTS) (version 26.9.2 (x))\nStack trace:\n0.",
+            "Code: 36. DB::Exception: Wrong. (BAD_ARGUMENTS) (version 26.9 (x))\nStack trace:\n0.",
             36,
             "Wrong. (BAD_ARGUMENTS)",
         ),

@@ -174,3 +174,17 @@ def test_an_error_carries_clickhouses_code_and_one_line(directory: Path) -> None
 
         assert raised.value.code == 60
         assert connection.rows("SELECT 1") == ((1,),)
+
+
+def test_rows_of_a_failed_query_do_not_turn_up_in_the_next_answer(directory: Path) -> None:
+    """ClickHouse in a process keeps them: counts and part lists after an error would be wrong."""
+    failing = (
+        "SELECT number, throwIf(number = 70000) FROM numbers(100000) SETTINGS max_block_size = 1000"
+    )
+    with EmbeddedConnection(directory) as connection:
+        for _ in range(3):
+            with pytest.raises(ClickHouseError, match="throwIf"):
+                connection.rows(failing)
+            with pytest.raises(ClickHouseError, match="throwIf"):
+                connection.command(failing)
+            assert connection.rows("SELECT count() FROM db.t") == ((3,),)

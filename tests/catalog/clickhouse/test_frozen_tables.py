@@ -33,7 +33,7 @@ def same_rows(clickhouse: Clickhouse, reader: EmbeddedConnection, name: TableNam
               select: str) -> SourceSnapshot:  # fmt: skip
     """Freeze a whole table and compare with what the table itself answers."""
     snapshot = clickhouse.snapshot(name)
-    expected = clickhouse.rows(f"SELECT {select} FROM {name.sql} AS t")
+    expected = clickhouse.rows(f"SELECT {select} FROM {name.sql} AS __src")
     assert as_files(reader, snapshot, path, select) == expected
     return snapshot
 

@@ -31,7 +31,7 @@ def same_rows(clickhouse: Clickhouse, reader: EmbeddedConnection, name: TableNam
               select: str) -> SourceSnapshot:  # fmt: skip
     """Freeze a whole table and compare with what the table itself answers."""
     snapshot = clickhouse.snapshot(name)
-    expected = clickhouse.rows(f"SELECT {select} FROM {name.sql} AS t")
+    expected = clickhouse.rows(f"SELECT {select} FROM {name.sql} AS __src")
     assert as_files(reader, snapshot, path, select) == expected
     return snapshot
 
@@ -147,9 +147,9 @@ def test_probes_are_measured_for_each_partition(clickhouse: Clickhouse) -> None:
     clickhouse.command(f"INSERT INTO {name.sql} (p, k, n) VALUES (0, 9, 7), (0, 200, 5)")
     clickhouse.command(f"DELETE FROM {name.sql} WHERE k = 200")
     probes = (
-        Probe("`t`.`p` + 1", "toString(v)"),
-        Probe("`t`.`k`", "hex(v)"),
-        Probe("`t`.`n`", "toString(v)"),
+        Probe("`__src`.`p` + 1", "toString(v)"),
+        Probe("`__src`.`k`", "hex(v)"),
+        Probe("`__src`.`n`", "toString(v)"),
     )
 
     zero, one = frozen(clickhouse.snapshot(name, probes=probes))

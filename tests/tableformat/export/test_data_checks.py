@@ -43,7 +43,7 @@ def found(
         for check in checks
         if (
             rows := clickhouse.rows(
-                f"SELECT {check.sample_sql} FROM (SELECT {sql} AS c) AS t WHERE {check.bad_sql}"
+                f"SELECT {check.sample_sql} FROM (SELECT {sql} AS c) AS __src WHERE {check.bad_sql}"
             )
         )
     ]
@@ -114,7 +114,7 @@ def test_values_that_iceberg_holds_pass_every_check(
     ((bad,),) = clickhouse.rows(
         f"SELECT countIf({' OR '.join(f'({c.bad_sql})' for c in checks)}) FROM "
         f"(SELECT arrayElement([{', '.join(sample.sql)}], number + 1) AS c "
-        f"FROM numbers({len(sample.sql)})) AS t"
+        f"FROM numbers({len(sample.sql)})) AS __src"
     )
 
     assert bad == 0

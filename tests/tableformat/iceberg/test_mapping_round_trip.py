@@ -64,9 +64,8 @@ def selected(
     inner = ", ".join(
         f"arrayElement([{', '.join(s.sql)}], number + 1) AS c{i}" for i, s in enumerate(columns)
     )
-    query = (
-        f"SELECT {select_list(table.columns)} FROM (SELECT {inner} FROM numbers({len(rows)})) AS t"
-    )
+    wire = select_list(table.columns)
+    query = f"SELECT {wire} FROM (SELECT {inner} FROM numbers({len(rows)})) AS __src"
     return map_columns(table), clickhouse.arrow(query)
 
 

@@ -97,7 +97,8 @@ def test_clickhouse_computes_the_value_that_iceberg_computes(
 
     texts = clickhouse.rows(
         f"SELECT {asked.text_sql} FROM (SELECT {asked.sql} AS v FROM "
-        f"(SELECT arrayElement([{', '.join(sample.sql)}], number + 1) AS c FROM numbers(5)) AS t)"
+        f"(SELECT arrayElement([{', '.join(sample.sql)}], number + 1) AS c FROM numbers(5))"
+        " AS __src)"
     )
 
     iceberg = field.iceberg.transform(columns.columns[0].type)
@@ -127,7 +128,7 @@ def test_a_key_that_follows_another_zone_is_disproved_with_both_values(
     )
     ((least, greatest, nulls),) = clickhouse.rows(
         f"WITH {asked.sql} AS x SELECT {asked.text_sql.replace('v', 'min(x)')}, "
-        f"{asked.text_sql.replace('v', 'max(x)')}, countIf(x IS NULL) FROM tokyo AS t "
+        f"{asked.text_sql.replace('v', 'max(x)')}, countIf(x IS NULL) FROM tokyo AS __src "
         "WHERE _partition_id = '202401'"
     )
 

@@ -155,7 +155,8 @@ def test_a_key_that_is_called_exact_divides_rows_as_iceberg_does(
 
     rows = clickhouse.rows(
         f"SELECT toString({function}(c)), toString({asked.sql}) FROM "
-        f"(SELECT arrayElement([{', '.join(sample.sql)}], number + 1) AS c FROM numbers(6)) AS t"
+        f"(SELECT arrayElement([{', '.join(sample.sql)}], number + 1) AS c FROM numbers(6))"
+        " AS __src"
     )
 
     assert len({key for key, _ in rows}) == len({value for _, value in rows}) == len(set(rows))

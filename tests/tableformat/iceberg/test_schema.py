@@ -119,7 +119,7 @@ def test_every_column_that_has_no_mapping_is_named_at_once() -> None:
         ({"a.b": "Array(Int8)", "a": "Tuple(b Int8)"}, r"a\.b: the name stands for two fields"),
         ({"a": "Int8", "A": "Int8"}, "A and a: the names differ only in case"),
         ({"t": "Tuple(x Int8, X Int8)"}, r"t\.X and t\.x: the names differ only in case"),
-        ({"_file": "Int8"}, "_file: Iceberg keeps that name"),
+        ({"_file": "Int8"}, "_file: that name is taken by Iceberg"),
         ({"a.b": "Array(Int8)", "a_x2Eb": "Int8"}, "both are written as a_x2Eb"),
         ({"t": "Tuple()"}, "empty Tuple"),
     ],

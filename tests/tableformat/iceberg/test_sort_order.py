@@ -158,9 +158,8 @@ def test_rows_that_clickhouse_has_sorted_are_in_the_declared_order(
         f"INSERT INTO sorted SELECT {inserted} FROM numbers(12)",
         f"INSERT INTO sorted SELECT {inserted} FROM numbers(7)",
     )
-    query = (
-        f"SELECT {select_list(table.columns)} FROM sorted AS t ORDER BY {order_by(table.engine)}"
-    )
+    wire, order = select_list(table.columns), order_by(table.engine)
+    query = f"SELECT {wire} FROM sorted AS __src ORDER BY {order}"
 
     seen = to_file(clickhouse.arrow(query), columns.schema).to_pylist()
 

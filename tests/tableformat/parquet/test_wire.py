@@ -47,9 +47,9 @@ def test_every_column_is_qualified_so_that_its_alias_never_takes_its_place_in_or
     columns = [column_of("id", Simple("UInt64")), column_of("a`b", Simple("String"))]
 
     assert select_list(columns) == (
-        "CAST(`t`.`id` AS Decimal(20, 0)) AS `id`, `t`.`a\\`b` AS `a\\`b`"
+        "CAST(`__src`.`id` AS Decimal(20, 0)) AS `id`, `__src`.`a\\`b` AS `a\\`b`"
     )
-    assert select_list(columns, {"id": "long"}).startswith("`t`.`id` AS `id`")
+    assert select_list(columns, {"id": "long"}).startswith("`__src`.`id` AS `id`")
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,11 @@ def test_rows_are_asked_for_in_the_order_in_which_parts_hold_them(
 ) -> None:
     plain = order_by(engine).replace("`", "")
 
-    assert plain == text.format(a="t.a", ts="t.ts")
+    assert plain == text.format(a="__src.a", ts="__src.ts")
+
+
+def test_a_column_may_have_any_name_that_a_query_of_ours_uses() -> None:
+    """Harm prevented: a Tuple column called like the table's alias answers for its neighbours."""
+    columns = [column_of("t", parse_type("Tuple(b String)")), column_of("b", Simple("Bool"))]
+
+    assert "`t`.`b`" not in select_list(columns)

@@ -1,0 +1,60 @@
+"""The commands that the demonstration shows: they can be copied, and work where it was started."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_ext.demo.data import TABLE
+from spark_ext.demo.directory import LAKE_TABLE
+
+if TYPE_CHECKING:
+    from spark_ext.demo.directory import DemoDirectory
+
+__all__ = ["Command", "export_command", "next_commands"]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: the words that stand after `mergeberg`, by the line on which they are shown."""
+
+    lines: tuple[tuple[str, ...], ...]
+
+    def __str__(self) -> str:
+        """Return it on one line."""
+        return shlex.join((_program(), *itertools.chain.from_iterable(self.lines)))
+
+    def shown(self) -> tuple[str, ...]:
+        """Return it as the lines that a person reads, and can still copy as one command."""
+        first, *more = map(shlex.join, self.lines)
+        lines = (f"{shlex.quote(_program())} {first}", *(f"    {line}" for line in more))
+        return (*(f"{line} \\" for line in lines[:-1]), lines[-1])
+
+
+def export_command(place: DemoDirectory, *which: str) -> Command:
+    """Return the export of the demo's partitions that the words name."""
+    lake = ("--warehouse", str(place.warehouse), "--to", str(LAKE_TABLE))
+    return Command((("export", str(TABLE), *which, "--source", place.source), lake))
+
+
+def next_commands(place: DemoDirectory) -> tuple[Command, ...]:
+    """Return what to try after the demo: the ledger, the parts, and an export that is done."""
+    return (
+        Command((("exports", "list", "--warehouse", str(place.warehouse)),)),
+        Command((("parts", str(TABLE), "--source", place.source),)),
+        export_command(place, "--partition-id", "202402"),
+    )
+
+
+def _program() -> str:
+    """Return how this process was started, when that is a path that only works as it is."""
+    started = Path(sys.argv[0])
+    on_path = shutil.which("mergeberg")
+    if started.name != "mergeberg" or (on_path and Path(on_path).samefile(started)):
+        return "mergeberg"
+    return str(started)

@@ -1,0 +1,53 @@
+"""A writer without Spark: the same task code, reading the same real parts, in one child process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import tableformat.errors
+from spark_ext.tasks import installed_versions
+from tableformat.errors import TableFormatError
+from tableformat.export.ports import SliceFailure, Written
+from tableformat.receipt import Receipt
+from tests.frozen_parts import in_child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tableformat.export.slices import SliceTask, WritePlan
+
+__all__ = ["ChildWriter"]
+
+_WRITE = """
+from spark_ext.tasks import TaskWork, write_slices
+plan, tasks = values
+work = TaskWork(plan, tasks, None)
+answer([row for task in tasks for batch in write_slices(work, task) for row in batch.to_pylist()])
+"""
+
+
+class ChildWriter:
+    """A `tableformat.export.ports.SliceWriter`. `before` is called before anything is written."""
+
+    slots = 2
+
+    def __init__(self, before: Callable[[WritePlan, tuple[SliceTask, ...]], None]) -> None:
+        self._before = before
+
+    def versions(self) -> tuple[tuple[str, str], ...]:
+        return installed_versions()
+
+    def write(
+        self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
+    ) -> Written:
+        self._before(plan, tasks)
+        rows = in_child(_WRITE, plan, tasks)
+        on_rows(0)
+        receipts = tuple(Receipt.from_json(r["receipt"]) for r in rows if r["receipt"])
+        failures = tuple(SliceFailure(r["slice"], _error(r)) for r in rows if not r["receipt"])
+        return Written(receipts, failures)
+
+
+def _error(row: dict[str, str]) -> TableFormatError:
+    kind: type[TableFormatError] = getattr(tableformat.errors, row["error"])
+    return kind(row["message"], code=int(row["code"]) if row["code"] else None)
