@@ -8,7 +8,7 @@ warehouse itself, made when the first table is.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,10 +67,14 @@ class _BoundedAdapter(HTTPAdapter):
 
 @dataclass(frozen=True, slots=True)
 class OpenedCatalog:
-    """A catalog by name: `local_warehouse` is its directory when it is the built-in local one."""
+    """A catalog by name: `local_warehouse` is its directory when it is the built-in local one.
+
+    `properties` are those of a configured one; they hold secrets.
+    """
 
     name: str
     local_warehouse: Path | None
+    properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
     time_outs: TimeOuts = TimeOuts()
 
     @property
@@ -83,7 +87,7 @@ class OpenedCatalog:
         root = self.local_warehouse
         try:
             if root is None:
-                catalog = load_catalog(self.name)
+                catalog = load_catalog(self.name, **self.properties)
             else:
                 root.mkdir(parents=True, exist_ok=True)
                 uri = f"sqlite:///{_local_file(root, self.name)}"
@@ -242,9 +246,9 @@ def open_catalog(name: str, *, warehouse: Path, time_outs: TimeOuts = TimeOuts()
     except Exception as error:
         raise _unreachable(name, "read PyIceberg's configuration", error) from error
     if configured:
-        return OpenedCatalog(name, None, time_outs)
+        return OpenedCatalog(name, None, configured, time_outs)
     if name == LOCAL_CATALOG:
-        return OpenedCatalog(name, warehouse.absolute(), time_outs)
+        return OpenedCatalog(name, warehouse.absolute(), time_outs=time_outs)
     others = "".join(f"{other}, " for other in sorted(known))
     message = (
         f"Cannot find the catalog {name!r}: it is not configured. Name one of {others}"

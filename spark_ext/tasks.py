@@ -193,9 +193,10 @@ def _write(
                 convert=lambda table: to_file(table, lake_schema),
                 on_rows=progress.written,
             )
-    except (pa.ArrowException, RefusedError) as error:
+    except (pa.ArrowException, RefusedError, SourceError) as error:
+        # ClickHouse itself stops at instants that it cannot cast, without naming the column.
         _run_checks(plan, opened, [check for check in plan.checks if not check.always])
-        if isinstance(error, RefusedError):
+        if isinstance(error, TableFormatError):
             raise
         message = (
             f"Cannot write partition {opened.slice.partition_id} of {plan.table}: {error}. No "

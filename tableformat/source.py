@@ -1,4 +1,4 @@
-"""Contract: where MergeTree data is read. `conformance/suites/source.py` checks any implementation.
+"""Contract: where MergeTree data is read.
 
 A source describes a table, freezes partitions of it in a snapshot that nothing on the source can
 change any more, and says for each frozen partition what it holds. It never hands out rows itself:

@@ -156,7 +156,7 @@ def _damage(
     """Return what CHECK TABLE says against a partition, '' when every part of it passed."""
     source_names = {part.part.name: part.source_name for part in parts}
     damaged = [
-        f"part {source_names.get(name, name)} ({ClickHouseError(answers[name][1]).reason})"
+        f"part {source_names.get(name, name)} ({_without_advice(answers[name][1])})"
         for name in expected
         if name in answers and not answers[name][0]
     ]
@@ -165,6 +165,11 @@ def _damage(
     unseen = [source_names.get(name, name) for name in expected if name not in answers]
     unseen += [name for frozen, name in source_names.items() if frozen not in expected]
     return f"CHECK TABLE did not look at {_some(unseen)}" if unseen else ""
+
+
+def _without_advice(answer: str) -> str:
+    """Return what is wrong with a part, without ClickHouse's page on memory and network cards."""
+    return ClickHouseError(answer).reason.partition(" This is most likely")[0].rstrip(".")
 
 
 def _refuse_damaged(clone: Clone, one: PartitionId, damage: str) -> SourceError:

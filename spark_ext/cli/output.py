@@ -36,6 +36,7 @@ _SAID = {
     Status.UNKNOWN: "not known",
 }
 _LEAST_SECONDS_BETWEEN_LINES: Final = 0.2
+_LEAST_SECONDS_FOR_A_RATE: Final = 1.0
 _STEP: Final = 1024
 
 
@@ -95,6 +96,7 @@ class _Progress:
     done: int = 0
     began: float = 0.0
     shown: float = 0.0
+    first: tuple[float, int] | None = None
     width: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -122,7 +124,7 @@ class TextOutput:
             f"({human_bytes(size)} in ClickHouse)"
         )
         if self._live:
-            self._draw(_progress_line(0, rows, 0))
+            self._draw(_progress_line(self._progress))
 
     def rows(self, written: int) -> None:
         """Move the progress line; without a terminal, one line at most every ten seconds."""
@@ -135,14 +137,15 @@ class TextOutput:
             if written == progress.done:
                 return
             progress.done, progress.shown = written, now
-            seconds = now - progress.began
+            progress.first = progress.first or (now, written)
             if written >= progress.total:
+                seconds = now - progress.began
                 rate = f"{written / seconds:,.0f} rows/s" if seconds else "at once"
                 self.note(f"{written:,} rows written in {seconds:.1f} s, {rate}")
             elif self._live:
-                self._draw(_progress_line(written, progress.total, seconds))
+                self._draw(_progress_line(progress))
             else:
-                self.note(_progress_line(written, progress.total, seconds))
+                self.note(_progress_line(progress))
 
     def finished(self, outcome: Outcome) -> None:
         """Print one line: rows, files, bytes, snapshot id; or why not."""
@@ -281,13 +284,19 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def _progress_line(written: int, total: int, seconds: float) -> str:
-    rate = written / seconds if seconds > 0 else 0.0
-    share = written / total if total else 1.0
-    left = f"{(total - written) / rate:.0f} s left" if rate else ""
-    bar = "█" * int(share * 24)
-    text = f"{bar:<24} {share:4.0%}  {written:,} of {total:,} rows  {rate:,.0f} rows/s  {left}"
-    return text.rstrip()
+def _progress_line(progress: _Progress) -> str:
+    """Return bar, share and rows; rate and what is left only when they can be told.
+
+    They count from the first rows: the time that workers take to start says nothing about them.
+    """
+    done, total = progress.done, progress.total
+    share = done / total if total else 1.0
+    text = f"{'█' * int(share * 24):<24} {share:4.0%}  {done:,} of {total:,} rows"
+    since, before = progress.first or (0.0, done)
+    if done == before or progress.shown - since < _LEAST_SECONDS_FOR_A_RATE:
+        return text
+    rate = (done - before) / (progress.shown - since)
+    return f"{text}  {rate:,.0f} rows/s  {(total - done) / rate:.0f} s left"
 
 
 def _shown(value: object) -> str:

@@ -140,7 +140,7 @@ def look(demo: DemoDirectory) -> Found:
             f"{LAKE_TABLE.catalog!r}, and the demo writes into its own directory only. "
             "Run it where .pyiceberg.yaml and PYICEBERG_CATALOG__LAKE__... do not say so."
         )
-        raise DemoError(message, next_command="PYICEBERG_HOME=/nowhere HOME=/tmp mergeberg demo")
+        raise DemoError(message, next_command="mergeberg demo (where that is not configured)")
     found = _months(demo)
     ledger = demo.open_ledger()
     table = _checked_table(demo, ledger)
@@ -152,7 +152,9 @@ def look(demo: DemoDirectory) -> Found:
         what = f"{demo.warehouse} is empty" if empty else f"there is no {LEDGER_FILE} in it"
         raise _gone(demo, f"{TABLE} is in {demo.clickhouse}, and {what}")
     if table is None and was_exported:
-        raise _gone(demo, f"{LAKE_TABLE} is not in {demo.warehouse}, and the ledger has exports")
+        raise _gone(
+            demo, f"{LAKE_TABLE} is not in {demo.warehouse}, but the ledger has its exports"
+        )
     return Found(found, table)
 
 
@@ -182,15 +184,19 @@ def _checked_table(demo: DemoDirectory, ledger: Ledger) -> IcebergTable | None:
         if table is None:
             return None
         state = table.load()
+        made_in = Path(state.location.removeprefix("file://"))
+        if not made_in.resolve().is_relative_to(demo.warehouse.resolve()):
+            what = f"{LAKE_TABLE} was made in {made_in}, and Iceberg's paths are absolute"
+            raise _gone(demo, what)
         tasks = table.loaded.scan().plan_files()
         files = [Path(task.file.file_path.removeprefix("file://")) for task in tasks]
     except (DestinationError, OSError) as error:
         what = f"files of {LAKE_TABLE} are not in {demo.warehouse}, and its catalog names them"
         raise _gone(demo, what) from error
-    missing = [file.name for file in files if not file.is_file()]
+    missing = sum(not file.is_file() for file in files)
     if missing:
-        what = f"{len(missing)} of {len(files)} data files of {LAKE_TABLE} are not in "
-        raise _gone(demo, f"{what}{demo.warehouse}: {', '.join(missing[:3])}")
+        what = f"{missing} of {len(files)} data files of {LAKE_TABLE} are not in {demo.warehouse}"
+        raise _gone(demo, what)
     try:
         check_table_of_ledger(state, ledger)
     except RefusedError as error:

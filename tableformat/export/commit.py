@@ -11,7 +11,7 @@ attempts. Claiming (step 1) is the job's; it has happened when this begins.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +24,7 @@ from tableformat.committer import (
     KeyCommit,
     LakeTable,
     LakeTableState,
+    Layout,
     Mark,
     Staged,
     Superseded,
@@ -296,7 +297,12 @@ def _settled(
 
 def _layout_changed(state: LakeTableState, wanted: Commit, attempts: list[Staged]) -> CommitOutcome:
     """The table changed after the plan: no new request; certain only when every old one is dead."""
-    text = f"the table changed between plan and commit: {wanted.layout} is now {state.layout}"
+    changes = (
+        f"{f.name.replace('_', ' ')} {was} is now {now}"
+        for f in fields(Layout)
+        if (was := getattr(wanted.layout, f.name)) != (now := getattr(state.layout, f.name))
+    )
+    text = f"the table changed between plan and commit: {', '.join(changes)}. Run the command again"
     if all(state.last_sequence_number >= a.sequence_number for a in attempts):
         return Conflicted(text)
     return Unknown(f"{text}, and a request that was sent before may still be applied")

@@ -102,7 +102,7 @@ class GroupJob:
         held = self._leases.take(key.hash)
         if held is not None:
             since = (begun - held.since) // 1000
-            text = f"an export of this partition is in progress: {held.owner}, for {since} s"
+            text = f"{held.owner}, has worked on it for {since} s"
             return self._outcome(partition_id.value, Status.IN_PROGRESS, text, None, begun)
         row = self._ports.effects(Step.READ_LEDGER, lambda: self._ports.ledger.read(key.hash))
         mark = unsettled_mark(row, state)

@@ -35,7 +35,7 @@ UTF8 = DataCheck(
     what="text that is not UTF-8",
     bad_sql="NOT isValidUTF8(__src.`name`)",
     sample_sql="hex(__src.`name`)",
-    way_round="Export the column as binary.",
+    way_round="Export the column as binary",
     always=False,
 )
 SMALL = DataCheck(

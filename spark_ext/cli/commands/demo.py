@@ -10,7 +10,7 @@ import click
 
 from spark_ext.cli.options import output_for, output_options
 from spark_ext.demo.commands import export_command, next_commands
-from spark_ext.demo.data import ENGINE, TABLE, fill
+from spark_ext.demo.data import ENGINE, ROWS, TABLE, fill
 from spark_ext.demo.directory import LAKE_TABLE, DemoDirectory, look
 from spark_ext.demo.errors import INSTALL, DemoError
 from spark_ext.demo.readers import (
@@ -51,9 +51,16 @@ _SETTINGS: Final = SparkSettings()
     show_default=True,
     help="Where everything is made; remove it when you are done.",
 )
+@click.option(
+    "--rows",
+    type=click.IntRange(1),
+    default=ROWS,
+    show_default=True,
+    help="Rows of each of the three partitions.",
+)
 @output_options
-def demo(directory: Path, *, as_json: bool) -> int:
-    r"""Show the whole way: fill a ClickHouse, export it through Spark, read the lake back.
+def demo(directory: Path, rows: int, *, as_json: bool) -> int:
+    """Show the whole way: fill a ClickHouse, export it through Spark, read the lake back.
 
     Running it again changes nothing.
 
@@ -61,13 +68,13 @@ def demo(directory: Path, *, as_json: bool) -> int:
     Examples:
       mergeberg demo
       mergeberg demo --directory /tmp/demo
-    """
+    """  # noqa: D301  click reads the character, not the two that write it
     output = output_for(as_json=as_json)
     place = DemoDirectory(directory)
     duckdb = find_duckdb()
     found = look(place)
     spark = _spark(found)
-    _fill(place, found, output)
+    _fill(place, found, rows, output)
     code = _export(place, spark, output)
     if code == 0:
         answers = _ask(place, duckdb, output)
@@ -87,7 +94,7 @@ def _spark(found: Found) -> SparkWhenNeeded:
     return spark
 
 
-def _fill(place: DemoDirectory, found: Found, output: Output) -> None:
+def _fill(place: DemoDirectory, found: Found, rows: int, output: Output) -> None:
     output.step(f"1. ClickHouse: {TABLE}, the events of a web shop, in {place.clickhouse}")
     output.detail(ENGINE)
     if found.months:
@@ -96,7 +103,7 @@ def _fill(place: DemoDirectory, found: Found, output: Output) -> None:
         return
     place.make()
     with place.open_clickhouse(create=True) as clickhouse:
-        for month in fill(clickhouse):
+        for month in fill(clickhouse, rows=rows):
             output.detail(f"partition {month.partition_id}: {month.rows:,} rows")
 
 

@@ -17,7 +17,7 @@ from tableformat.errors import (
     TableFormatError,
     UnsupportedError,
 )
-from tableformat.names import TableName
+from tableformat.names import SOURCE_ALIAS, TableName
 from tableformat.source import Probe, SourceSnapshot
 from tests.clickhouse_source import Clickhouse, ids
 
@@ -132,7 +132,9 @@ def test_lightweight_updates_are_refused_with_the_statement_that_applies_them(
     statement = error.message.partition("Run ")[2].rstrip(".")
     assert statement.startswith(f"ALTER TABLE {name.sql} APPLY PATCHES IN PARTITION ID '0'")
     clickhouse.command(statement)
-    snapshot = clickhouse.snapshot(name, probes=(Probe("t.s = 'new'", "toString(v)"),))
+    snapshot = clickhouse.snapshot(
+        name, probes=(Probe(f"{SOURCE_ALIAS}.s = 'new'", "toString(v)"),)
+    )
     assert (snapshot.refused, snapshot.partitions[0].probed[0].greatest) == ((), "1")
 
 
@@ -306,7 +308,9 @@ def test_parts_on_an_encrypted_disk_are_refused(clickhouse: Clickhouse) -> None:
 def test_a_probe_that_cannot_be_computed_refuses_its_partition_only(clickhouse: Clickhouse) -> None:
     name = clickhouse.filled()
 
-    snapshot = clickhouse.snapshot(name, probes=(Probe("throwIf(t.k = 4)", "toString(v)"),))
+    snapshot = clickhouse.snapshot(
+        name, probes=(Probe(f"throwIf({SOURCE_ALIAS}.k = 4)", "toString(v)"),)
+    )
 
     with pytest.raises(SourceError, match=r"reading its snapshot failed: .*throwIf"):
         raised(only_refused(snapshot))

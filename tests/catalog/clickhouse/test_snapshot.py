@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tableformat.names import TableName
+from tableformat.names import SOURCE_ALIAS, TableName
 from tableformat.source import FrozenPartition, Probe, ProbedValue, SourceSnapshot
 from tests.clickhouse_source import Clickhouse, rows_as_files
 
@@ -147,9 +147,9 @@ def test_probes_are_measured_for_each_partition(clickhouse: Clickhouse) -> None:
     clickhouse.command(f"INSERT INTO {name.sql} (p, k, n) VALUES (0, 9, 7), (0, 200, 5)")
     clickhouse.command(f"DELETE FROM {name.sql} WHERE k = 200")
     probes = (
-        Probe("`__src`.`p` + 1", "toString(v)"),
-        Probe("`__src`.`k`", "hex(v)"),
-        Probe("`__src`.`n`", "toString(v)"),
+        Probe(f"{SOURCE_ALIAS}.`p` + 1", "toString(v)"),
+        Probe(f"{SOURCE_ALIAS}.`k`", "hex(v)"),
+        Probe(f"{SOURCE_ALIAS}.`n`", "toString(v)"),
     )
 
     zero, one = frozen(clickhouse.snapshot(name, probes=probes))
@@ -166,7 +166,7 @@ def test_a_partition_without_visible_rows_has_no_values(clickhouse: Clickhouse) 
     name = clickhouse.filled()
     clickhouse.command(f"DELETE FROM {name.sql} WHERE p = 0")
 
-    zero, _ = frozen(clickhouse.snapshot(name, probes=(Probe("t.k", "toString(v)"),)))
+    zero, _ = frozen(clickhouse.snapshot(name, probes=(Probe(f"{SOURCE_ALIAS}.k", "toString(v)"),)))
 
     assert zero.probed == (ProbedValue(None, None, 0),)
 

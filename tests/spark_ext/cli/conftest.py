@@ -30,12 +30,13 @@ _STATEMENTS = (
         f"CREATE TABLE db.{name} ({_EVENTS}) ENGINE = MergeTree PARTITION BY toYYYYMM(ts) ORDER BY id"
         for name in ("events", "other", "changing")
     ),
-    *(f"INSERT INTO db.{name} {_ROWS} FROM numbers(2)" for name in ("events", "other", "changing")),
+    *(f"INSERT INTO db.{name} {_ROWS} FROM numbers(3)" for name in ("events", "other", "changing")),
     "CREATE TABLE db.log (id Int64) ENGINE = Log",
     "CREATE TABLE db.berlin (ts DateTime('Europe/Berlin'), id Int64) ENGINE = MergeTree"
     " PARTITION BY toYYYYMM(ts) ORDER BY id",
     "CREATE TABLE db.odd (id Int64, a AggregateFunction(sum, Int64), v Variant(String, Int64),"
     " e Enum8('x' = 1)) ENGINE = MergeTree ORDER BY id",
+    "CREATE TABLE db.enum (id Int64, e Enum8('x' = 1)) ENGINE = MergeTree ORDER BY id",
     "CREATE TABLE db.bad (p UInt8, s String, d Decimal(4, 2), t DateTime64(9, 'UTC'),"
     " u DateTime64(0, 'UTC'), m Map(String, Int64)) ENGINE = MergeTree PARTITION BY p ORDER BY p",
     "INSERT INTO db.bad SELECT 1, unhex('FF'), 1, 0, 0, map()",

