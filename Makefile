@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo clean-demo check test lint format lock clean
+.PHONY: help venv demo clean-demo check test big bench lint format lock clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,12 @@ check: lint ## Lint and the fast tests: before every commit
 
 test: check ## Everything: lint, the fast tests, then all tests
 	$(PYTEST)
+
+big: $(STAMP) ## Export 20 million rows and compare every value (minutes; 10 GB of disk)
+	$(BIN)/python -m tests.big $(ARGS)
+
+bench: $(STAMP) ## Measure an export against ClickHouse's own Parquet INSERT
+	$(BIN)/python -m tests.bench $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

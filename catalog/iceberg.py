@@ -220,12 +220,22 @@ class IcebergTable:
 
     def in_use(self, state: LakeTableState, staged: Staged) -> bool:
         """Whether any snapshot refers to a manifest of the attempt."""
-        return snapshot.is_in_use(state, staged)
+        try:
+            return snapshot.is_in_use(state, staged)
+        except OSError as error:
+            raise _unreachable(
+                self.name.catalog, f"read the manifests of {self.name}", error
+            ) from error
 
     def discard(self, staged: Staged) -> None:
         """Delete the manifests of a dead attempt."""
-        for path in staged.files:
-            self.loaded.io.delete(path)
+        try:
+            for path in staged.files:
+                self.loaded.io.delete(path)
+        except OSError as error:
+            raise _unreachable(
+                self.name.catalog, f"delete unused manifests of {self.name}", error
+            ) from error
 
 
 def open_catalog(name: str, *, warehouse: Path, time_outs: TimeOuts = TimeOuts()) -> OpenedCatalog:

@@ -30,8 +30,9 @@ from tableformat.receipt import Receipt
 __all__ = ["Progress", "run", "write"]
 
 _POLL_SECONDS: Final = 0.1
-# Spark interrupts a running task and, two seconds later, ends its Python worker.
-_CANCEL_SECONDS: Final = 2.0
+# Spark ends the Python worker of an interrupted task seconds later. Nothing has to wait for that:
+# what such a task still writes is invisible, and has a name of its own.
+_CANCEL_SECONDS: Final = 0.3
 _PYTHON_ERROR: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*): (?P<message>.*)", re.MULTILINE)
 
 
@@ -134,7 +135,8 @@ def _collect(
         while not ended.wait(_POLL_SECONDS):
             on_progress(_progress(context, group, work, listener, time.monotonic() - started))
     except BaseException:
-        context.cancelJobGroup(group)
+        # In a thread of its own: the interrupted call of this one may still wait for its answer.
+        threading.Thread(target=context.cancelJobGroup, args=(group,), daemon=True).start()
         ended.wait(_CANCEL_SECONDS)
         raise
     thread.join()

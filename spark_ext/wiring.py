@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tableformat.effects import Effects
     from tableformat.export.ports import Observer, SliceWriter
 
-__all__ = ["Places", "SparkWhenNeeded", "open_ports", "start_spark"]
+__all__ = ["Places", "SparkWhenNeeded", "open_ports"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,6 @@ class SparkWhenNeeded:
             message = "A session was begun and is not there; this is a bug, please report it."
             raise InternalError(message)
         return self._session.result()
-
-
-def start_spark(settings: SparkSettings) -> SparkWhenNeeded:
-    """Begin to start Spark at once, for a run that is known to need it."""
-    spark = SparkWhenNeeded(settings)
-    spark.begin()
-    return spark
 
 
 def open_ports(

@@ -103,24 +103,28 @@ class KeyCommit:
 class Commit:
     """What is to become visible at once.
 
-    `ledger` is the ledger's identity, `summary` goes into the snapshot's. Without keys it is an
-    empty append: a table's first snapshot, or the fence.
+    `ledger` is the ledger's identity, `summary` goes into the snapshot's. `number` is drawn from
+    the ledger's counter for each attempt: it tells a copy of the ledger that is older than the
+    commit (hole 16). Without keys it is an empty append: a table's first snapshot, or the fence.
     """
 
     keys: tuple[KeyCommit, ...]
     layout: Layout
     ledger: str
     summary: tuple[tuple[str, str], ...] = ()
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSeen:
-    """One snapshot of the table's metadata."""
+    """One snapshot of the table's metadata; what it added is None when its summary does not say."""
 
     snapshot_id: int
     parent_id: int | None
     sequence_number: int
     operation: str
+    added_rows: int | None = None
+    added_files: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +158,19 @@ class LakeTableState:
 
     @property
     def highest_epoch(self) -> int:
-        """The highest epoch that any commit of the table's ledger carried, 0 before the first."""
-        return int(self.properties.get(EPOCH_PROPERTY, "0"))
+        """The highest number of the ledger's counter that a commit carried, 0 before the first.
+
+        Raises:
+            DestinationError: the property is not a number.
+        """
+        text = self.properties.get(EPOCH_PROPERTY, "0")
+        if not text.isdecimal():
+            message = (
+                f"Cannot read the table's property {EPOCH_PROPERTY}: {text!r} is not a number. "
+                "Somebody edited it; put the value back from an earlier metadata file."
+            )
+            raise DestinationError(message)
+        return int(text)
 
     def is_ancestor(self, snapshot_id: int) -> bool:
         """Whether a snapshot is `main` or an ancestor of it."""

@@ -82,7 +82,9 @@ class PartsLayout:
     """What a task needs to open frozen parts as files: the clauses of the staging table.
 
     A wrong clause opens zero rows without an error (source.md section 3), so they are taken from
-    the staging table itself. `columns` is the text between the parentheses of CREATE TABLE.
+    the staging table itself. `columns` is the text between the parentheses of CREATE TABLE. `zone`
+    is the server's time zone, in which defaults and keys over a DateTime without a zone are
+    computed ('' for that of the host that opens the parts).
     """
 
     columns: str
@@ -90,6 +92,7 @@ class PartsLayout:
     order_by: str
     primary_key: str
     settings: tuple[tuple[str, str], ...]
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)

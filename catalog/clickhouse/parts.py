@@ -56,7 +56,7 @@ class OpenedSlice:
             SourceError: a part cannot be read; the stream never ends early without an error.
         """
         order = f" ORDER BY {self.plan.order_by}" if self.plan.order_by else ""
-        sql = f"SELECT {self.plan.select} {self._from}{order} SETTINGS {_READ_SETTINGS}"
+        sql = f"SELECT {self.plan.select} {self._from}{order} SETTINGS {_READ_SETTINGS}{self._zone}"
         # A stream ends the one before it on the same connection, so it has a connection of its own.
         with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
             try:
@@ -76,7 +76,7 @@ class OpenedSlice:
         """
         with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
             try:
-                cursor.execute(f"SELECT {select} {self._from} SETTINGS max_threads = 1")
+                cursor.execute(f"SELECT {select} {self._from} SETTINGS max_threads = 1{self._zone}")
                 found: tuple[Any, ...] = cursor.fetchone()
             except (AdbcError, OSError, pa.ArrowException) as error:
                 raise self._unreadable(error) from error
@@ -85,6 +85,12 @@ class OpenedSlice:
     @property
     def _from(self) -> str:
         return f"FROM {self.table} AS {SOURCE_ALIAS}{self.where}"
+
+    @property
+    def _zone(self) -> str:
+        # Defaults that old parts lack, and keys, are computed here as the server computes them.
+        zone = self.plan.layout.zone
+        return f", session_timezone = {quote_string(zone)}" if zone else ""
 
     def _next(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
         try:
@@ -127,6 +133,9 @@ def _open(
 ) -> dict[str, tuple[int, str]]:
     """Make the table over `directory`; return what ClickHouse loaded: part to rows and hash."""
     try:
+        if plan.layout.zone:
+            # A DateTime without a zone takes the one in force when its table is made.
+            cursor.execute(f"SET session_timezone = {quote_string(plan.layout.zone)}")
         cursor.execute(_create_sql(table, plan.layout, directory))
         cursor.execute(
             "SELECT name, rows, hash_of_all_files FROM system.parts"

@@ -41,6 +41,7 @@ from tableformat.source import Probe, SourceSnapshot
 __all__ = ["ClickHouseSource"]
 
 _PATCHES_PENDING: Final = 344
+_SYNTAX: Final = 62
 
 
 class ClickHouseSource:
@@ -262,8 +263,8 @@ def _unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) 
             "SETTINGS mutations_sync = 2, or name the partition by its id."
         )
         return RefusedError(message, code=error.code)
-    # After a wrong word ClickHouse lists every word that it knows.
-    reason = error.reason.partition(" Expected one of")[0].rstrip(".")
+    # Of a statement that the user has not written, the place in it says nothing.
+    reason = "it is no value" if error.code == _SYNTAX else error.reason.rstrip(".")
     message = (
         f"{what}: {reason}. The partition key is {table.engine.partition_by or 'tuple()'}; "
         "name a partition as `mergeberg partitions` shows it."

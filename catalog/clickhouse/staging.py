@@ -139,6 +139,7 @@ def layout_of(table: MergeTreeTable, capabilities: Capabilities) -> PartsLayout:
         order_by=table.engine.order_by,
         primary_key=table.engine.primary_key,
         settings=(*opening, *permissions),
+        zone=table.server_zone,
     )
 
 

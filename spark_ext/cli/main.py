@@ -43,7 +43,7 @@ _INTERRUPTED_TEXT: Final = (
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="mergeberg", message="mergeberg %(version)s")
 def main() -> None:
-    r"""Turn ClickHouse MergeTree partitions into Apache Iceberg snapshots, exactly once.
+    """Turn ClickHouse MergeTree partitions into Apache Iceberg snapshots, exactly once.
 
     \b
     Examples:
@@ -52,7 +52,7 @@ def main() -> None:
       mergeberg export db.events --partition-id 202401 --source chdb:./clickhouse \\
           --to lake.analytics.events
       mergeberg exports list
-    """
+    """  # noqa: D301  \b is Click's mark for lines to keep
 
 
 main.add_command(check)

@@ -145,7 +145,7 @@ class TextOutput:
             elif self._live:
                 self._draw(_progress_line(progress))
             else:
-                self.note(_progress_line(progress))
+                self.note(_progress_line(progress).lstrip("█ "))
 
     def finished(self, outcome: Outcome) -> None:
         """Print one line: rows, files, bytes, snapshot id; or why not."""

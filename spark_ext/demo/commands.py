@@ -53,8 +53,8 @@ def next_commands(place: DemoDirectory) -> tuple[Command, ...]:
 
 def _program() -> str:
     """Return how this process was started, when that is a path that only works as it is."""
-    started = Path(sys.argv[0])
+    started = sys.argv[0]
     on_path = shutil.which("mergeberg")
-    if started.name != "mergeberg" or (on_path and Path(on_path).samefile(started)):
+    if Path(started).name != "mergeberg" or (on_path and Path(on_path).samefile(started)):
         return "mergeberg"
-    return str(started)
+    return started

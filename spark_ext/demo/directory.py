@@ -14,6 +14,7 @@ gets its name when it is complete), lake table.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,8 @@ class DemoDirectory:
             )
             raise UsageError(message) from error
         # Asking for its identity makes it.
-        _ = self.open_ledger().identity
+        with contextlib.closing(self.open_ledger()) as ledger:
+            _ = ledger.identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +144,13 @@ def look(demo: DemoDirectory) -> Found:
         )
         raise DemoError(message, next_command="mergeberg demo (where that is not configured)")
     found = _months(demo)
-    ledger = demo.open_ledger()
-    table = _checked_table(demo, ledger)
-    was_exported = any(ledger.rows())
+    with contextlib.closing(demo.open_ledger()) as ledger:
+        table = _checked_table(demo, ledger)
+        was_exported = any(ledger.rows())
+        has_ledger = ledger.is_made()
     if not found and (table is not None or was_exported):
         raise _gone(demo, f"{TABLE}, from which the lake was filled, is not in {demo.clickhouse}")
-    if found and not ledger.is_made():
+    if found and not has_ledger:
         empty = not demo.warehouse.is_dir() or not any(demo.warehouse.iterdir())
         what = f"{demo.warehouse} is empty" if empty else f"there is no {LEDGER_FILE} in it"
         raise _gone(demo, f"{TABLE} is in {demo.clickhouse}, and {what}")

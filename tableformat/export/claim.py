@@ -96,7 +96,7 @@ def answer(
     in_main = _in_main(row, row.done, state, files)
     if content is None:
         return Answer(
-            Status.ALREADY_EXPORTED,
+            Status.ALREADY_EXPORTED if in_main.holds else Status.REFUSED,
             f"exported before; the source partition is gone since. {in_main.text}",
         )
     same = content.fingerprint == row.done.fingerprint
@@ -191,7 +191,8 @@ def _in_main(
     """Say whether every file of the last export is in main and carries no delete (DESIGN 5.5)."""
     own = [f for f in files if is_of_transaction(f.path, row.key.hash, done.transaction_id)]
     if (
-        len(own) == row.data_files
+        own
+        and len(own) == row.data_files
         and sum(f.rows for f in own) == row.rows
         and not any(f.deletes for f in own)
     ):

@@ -11,6 +11,7 @@ attempts. Claiming (step 1) is the job's; it has happened when this begins.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -31,8 +32,9 @@ from tableformat.committer import (
     Unknown,
 )
 from tableformat.effects import Effects, Step
-from tableformat.errors import InternalError, RefusedError
+from tableformat.errors import DestinationError, InternalError, RefusedError, TableFormatError
 from tableformat.export.claim import settled
+from tableformat.export.marks import figures, landed_from, landed_mark, unsettled_mark
 from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Landed, Ledger, Row, Stale, State
 
@@ -85,8 +87,18 @@ def commit(ports: Ports, wanted: Commit) -> CommitOutcome:
         RefusedError: the table belongs to another ledger, or main holds files of the key (steps 3,
             6).
     """
-    key = _only_key(wanted)
     attempts: list[Staged] = []
+    try:
+        return _commit(ports, wanted, attempts)
+    except TableFormatError as error:
+        if not attempts:
+            raise
+        return Unknown(f"a request was sent, and then: {error}")
+
+
+def _commit(ports: Ports, wanted: Commit, attempts: list[Staged]) -> CommitOutcome:
+    """Take turns until there is an outcome; `attempts` gets every attempt before it is sent."""
+    key = _only_key(wanted)
     evidence = "no answer yet"
     while True:
         state = ports.effects(Step.LOAD_METADATA, ports.table.load)
@@ -185,57 +197,24 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
         raise RefusedError(message)
 
 
-def landed_mark(row: Row, state: LakeTableState, key: KeyCommit) -> Mark | None:
-    """Return the mark that proves that this content landed, by us or an earlier owner (step 5)."""
-    mark = state.mark(key.key)
-    if mark is None:
-        return None
-    if mark.epoch == key.epoch:
-        return mark
-    base = row.done.epoch if row.done else 0
-    return mark if mark.epoch > base and mark.fingerprint == key.fingerprint else None
-
-
-def unsettled_mark(row: Row | None, state: LakeTableState) -> Mark | None:
-    """Return the mark of an export that landed and is not completed in the ledger yet."""
-    mark = state.mark(row.key.hash) if row is not None else None
-    base = row.done.epoch if row is not None and row.done else 0
-    return mark if mark is not None and mark.epoch > base else None
-
-
 def settle_mark(ports: Ports, row: Row, state: LakeTableState, mark: Mark) -> Row | Stale:
-    """Settle what a mark proves, with the figures of the files that M shows for it (step 8).
+    """Settle what a mark proves, with the figures of what landed (step 8).
 
-    The row may be a later claim's, whose own figures and parts are those of other files.
+    The row may be a later claim's, whose own figures and parts are those of other files. Main does
+    not tell either: somebody may have deleted files since, and then they are missing.
     """
-    files = [
-        f
-        for f in ports.table.files_of(state, row.key.hash)
-        if is_of_transaction(f.path, row.key.hash, mark.transaction_id)
-    ]
     same = mark.fingerprint == row.fingerprint
+    rows, data_files = figures(row, state, mark)
     shown = replace(
         row,
         parts=row.parts if same else (),
         old=tuple(t for t in (*row.old, row.transaction_id) if t != mark.transaction_id),
         fingerprint=mark.fingerprint,
         transaction_id=mark.transaction_id,
-        rows=sum(f.rows for f in files) if files else row.rows,
-        data_files=len(files) if files else row.data_files,
+        rows=rows,
+        data_files=data_files,
     )
-    return settle(ports, shown, _landed_from(mark, state))
-
-
-def _landed_from(mark: Mark, state: LakeTableState) -> Landed:
-    """Return what a mark proves; the sequence number is 0 when its snapshot was expired."""
-    seen = state.snapshots.get(mark.snapshot_id)
-    return Landed(
-        mark.epoch,
-        mark.transaction_id,
-        mark.fingerprint,
-        mark.snapshot_id,
-        seen.sequence_number if seen else 0,
-    )
+    return settle(ports, shown, landed_from(mark, state))
 
 
 def settle(ports: Ports, row: Row, landed: Landed) -> Row | Stale:
@@ -270,16 +249,22 @@ def _superseded(row: Row | None, state: LakeTableState, key: KeyCommit) -> str:
 def _settle_landed(
     ports: Ports, row: Row, state: LakeTableState, mark: Mark, attempts: list[Staged]
 ) -> CommitOutcome:
-    """It landed: an own attempt is in main as an ancestor, an earlier owner's by its files."""
-    own = any(a.snapshot_id == mark.snapshot_id for a in attempts)
+    """It landed: an own attempt is in main as an ancestor, any other one by all its files."""
+    rows, data_files = figures(row, state, mark)
     files = [
         f
         for f in ports.table.files_of(state, row.key.hash)
         if is_of_transaction(f.path, row.key.hash, mark.transaction_id)
     ]
-    in_main = state.is_ancestor(mark.snapshot_id) if own else bool(files)
+    own = any(a.snapshot_id == mark.snapshot_id for a in attempts)
+    complete = (
+        bool(files)
+        and (len(files), sum(f.rows for f in files)) == (data_files, rows)
+        and not any(f.deletes for f in files)
+    )
+    in_main = complete or (own and state.is_ancestor(mark.snapshot_id))
     after = settle_mark(ports, row, state, mark)
-    return _settled(ports, after, _landed_from(mark, state), attempts, in_main=in_main)
+    return _settled(ports, after, landed_from(mark, state), attempts, in_main=in_main)
 
 
 def _settled(
@@ -291,7 +276,9 @@ def _settled(
             "partition over "
             "before it was noted"
         )
-    _discard_dead_attempts(ports, [a for a in attempts if a.snapshot_id != landed.snapshot_id])
+    # It has landed, whatever becomes of the manifests of the others.
+    with contextlib.suppress(DestinationError):
+        _discard_dead_attempts(ports, [a for a in attempts if a.snapshot_id != landed.snapshot_id])
     return Committed(landed.snapshot_id, landed.epoch, len(attempts), in_main)
 
 
@@ -319,7 +306,7 @@ def _note_overwritten_mark(
     mark = state.mark(key.key)
     if mark is None or row.knows(mark.snapshot_id):
         return row
-    noted = replace(row.with_landed(_landed_from(mark, state)), updated=ports.clock())
+    noted = replace(row.with_landed(landed_from(mark, state)), updated=ports.clock())
     written = ports.effects(Step.NOTE_LANDED, partial(ports.ledger.write, noted))
     return None if isinstance(written, Stale) else written
 
@@ -362,6 +349,8 @@ def _stage_and_send(
     Returns the error text of anything but success.
     """
     done = _marks_to_remove(ports.ledger, state, wanted)
+    # After those rows were read: a copy of the ledger that knows the number knows them completed.
+    wanted = replace(wanted, number=ports.ledger.next_epoch())
     staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, wanted))
     attempts.append(staged)
     sent = ports.effects(Step.SEND, partial(ports.table.send, state, staged, wanted, done))

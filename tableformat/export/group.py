@@ -109,6 +109,9 @@ class GroupJob:
         if row is not None and mark is not None:
             settled = settle_mark(self._commit_ports, row, state, mark)
             row = settled if isinstance(settled, Row) else self._ports.ledger.read(key.hash)
+        if row is not None and _is_newer(row, state):
+            # It landed since M was loaded: main as it was then says nothing about it.
+            state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
         parts = self._ports.source.parts(self._to.table.name, partition_id)
         if not parts and (row is None or row.done is None):
             return self._outcome(
@@ -267,6 +270,9 @@ class GroupJob:
                 f"it landed in snapshot {landed.snapshot_id}, and main was moved away from it since"
             )
             return self._outcome(row.key.partition_id, Status.REFUSED, text, row, begun)
+        if landed.epoch != row.epoch:
+            # An earlier run's files are in main: the row has their figures since it was settled.
+            row = self._ports.ledger.read(row.key.hash) or row
         made = self._outcome(row.key.partition_id, Status.COMMITTED, "", row, begun)
         return replace(made, snapshot_id=landed.snapshot_id)
 
@@ -319,6 +325,13 @@ class GroupJob:
             bytes=row.bytes if row is not None else 0,
             seconds=(self._ports.clock() - begun) / 1000,
         )
+
+
+def _is_newer(row: Row, state: LakeTableState) -> bool:
+    """Whether a row may know an export that landed after M was loaded."""
+    if row.done is None or row.done.snapshot_id in state.snapshots:
+        return False
+    return not 0 < row.done.sequence_number <= state.last_sequence_number
 
 
 def _numbered(claimed: tuple[_Claimed, ...]) -> tuple[_Claimed, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot
+from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
 from tableformat.export.group import GroupJob
 from tableformat.export.leases import Leases
 from tableformat.export.plan import fit, plan_table
@@ -110,14 +110,14 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
 def _was_exported(
     ports: JobPorts, existing: LakeTable | None, plan: TablePlan, partition_id: PartitionId
 ) -> bool:
-    """Whether the ledger has a landed export of a partition into the table that exists."""
+    """Whether an export of a partition has landed in the table that exists, settled or not."""
     if existing is None:
         return False
     state = existing.load()
     row = ports.ledger.read(
         Key(plan.table.identity, partition_id.value, state.layout.table_uuid).hash
     )
-    return row is not None and row.done is not None
+    return row is not None and (row.done is not None or unsettled_mark(row, state) is not None)
 
 
 def _open(

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
 
 __all__ = ["MainFiles", "is_in_use", "request", "stage", "state_of", "table_of"]
 
@@ -92,12 +93,19 @@ def state_of(table: Table) -> LakeTableState:
                 s.parent_snapshot_id,
                 s.sequence_number or 0,
                 s.summary.operation.value if s.summary else "",
+                _count(s, "added-records"),
+                _count(s, "added-data-files"),
             )
             for s in meta.snapshots
         },
         metadata_location=table.metadata_location,
         handle=table,
     )
+
+
+def _count(snapshot: Snapshot, name: str) -> int | None:
+    text = snapshot.summary.get(name) if snapshot.summary else None
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 class MainFiles:
@@ -201,7 +209,7 @@ def request(
 
     Requires the table's uuid, schema, spec, sort order and main as in `state` (main by PyIceberg's
     own requirement, checked here to be there); sets the marks, the ledger's identity and the
-    highest epoch.
+    highest number of its counter.
     """
     updates, requirements = cast(
         "tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]", staged.handle
@@ -212,7 +220,7 @@ def request(
         )
         raise InternalError(message)
     layout = commit.layout
-    epochs = [state.highest_epoch, *(k.epoch for k in commit.keys)]
+    epochs = [state.highest_epoch, commit.number, *(k.epoch for k in commit.keys)]
     properties = {LEDGER_PROPERTY: commit.ledger, EPOCH_PROPERTY: str(max(epochs))}
     for key in commit.keys:
         mark = Mark(key.epoch, key.transaction_id, key.fingerprint, staged.snapshot_id)

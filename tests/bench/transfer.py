@@ -20,7 +20,7 @@ import adbc_driver_chdb
 from catalog.clickhouse.parts import open_slice
 from spark_ext.tasks import write_slice
 from tableformat.export.slices import Slice, WritePlan
-from tableformat.names import quote_string
+from tableformat.names import SOURCE_ALIAS, quote_string
 from tests.bench.figures import Figures, measured, own_peak
 from tests.bench.prepare import Prepared
 
@@ -75,7 +75,7 @@ def insert(plan: WritePlan, slice_: Slice, path: Path, *, in_order: bool) -> Non
         order = f" ORDER BY {plan.order_by}" if in_order else ""
         cursor.execute(
             f"INSERT INTO FUNCTION file({quote_string(str(path))}, 'Parquet') SELECT * FROM"
-            f" {opened.table} AS __src{order}"
+            f" {opened.table} AS {SOURCE_ALIAS}{order}"
             f" SETTINGS {', '.join(f'{name} = {value}' for name, value in settings.items())}"
         )
 

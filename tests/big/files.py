@@ -21,7 +21,7 @@ from tests.big.check import Check
 from tests.big.lake import Lake, LakeFile
 from tests.big.table import KEY
 
-__all__ = ["file_checks"]
+__all__ = ["BOUNDED", "file_checks", "rows_out_of_order"]
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 _BATCH_ROWS: Final = 65_536
@@ -29,7 +29,7 @@ _CUT: Final = 16
 _MIB: Final = 1024 * 1024
 # The planner estimates; a file may be that much larger than what was asked for.
 _SIZE_MARGIN: Final = 1.25
-_BOUNDED: Final = ("id", "account", "kind", "day", "seen", "amount", "balance", "score", "text",
+BOUNDED: Final = ("id", "account", "kind", "day", "seen", "amount", "balance", "score", "text",
                    "note", "age")  # fmt: skip
 
 
@@ -145,8 +145,8 @@ def _statistics_checks(
     counted = (entry.column_sizes, entry.value_counts, entry.null_value_counts)
     complete = all(set(counts or {}) == leaves for counts in counted)
     yield Check("counts present", where, complete, f"{len(leaves)} columns: sizes, values, NULLs")
-    table = pq.read_table(file.path, columns=list(_BOUNDED), partitioning=None)
-    for name in _BOUNDED:
+    table = pq.read_table(file.path, columns=list(BOUNDED), partitioning=None)
+    for name in BOUNDED:
         column, field = table.column(name), schema.find_field(name)
         yield _null_check(file, where, field, column)
         yield _bounds_check(file, where, field, column)
@@ -185,7 +185,7 @@ def _bounds_check(file: LakeFile, where: str, field: NestedField, column: pa.Chu
     else:
         right = (lower, upper) == (least, greatest)
     seen = f"{lower!r} to {upper!r}, values {least!r} to {greatest!r}"
-    told = f"{', '.join(_BOUNDED)}: as the values" if right else seen
+    told = f"{', '.join(BOUNDED)}: as the values" if right else seen
     return Check("bounds", place, right, told)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +15,9 @@ import pytest
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tests.big.check import Check, report
 from tests.big.export import Big
-from tests.big.files import file_checks, rows_out_of_order
+from tests.big.files import BOUNDED, file_checks, rows_out_of_order
 from tests.big.lake import Lake, LakeFile, load_lake
-from tests.big.table import KEY, TABLE, Partition
+from tests.big.table import COLUMNS, KEY, TABLE, Partition
 from tests.big.values import Sums, lake_sums, source_sums, value_checks
 
 pytestmark = pytest.mark.spark
@@ -62,7 +63,10 @@ def test_every_check_of_a_small_copy_holds(exported: Exported) -> None:
 
     assert number == 0, table
     assert table.splitlines()[-1] == f"big: {len(exported.checks)} checks, 0 failed"
-    assert len(exported.checks) > 20 * 6 * len(exported.lake.files) / 2
+    subjects = Counter(check.subject for check in exported.checks)
+    assert subjects["checksums"] == len(PARTITIONS) * (len(COLUMNS) + 1)
+    assert subjects["rows in order"] == subjects["field ids"] == len(exported.lake.files)
+    assert subjects["bounds"] == len(BOUNDED) * len(exported.lake.files)
     assert len(exported.lake.of("202402")) > 1
 
 

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from spark_ext.cli.commands import demo as demo_command
 from spark_ext.cli.main import invoke
 from spark_ext.demo.data import MONTHS, fill, months
 from spark_ext.demo.directory import DemoDirectory
-from spark_ext.demo.readers import differences
+from spark_ext.demo.readers import Answer, ask_duckdb, differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +32,8 @@ ROWS = 3000
 
 @dataclass(frozen=True, slots=True)
 class Ended:
+    """How a command ended, and what it said."""
+
     code: int
     out: str
     err: str
@@ -136,12 +137,11 @@ def test_readers_that_differ_are_an_error(
     made: DemoDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last line would be worth nothing if it were said in any case."""
-    ask = demo_command.ask_duckdb
 
-    def wrong(*arguments: Any) -> Any:
-        return ask(*arguments) | {"coupons": 7}
+    def wrong(*arguments: Any) -> Answer:
+        return ask_duckdb(*arguments) | {"coupons": 7}
 
-    monkeypatch.setattr(demo_command, "ask_duckdb", wrong)
+    monkeypatch.setattr("spark_ext.cli.commands.demo.ask_duckdb", wrong)
 
     ended = run_here("--directory", str(made.path))
 
@@ -182,13 +182,13 @@ def test_a_demo_that_was_copied_is_not_taken_for_the_original(
 ) -> None:
     """Iceberg's paths are absolute: the copy would write into the original."""
     copy = DemoDirectory(tmp_path / "copy")
-    shutil.copytree(made.path, copy.path)
+    shutil.copytree(made.path, copy.path, symlinks=True)
     before = metadata(made)
 
     ended = run_here("--directory", str(copy.path))
 
-    assert (ended.code, ended.out) == (3, "")
     assert "was made in" in ended.err
+    assert (ended.code, ended.out) == (3, "")
     assert metadata(made) == before
 
 
@@ -235,7 +235,7 @@ def test_a_fill_that_was_interrupted_is_made_anew(tmp_path: Path) -> None:
     with EmbeddedConnection(tmp_path / "clickhouse", create=True) as clickhouse:
         interrupted = fill(clickhouse, rows=10)
         next(interrupted)
-        interrupted.close()
+        del interrupted
         assert months(clickhouse) == ()
 
         filled = tuple(fill(clickhouse, rows=10))
@@ -245,7 +245,22 @@ def test_a_fill_that_was_interrupted_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_told_with_every_answer() -> None:
-    answers = {"ClickHouse": {"tags": 1, "revenue": Decimal("1.50")},
+    answers: dict[str, Answer] = {"ClickHouse": {"tags": 1, "revenue": Decimal("1.50")},
                "DuckDB": {"tags": 2, "revenue": Decimal("1.5")}}  # fmt: skip
 
     assert differences(answers) == ("tags is 1 in ClickHouse, 2 in DuckDB",)
+
+
+@pytest.mark.spark
+def test_the_first_page_shows_what_is_printed(first: tuple[DemoDirectory, Ended]) -> None:
+    place, ended = first
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"<!-- demo output: begin -->.*?```text\n(.*?)```", page, re.DOTALL)
+
+    assert lines_of(shown) == lines_of(ended.out.replace(str(place.path), "demo"))
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines without what differs from run to run: numbers, and the space they take."""
+    without_numbers = re.sub(r"\d[\d,.]*( [KM]?i?B)?", "#", text.strip())
+    return [" ".join(line.split()) for line in without_numbers.splitlines()]

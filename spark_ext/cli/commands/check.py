@@ -50,7 +50,7 @@ def check(  # noqa: PLR0913  one parameter per option
     table: str, to: str | None, partition_spec: str | None, convert: tuple[str, ...], source: str,
     source_wait: float, warehouse: Path, ledger: str | None, *, strict: bool, as_json: bool
 ) -> int:  # fmt: skip
-    r"""Say whether TABLE (database.table) can be exported, and how each column would be mapped.
+    """Say whether TABLE (database.table) can be exported, and how each column would be mapped.
 
     Starts nothing and changes nothing. Ends with 3, and all reasons, when it cannot be exported.
 
@@ -58,7 +58,7 @@ def check(  # noqa: PLR0913  one parameter per option
     Examples:
       mergeberg check db.events --source chdb:./clickhouse
       mergeberg check db.events --to lake.analytics.events --partition-spec "day(ts)"
-    """
+    """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
     name = TableName.parse(table)
     destination = parse_destination(to, name, source, source_wait) if to is not None else None

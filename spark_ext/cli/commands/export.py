@@ -88,7 +88,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     ledger: str | None,
     *, everything: bool, strict: bool, force: bool, dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
-    r"""Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
+    """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
 
     Each partition becomes one snapshot, or nothing. Running the command again is always safe.
 
@@ -98,7 +98,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
           --to lake.analytics.events
       mergeberg export db.events --all --where "partition_id < '202401'" --to lake.analytics.events
       mergeberg export db.events --all --to lake.analytics.events --dry-run
-    """
+    """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
     request = ExportRequest(
         table=TableName.parse(table),

@@ -31,12 +31,12 @@ def exports() -> None:
 @ledger_options
 @output_options
 def list_exports(status: str | None, warehouse: Path, ledger: str | None, *, as_json: bool) -> int:
-    r"""List all exports that the ledger knows, latest first.
+    """List all exports that the ledger knows, latest first.
 
     \b
     Example:
       mergeberg exports list --status COMPLETED --warehouse ./warehouse
-    """
+    """  # noqa: D301  \b is Click's mark for lines to keep
     opened = open_ledger(ledger, local_warehouse=warehouse)
     rows = [_record(row, opened) for row in opened.rows()]
     shown = [r for r in rows if status is None or r["status"] == status.upper()]
@@ -61,12 +61,12 @@ def show_export(
     *,
     as_json: bool,
 ) -> int:
-    r"""Show everything that the ledger knows of the exports of PARTITION_ID.
+    """Show everything that the ledger knows of the exports of PARTITION_ID.
 
     \b
     Example:
       mergeberg exports show 202401 --table db.events
-    """
+    """  # noqa: D301  \b is Click's mark for lines to keep
     opened = open_ledger(ledger, local_warehouse=warehouse)
     found = [
         row

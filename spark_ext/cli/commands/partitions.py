@@ -18,12 +18,12 @@ __all__ = ["partitions"]
 @source_options
 @output_options
 def partitions(table: str, source: str, source_wait: float, *, as_json: bool) -> int:
-    r"""List the partitions of TABLE (database.table) with active parts.
+    """List the partitions of TABLE (database.table) with active parts.
 
     \b
     Example:
       mergeberg partitions db.events --source chdb:./clickhouse
-    """
+    """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
     name = TableName.parse(table)
     opened = open_source(source, wait=source_wait)

@@ -21,12 +21,12 @@ __all__ = ["parts"]
 def parts(
     table: str, partition_id: str | None, source: str, source_wait: float, *, as_json: bool
 ) -> int:
-    r"""List the active parts of TABLE (database.table).
+    """List the active parts of TABLE (database.table).
 
     \b
     Example:
       mergeberg parts db.events --partition-id 202401 --source chdb:./clickhouse
-    """
+    """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
     name = TableName.parse(table)
     opened = open_source(source, wait=source_wait)

@@ -57,7 +57,7 @@ def test_a_ledger_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_reading_never_makes_a_ledger(tmp_path: Path) -> None:
-    """Harm prevented: a mistyped --ledger leaves an empty ledger behind, which looks like a real one."""
+    """Harm prevented: a mistyped --ledger leaves an empty ledger behind."""
     path = tmp_path / "deep" / "ledger.db"
     ledger = SqliteLedger(path)
 

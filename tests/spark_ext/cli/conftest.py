@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,45 +18,64 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
 from spark_ext import wiring
 from spark_ext.cli.main import invoke
+from tableformat.export.ports import SliceWriter, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.child_writer import ChildWriter
+from tests.fakes import FakeWriter
 
-_EVENTS = "ts DateTime('UTC'), id Int64, s String"
+_EVENTS = "(ts DateTime('UTC'), id Int64, s String) ENGINE = MergeTree PARTITION BY toYYYYMM(ts)"
 _ROWS = "SELECT toDateTime('2024-01-31', 'UTC') + number * 86400, number, toString(number)"
+_NAMES = ("events", "other", "changing")
+_SQL = """
+    CREATE TABLE db.log (id Int64) ENGINE = Log;
+    CREATE TABLE db.berlin (ts DateTime('Europe/Berlin'), id Int64) ENGINE = MergeTree
+        PARTITION BY toYYYYMM(ts) ORDER BY id;
+    CREATE TABLE db.odd (id Int64, a AggregateFunction(sum, Int64), v Variant(String, Int64),
+        e Enum8('x' = 1)) ENGINE = MergeTree ORDER BY id;
+    CREATE TABLE db.enum (id Int64, e Enum8('x' = 1)) ENGINE = MergeTree ORDER BY id;
+    CREATE TABLE db.bad (p UInt8, s String, d Decimal(4, 2), t DateTime64(9, 'UTC'),
+        u DateTime64(0, 'UTC'), m Map(String, Int64)) ENGINE = MergeTree PARTITION BY p ORDER BY p;
+    INSERT INTO db.bad SELECT 1, unhex('FF'), 1, 0, 0, map();
+    INSERT INTO db.bad SELECT 2, '', reinterpret(toInt32(123456), 'Decimal(4, 2)'), 0, 0, map();
+    INSERT INTO db.bad
+        SELECT 3, '', 1, toDateTime64('2024-01-01 00:00:00.000000001', 9, 'UTC'), 0, map();
+    INSERT INTO db.bad
+        SELECT 4, '', 1, 0, reinterpret(toInt64(9e18), 'DateTime64(0, \\'UTC\\')'), map();
+    INSERT INTO db.bad SELECT 5, '', 1, 0, 0, map('k', 1, 'k', 2);
+    CREATE TABLE db.damaged (id Int64, s String) ENGINE = MergeTree ORDER BY id
+        SETTINGS min_bytes_for_wide_part = 0;
+    INSERT INTO db.damaged SELECT number, toString(number) FROM numbers(1000)
+"""
 _STATEMENTS = (
-    "CREATE DATABASE db",
-    *(
-        f"CREATE TABLE db.{name} ({_EVENTS}) ENGINE = MergeTree PARTITION BY toYYYYMM(ts) ORDER BY id"
-        for name in ("events", "other", "changing")
-    ),
-    *(f"INSERT INTO db.{name} {_ROWS} FROM numbers(3)" for name in ("events", "other", "changing")),
-    "CREATE TABLE db.log (id Int64) ENGINE = Log",
-    "CREATE TABLE db.berlin (ts DateTime('Europe/Berlin'), id Int64) ENGINE = MergeTree"
-    " PARTITION BY toYYYYMM(ts) ORDER BY id",
-    "CREATE TABLE db.odd (id Int64, a AggregateFunction(sum, Int64), v Variant(String, Int64),"
-    " e Enum8('x' = 1)) ENGINE = MergeTree ORDER BY id",
-    "CREATE TABLE db.enum (id Int64, e Enum8('x' = 1)) ENGINE = MergeTree ORDER BY id",
-    "CREATE TABLE db.bad (p UInt8, s String, d Decimal(4, 2), t DateTime64(9, 'UTC'),"
-    " u DateTime64(0, 'UTC'), m Map(String, Int64)) ENGINE = MergeTree PARTITION BY p ORDER BY p",
-    "INSERT INTO db.bad SELECT 1, unhex('FF'), 1, 0, 0, map()",
-    "INSERT INTO db.bad SELECT 2, '', reinterpret(toInt32(123456), 'Decimal(4, 2)'), 0, 0, map()",
-    "INSERT INTO db.bad SELECT 3, '', 1, toDateTime64('2024-01-01 00:00:00.000000001', 9, 'UTC'), 0,"
-    " map()",
-    "INSERT INTO db.bad SELECT 4, '', 1, 0, reinterpret(toInt64(9e18), 'DateTime64(0, \\'UTC\\')'),"
-    " map()",
-    "INSERT INTO db.bad SELECT 5, '', 1, 0, 0, map('k', 1, 'k', 2)",
-    "CREATE TABLE db.damaged (id Int64, s String) ENGINE = MergeTree ORDER BY id"
-    " SETTINGS min_bytes_for_wide_part = 0",
-    "INSERT INTO db.damaged SELECT number, toString(number) FROM numbers(1000)",
+    *(f"CREATE TABLE db.{name} {_EVENTS} ORDER BY id" for name in _NAMES),
+    *(f"INSERT INTO db.{name} {_ROWS} FROM numbers(3)" for name in _NAMES),
+    *_SQL.split(";"),
 )
 
 
 @dataclass
+class _Meddled(FakeWriter):
+    """A writer whose files nobody reads; something happens before it writes."""
+
+    before: Callable[[WritePlan, tuple[SliceTask, ...]], None] = field(default=lambda *_: None)
+
+    def write(
+        self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
+    ) -> Written:
+        self.before(plan, tasks)
+        return super().write(plan, tasks, on_rows=on_rows)
+
+
+@dataclass
 class Places:
-    """Where everything is, and what the writer does before it writes."""
+    """Where everything is, and what the writer is and does before it writes."""
 
     root: Path
     before: Callable[[WritePlan, tuple[SliceTask, ...]], None] = field(default=lambda *_: None)
+    reads_parts: bool = False
+
+    def writer(self) -> SliceWriter:
+        return ChildWriter(self.before) if self.reads_parts else _Meddled(before=self.before)
 
     @property
     def clickhouse(self) -> Path:
@@ -105,7 +123,7 @@ class Places:
 def module_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     places = Places(tmp_path_factory.mktemp("cli"))
     with EmbeddedConnection(places.clickhouse, create=True) as connection:
-        for sql in _STATEMENTS:
+        for sql in ("CREATE DATABASE db", *_STATEMENTS):
             connection.command(sql)
     (damaged,) = places.clickhouse.glob("store/*/*/all_1_1_0/s.bin")
     content = bytearray(damaged.read_bytes())
@@ -116,18 +134,16 @@ def module_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
 
 
 @pytest.fixture
-def places(module_places: Places, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
+def places(module_places: Places, monkeypatch: pytest.MonkeyPatch) -> Places:
     """Return the places, with a writer that needs no Spark."""
-    module_places.before = lambda *_: None
+    module_places.before, module_places.reads_parts = (lambda *_: None), False
     monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
     monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
     monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
-    monkeypatch.setattr(wiring, "SparkWriter", lambda _: ChildWriter(module_places.before))
+    monkeypatch.setattr(wiring, "SparkWriter", lambda _: module_places.writer())
     monkeypatch.setattr(wiring, "_back_off", lambda _: None)
     monkeypatch.setenv("PYICEBERG_HOME", str(module_places.root))
-    yield module_places
-    with contextlib.suppress(AttributeError):
-        del module_places.before
+    return module_places
 
 
 def _make_lake(warehouse: Path) -> None:

@@ -1,0 +1,262 @@
+"""Jobs that meet each other and an operator: scripted effects, a source of several partitions."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from catalog.ledgers.embedded import SqliteLedger
+from tableformat.export.claim import Wish
+from tableformat.export.job import ExportRequest, export
+from tableformat.export.outcome import Status
+from tableformat.export.selection import AllPartitions
+from tableformat.iceberg.snapshot import table_of
+from tableformat.ledger import State
+from tableformat.mergetree.parts import Part, PartitionSummary
+from tableformat.names import LakeName, PartitionId, TableName
+from tableformat.source import FrozenPart, FrozenPartition, PartsLayout, SourceSnapshot
+from tests.fakes import FakeSource, FakeWriter, job_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyiceberg.table import Table
+
+    from catalog.iceberg import IcebergTable
+    from tableformat.committer import LakeTableState
+    from tableformat.effects import Effects, Step
+    from tableformat.export.outcome import Outcome
+    from tableformat.export.ports import JobPorts, Written
+    from tableformat.export.slices import SliceTask, WritePlan
+    from tableformat.ledger import Row
+    from tableformat.mergetree.table import MergeTreeTable
+    from tableformat.source import Probe
+
+T = TypeVar("T")
+TO = LakeName("lake", ("n",), "t")
+ALL = ExportRequest(TableName("db", "t"), TO, AllPartitions(), Wish(), {})
+TRUE_OF_MAIN = (
+    Status.COMMITTED,
+    Status.ALREADY_EXPORTED,
+    Status.UNCHANGED,
+)
+"""Answers that say that all rows of the partition are in main."""
+
+
+def parts_of(partition: str, *rows: int) -> list[Part]:
+    """Return parts of a partition, one for each number of rows."""
+    return [
+        Part(
+            f"{partition}_{n}_{n}_0", PartitionId(partition), count, count * 10, count * 40,
+            f"hash of {partition}_{n} {count}", "/parts", f"/parts/{partition}_{n}_{n}_0",
+            "Compact", n, n, 0, n, has_lightweight_delete=False,
+        )
+        for n, count in enumerate(rows, start=1)
+    ]  # fmt: skip
+
+
+@dataclass
+class Partitions(FakeSource):
+    """A table with several partitions, which may be changed between runs."""
+
+    by_id: dict[str, list[Part]] = field(
+        default_factory=lambda: {"p1": parts_of("p1", 7, 5), "p2": parts_of("p2", 3)}
+    )
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """The rows of each partition."""
+        return {name: sum(p.rows for p in held) for name, held in self.by_id.items()}
+
+    def partitions(self, _table: TableName) -> tuple[PartitionSummary, ...]:
+        return tuple(
+            PartitionSummary(PartitionId(name), name, len(held), self.rows[name], 10, "", "")
+            for name, held in self.by_id.items()
+        )
+
+    def parts(self, _table: TableName, partition_id: PartitionId) -> tuple[Part, ...]:
+        return tuple(self.by_id.get(partition_id.value, ()))
+
+    def snapshot(
+        self,
+        table: MergeTreeTable,
+        partition_ids: tuple[PartitionId, ...],
+        *,
+        job: str,
+        probes: tuple[Probe, ...],
+    ) -> SourceSnapshot:
+        assert not probes
+        frozen = tuple(
+            FrozenPartition(
+                i, tuple(FrozenPart(p, p.name, p.rows) for p in self.by_id[i.value]), ()
+            )
+            for i in partition_ids
+        )
+        return SourceSnapshot(table, PartsLayout("n Int64", "", "n", "", ()), frozen, (), (job,))
+
+
+class RealFiles(FakeWriter):
+    """Writes the files that it answers for, numbers from 0, so that engines can rewrite them."""
+
+    def write(
+        self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
+    ) -> Written:
+        written = super().write(plan, tasks, on_rows=on_rows)
+        receipts = []
+        for receipt in written.receipts:
+            path = Path(urlparse(receipt.file_path).path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            column = pa.field("n", pa.int64(), metadata={"PARQUET:field_id": "1"}, nullable=False)
+            numbers = pa.table([pa.array(range(receipt.rows))], pa.schema([column]))
+            pq.write_table(numbers, path)
+            receipts.append(replace(receipt, file_bytes=path.stat().st_size))
+        return replace(written, receipts=tuple(receipts))
+
+
+class Script:
+    """Effects with a visitor: calls `visit` once, before or after the effect of a number."""
+
+    def __init__(self, number: int, visit: Callable[[], object], *, after: bool = False) -> None:
+        self._left, self._visit, self._after = number, visit, after
+        self.steps: list[Step] = []
+
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        self.steps.append(step)
+        now, self._left = self._left == 0, self._left - 1
+        if now and not self._after:
+            self._visit()
+        result = act()
+        if now and self._after:
+            self._visit()
+        return result
+
+
+class AtStep:
+    """Effects with a visitor: calls `visit` before, or after, the n-th effect of one name."""
+
+    def __init__(
+        self, step: Step, visit: Callable[[], object], *, after: bool = False, nth: int = 1
+    ) -> None:
+        self._step, self._visit, self._after, self._left = step, visit, after, nth
+
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        self._left -= step is self._step
+        now = step is self._step and self._left == 0
+        if now and not self._after:
+            self._visit()
+        result = act()
+        if now and self._after:
+            self._visit()
+        return result
+
+
+CLOCK = itertools.count(1_000_000)
+
+
+def ports_of(
+    directory: Path, source: FakeSource, *, effects: Effects | None = None, alive: bool = False
+) -> JobPorts:
+    """Return the ports of a new process; `alive`: it takes every other owner for a living one."""
+    ports = job_ports(directory, source, effects=effects, clock=CLOCK.__next__)
+    return replace(ports, writer=RealFiles, is_alive=lambda _: True) if alive else replace(
+        ports, writer=RealFiles
+    )
+
+
+def run(
+    directory: Path,
+    source: FakeSource,
+    *,
+    effects: Effects | None = None,
+    request: ExportRequest = ALL,
+    ports: JobPorts | None = None,
+) -> list[Outcome]:
+    """Run the command as a new process, and check each answer against main as it is then."""
+    ports = ports or ports_of(directory, source, effects=effects)
+    outcomes = []
+    for outcome in export(request, ports, slots=1):
+        if outcome.status in TRUE_OF_MAIN:
+            key = row_of(directory, outcome.partition_id).key.hash
+            held = rows_by_key(directory)[key]
+            assert held == outcome.rows, f"{outcome} while main holds {held} rows of it"
+        outcomes.append(outcome)
+    return outcomes
+
+
+def statuses(outcomes: list[Outcome]) -> list[str]:
+    """Return the status words, by partition."""
+    return [o.status.value for o in sorted(outcomes, key=lambda o: o.partition_id)]
+
+
+def lake(directory: Path) -> IcebergTable:
+    """Return the destination as it is."""
+    ports = job_ports(directory, FakeSource(), clock=lambda: 1)
+    table: IcebergTable | None = ports.lake.table(TO)  # type: ignore[assignment]
+    assert table is not None
+    return table
+
+
+def state(directory: Path) -> LakeTableState:
+    """Return M."""
+    return lake(directory).load()
+
+
+def pyiceberg(directory: Path) -> Table:
+    """Return the destination as another engine opens it."""
+    return table_of(state(directory))
+
+
+def rows_by_key(directory: Path) -> Counter[str]:
+    """Return the rows of main by the key in the file's name; a file of nobody counts as ''."""
+    table = pyiceberg(directory)
+    current = table.current_snapshot()
+    found: Counter[str] = Counter()
+    for task in table.scan(snapshot_id=current.snapshot_id).plan_files() if current else ():
+        name = task.file.file_path.rsplit("/", 1)[-1]
+        found[name.split("-")[0] if name.count("-") == 3 else ""] += task.file.record_count
+    return found
+
+
+def rows_in_main(directory: Path) -> int:
+    """Return all rows of main."""
+    return rows_by_key(directory).total()
+
+
+def ledger_rows(directory: Path) -> list[Row]:
+    """Return what the ledger has."""
+    ledger = SqliteLedger(directory / "ledger.db")
+    try:
+        return list(ledger.rows())
+    finally:
+        ledger.close()
+
+
+def row_of(directory: Path, partition: str) -> Row:
+    """Return the row of a partition in the destination as it is."""
+    uuid = state(directory).layout.table_uuid
+    (row,) = (
+        r
+        for r in ledger_rows(directory)
+        if (r.key.partition_id, r.key.destination) == (partition, uuid)
+    )
+    return row
+
+
+def assert_exported_once(directory: Path, source: Partitions) -> None:
+    """Check the promise: every partition once in main, and a ledger that says so."""
+    held = rows_by_key(directory)
+    for partition, rows in source.rows.items():
+        row = row_of(directory, partition)
+        assert held[row.key.hash] == rows, f"{partition}: {held[row.key.hash]} of {rows} rows"
+        assert (row.state, row.rows, len(row.landed)) == (State.COMPLETED, rows, 1)
+    assert SqliteLedger(directory / "ledger.db").holder(row.key.hash) is None
+    for snapshot in pyiceberg(directory).metadata.snapshots:
+        for manifest in snapshot.manifests(pyiceberg(directory).io):
+            assert Path(urlparse(manifest.manifest_path).path).exists()

@@ -1,0 +1,118 @@
+"""What is known before an export, and that knowing it changes nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_ext.wiring import SparkWhenNeeded
+from tests.spark_ext.cli.conftest import Places
+
+
+@pytest.fixture
+def idle(places: Places, monkeypatch: pytest.MonkeyPatch) -> Places:
+    """Return the places, in a surrounding where starting Spark is an error."""
+
+    def start(_: SparkWhenNeeded) -> None:
+        message = "Spark was started"
+        raise AssertionError(message)
+
+    monkeypatch.setattr(SparkWhenNeeded, "begin", start)
+    return places
+
+
+def test_a_dry_run_tells_files_rows_and_space_and_changes_nothing(idle: Places) -> None:
+    before = idle.files()
+    code, out, err = idle.run(
+        "export", "db.events", "--all", "--to", "lake.n.dry", "--dry-run", "--json"
+    )
+    first, second, source, destination = (json.loads(line) for line in out.splitlines())
+
+    assert (code, err) == (0, "")
+    assert [first["partition_id"], second["partition_id"]] == ["202401", "202402"]
+    assert {first["action"], second["action"]} == {"export"}
+    assert [(f["files"], f["rows"]) for f in (first, second)] == [(1, 1), (1, 2)]
+    assert (source["side"], destination["side"]) == ("source", "destination")
+    assert source["needed"] == destination["needed"] == first["bytes"] + second["bytes"]
+    assert source["free"] > 0
+    assert destination["free"] > 0
+    assert idle.files() == before
+
+
+def test_a_dry_run_answers_as_the_run_would(places: Places) -> None:
+    """Harm prevented: a dry run that promises what the run then refuses."""
+    words = ("export", "db.other", "--all", "--to", "lake.n.rehearsed", "--json")
+    places.run(*words[:2], "--partition-id", "202401", *words[3:])
+
+    for wish in ([], ["--force"], ["--manifest-ttl", "0"]):
+        dry = places.run(*words, *wish, "--dry-run")
+        real = places.run("export", "db.other", "--partition-id", "202401", *words[3:], *wish)
+        forecast, outcome = json.loads(dry[1].splitlines()[0]), json.loads(real[1])
+        assert (forecast["action"], forecast["message"]) == (outcome["status"], outcome["message"])
+        assert dry[0] == real[0]
+
+
+def test_a_dry_run_refuses_what_the_run_refuses(idle: Places) -> None:
+    words = ("export", "db.events", "--all", "--to", "lake.n.structure")
+
+    dry, real = idle.run(*words, "--dry-run"), idle.run(*words)
+    assert dry[:2] == real[:2]
+    assert dry[2].partition("Next:")[0] == real[2].partition("Next:")[0]
+
+
+def test_check_tells_how_everything_is_mapped(idle: Places) -> None:
+    before = idle.files()
+    code, out, _ = idle.run("check", "db.events", "--to", "lake.n.new", "--json")
+    found = json.loads(out)
+
+    assert (code, found["works"], found["reasons"]) == (0, True, [])
+    assert [(c["column"], c["iceberg"], c["kind"]) for c in found["columns"]] == [
+        ("ts", "timestamptz", "A"),
+        ("id", "long", "A"),
+        ("s", "string", "C"),
+    ]
+    assert (found["partition_key"], found["partition_spec"]) == ("toYYYYMM(ts)", "month(ts)")
+    assert (found["sorting_key"], found["sort_order"]) == ("id", "id")
+    assert found["destination"] == "lake.n.new: not there yet, it will be created"
+    assert {"ClickHouse", "chdb-core", "pyspark", "pyarrow", "pyiceberg", "Java"} == set(
+        found["versions"]
+    )
+    assert idle.files() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "reasons"),
+    [
+        (("db.odd",), ["column a: ", "column v: "]),
+        (("db.odd", "--strict"), ["column a: ", "column v: ", "column e: "]),
+        (("db.berlin",), ["follows the time zone Europe/Berlin"]),
+        (("db.events", "--to", "lake.n.structure"), ["column id ", "column s ", "column more "]),
+        (("db.events", "--to", "lake.n.v1"), ["format version 1"]),
+        (("db.events", "--convert", "x=binary", "--partition-spec", "day(y)"), ["column x", "y"]),
+    ],
+)
+def test_check_gives_every_reason_at_once(
+    idle: Places, words: tuple[str, ...], reasons: list[str]
+) -> None:
+    code, out, err = idle.run("check", *words)
+    said = out[out.index("It would not work") :].splitlines()
+
+    assert code == 3
+    assert said[0] == f"It would not work, {len(reasons)} reason(s):"
+    assert [r for r, line in zip(reasons, said[1:], strict=True) if r not in line] == []
+    assert err.startswith("Next: mergeberg check ")
+
+
+def test_check_says_that_java_is_missing(idle: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_ext.java._from_extra", lambda _: _NoJava())
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("JAVA_HOME", "")
+    code, out, _ = idle.run("check", "db.events")
+
+    assert code == 3
+    assert "Cannot find Java 17 or 21" in out
+
+
+class _NoJava:
+    reason = "the extra 'java' is not installed"

@@ -1,0 +1,58 @@
+"""docs/reference/cli.md names every command, every option, and what stands in its JSON objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+
+import click
+
+from spark_ext.cli.main import main
+from tableformat.export.outcome import Outcome, Status
+from tests.repository.source_files import ROOT
+
+PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
+
+
+def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+def told() -> dict[str, dict[str, str]]:
+    """Return the options of each command on the page, each with its environment variable."""
+    found = {}
+    for section in re.split(r"^## mergeberg ", PAGE, flags=re.MULTILINE)[1:]:
+        lines = (line.split("|") for line in section.splitlines() if line.startswith("| `--"))
+        found[section.splitlines()[0]] = {
+            cells[1].strip("` ").split()[0]: cells[3].strip("` ") for cells in lines
+        }
+    return found
+
+
+def test_the_page_names_every_command_and_option_with_its_variable() -> None:
+    there = {
+        name: {
+            option.opts[0]: str(option.envvar or "")
+            for option in command.params
+            if isinstance(option, click.Option)
+        }
+        for name, command in commands(main)
+    }
+
+    assert told() == there
+
+
+def test_the_page_names_every_field_and_status_of_an_outcome() -> None:
+    rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
+
+    assert [f.name for f in fields(Outcome) if f"`{f.name}`" not in rows] == []
+    assert [s.value for s in Status if f"`{s.value}`" not in PAGE] == []
+
+
+def test_every_command_has_a_help_with_an_example() -> None:
+    assert [n for n, c in commands(main) if "mergeberg " + n not in (c.help or "")] == []
