@@ -145,8 +145,7 @@ class OpenedCatalog:
         """
         catalog = self.catalog
         try:
-            with contextlib.suppress(NamespaceAlreadyExistsError):
-                catalog.create_namespace(name.namespace)
+            _make_namespace(catalog, name)
             with contextlib.suppress(TableAlreadyExistsError):
                 catalog.create_table(
                     name.identifier,
@@ -266,6 +265,17 @@ def open_catalog(name: str, *, warehouse: Path, time_outs: TimeOuts = TimeOuts()
         f"~/.pyiceberg.yaml or with PYICEBERG_CATALOG__{name.upper()}__URI."
     )
     raise NotFoundError(message)
+
+
+def _make_namespace(catalog: Catalog, name: LakeName) -> None:
+    try:
+        catalog.create_namespace(name.namespace)
+    except NamespaceAlreadyExistsError:
+        return
+    except Exception:
+        # Of two at once PyIceberg's SQL catalog shows one the database's own error.
+        if not catalog.namespace_exists(name.namespace):
+            raise
 
 
 def _local_file(warehouse: Path, name: str) -> Path:

@@ -101,7 +101,7 @@ class GroupJob:
         key = self._to.key(partition_id)
         held = self._leases.take(key.hash)
         if held is not None:
-            since = (begun - held.since) // 1000
+            since = max(0, begun - held.since) // 1000
             text = f"{held.owner}, has worked on it for {since} s"
             return self._outcome(partition_id.value, Status.IN_PROGRESS, text, None, begun)
         row = self._ports.effects(Step.READ_LEDGER, lambda: self._ports.ledger.read(key.hash))

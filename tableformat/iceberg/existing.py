@@ -125,7 +125,7 @@ def _members(
         if f.name not in known and f.required:
             yield (
                 f"{where}{f.name} is required in the destination, and the source has no such "
-                "column; make it optional there"
+                "column; declare it optional there"
             )
 
 
@@ -133,7 +133,7 @@ def _field(where: str, ours: NestedField, theirs: NestedField) -> Iterator[str]:
     if theirs.required and not ours.required:
         yield (
             f"{where} may be NULL in the source and is required in the destination; "
-            "make it optional there"
+            "declare it optional there"
         )
     yield from _type(where, ours.field_type, theirs.field_type)
 

@@ -99,6 +99,7 @@ def map_columns(
         _draft(column, conversions.get(column.name, ""), table.server_zone, reasons, strict=strict)
         for column in table.stored_columns
     ]
+    reasons.extend(_text_refusals(table))
     if not drafts:
         reasons.append(f"{table.name} has no stored columns")
     fields = [
@@ -152,6 +153,24 @@ def _wrong_conversion(column: Column, conversion: str) -> str:
     )
 
 
+def _text_refusals(table: MergeTreeTable) -> Iterator[str]:
+    """Yield which definitions are bytes that are not UTF-8, in which lake tables keep them."""
+    keys = (table.engine.partition_by, table.engine.order_by, table.engine.primary_key)
+    texts = {"the table's keys": "".join(keys)}
+    for column in table.columns:
+        words = (column.name, column.type_text, column.default_expression, column.comment)
+        texts[f"column {column.name}"] = "".join(words)
+    for what, text in texts.items():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            shown = what.encode(errors="surrogateescape").decode(errors="backslashreplace")
+            yield (
+                f"{shown}: the definition (name, type, default, comment) holds bytes that "
+                "are not UTF-8; write it in UTF-8 with ALTER TABLE"
+            )
+
+
 def _name_refusals(fields: list[NestedField]) -> Iterator[str]:
     """Yield why the names cannot stand side by side in an Iceberg table (types.md, trap 17)."""
     for column in fields:
@@ -161,6 +180,12 @@ def _name_refusals(fields: list[NestedField]) -> Iterator[str]:
                 "rename the column with ALTER TABLE … RENAME COLUMN"
             )
     paths = list(_paths(fields, ""))
+    for path in paths:
+        if "\0" in path:
+            yield (
+                f"column {path!r}: the name holds a NUL character, which Arrow ends names with; "
+                "rename the column or the member"
+            )
     for path, count in Counter(paths).items():
         if count > 1:
             yield (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,6 @@ from tests.bench.figures import Figures, measured
 from tests.bench.prepare import Prepared, prepare
 from tests.bench.report import Goals, Section, report
 from tests.bench.series import Side, Taken, spark_side, take_pairs, transfer_side
-
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="the benchmark reads /proc and says so"
-)
 
 ROWS = 3_000
 
@@ -28,6 +23,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "prepared"
 
 
+@pytest.mark.slow
 def test_both_sides_write_the_same_rows_of_a_slice(prepared: Path, tmp_path: Path) -> None:
     """A side that left rows out would win."""
     job = Prepared.load(prepared)
@@ -109,6 +105,7 @@ def test_the_table_shows_minima_ratios_and_goals(*, gated: bool) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_tables_are_mixed_and_narrow(prepared: Path) -> None:
     mixed, narrow = DATASETS
 
@@ -118,6 +115,7 @@ def test_the_tables_are_mixed_and_narrow(prepared: Path) -> None:
     assert [name in order for name in mixed.key] == [True, True, True]
 
 
+@pytest.mark.slow
 def test_our_file_of_the_benchmark_is_the_product_s(prepared: Path, tmp_path: Path) -> None:
     """Sorting columns and page index cost time; a benchmark without them would flatter."""
     job = Prepared.load(prepared)

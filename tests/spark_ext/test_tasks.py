@@ -109,6 +109,43 @@ def test_a_slice_becomes_one_file_and_one_receipt(source: Source, tmp_path: Path
     assert table.column("flag").to_pylist() == flags
 
 
+def test_what_old_parts_lack_is_computed_in_the_time_zone_of_the_server(
+    source: Source, tmp_path: Path
+) -> None:
+    """An executor in another zone would write another day into a column with a default."""
+    layout = dataclasses.replace(
+        PLAN.layout,
+        columns=f"{PLAN.layout.columns}, `at` DateTime DEFAULT toDateTime(`id`),"
+        " `read` DateTime64(0) DEFAULT toDateTime64('1970-01-01 00:00:00', 0)",
+        zone="Asia/Tokyo",
+    )
+    select = (
+        "toInt64(__src.`id`) AS `id`, concat(toString(__src.`at`), ' ', toString(toInt64("
+        "__src.`read`))) AS `name`, __src.`flag` AS `flag`"
+    )
+    (slice_,) = source.slices(part=0)
+
+    write((plan_in(tmp_path, layout=layout, select=select), slice_))
+
+    (path,) = (tmp_path / "data").rglob("*.parquet")
+    assert pq.read_table(path).column("name")[0].as_py() == "1970-01-01 09:00:00 -32400"
+
+
+def test_a_check_speaks_of_times_in_the_zone_of_the_server(source: Source, tmp_path: Path) -> None:
+    """Otherwise a default that only the check computes would be another than the written one."""
+    layout = dataclasses.replace(
+        PLAN.layout,
+        columns=f"{PLAN.layout.columns}, `at` DateTime DEFAULT toDateTime(`id`)",
+        zone="Asia/Tokyo",
+    )
+    check = dataclasses.replace(SMALL, bad_sql="__src.`id` = 0", sample_sql="__src.`at`")
+    (slice_,) = source.slices(part=0)
+
+    said = failure(plan_in(tmp_path, layout=layout, checks=(check,)), slice_)
+
+    assert "for example 1970-01-01 09:00:00" in said.message
+
+
 def test_a_finished_file_is_found_again_only_for_exactly_its_rows(
     source: Source, tmp_path: Path
 ) -> None:

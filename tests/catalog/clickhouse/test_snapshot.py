@@ -162,6 +162,13 @@ def test_probes_are_measured_for_each_partition(clickhouse: Clickhouse) -> None:
     )  # fmt: skip
 
 
+def test_a_snapshot_says_in_which_time_zone_its_server_computes(clickhouse: Clickhouse) -> None:
+    """Who opens the parts elsewhere must compute keys and defaults as the server does."""
+    snapshot = clickhouse.snapshot(clickhouse.filled())
+
+    assert ((snapshot.layout.zone,),) == clickhouse.rows("SELECT timezone()")
+
+
 def test_a_partition_without_visible_rows_has_no_values(clickhouse: Clickhouse) -> None:
     name = clickhouse.filled()
     clickhouse.command(f"DELETE FROM {name.sql} WHERE p = 0")

@@ -122,11 +122,30 @@ def test_every_column_that_has_no_mapping_is_named_at_once() -> None:
         ({"_file": "Int8"}, "_file: that name is taken by Iceberg"),
         ({"a.b": "Array(Int8)", "a_x2Eb": "Int8"}, "both are written as a_x2Eb"),
         ({"t": "Tuple()"}, "empty Tuple"),
+        ({"a\0b": "Int8"}, r"column 'a\\x00b': the name holds a NUL character"),
+        ({"t": "Tuple(`x\\0y` Int8)"}, r"column 't\.x\\x00y': the name holds a NUL character"),
     ],
 )
 def test_names_that_iceberg_cannot_hold_are_refused(columns: dict[str, str], why: str) -> None:
     with pytest.raises(RefusedError, match=why):
         mapped(**columns)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Column("c\udcff", Simple("Int8"), "Int8"),
+        Column("c", Enum(8, (("\udcff", 1),)), "Enum8('\udcff' = 1)"),
+        Column("c", Simple("String"), "String", "DEFAULT", "'\udcff'"),
+        Column("c", Simple("Int8"), "Int8", comment="\udcff"),
+    ],
+)
+def test_a_definition_that_is_not_utf8_is_refused_by_name(column: Column) -> None:
+    """No lake table could keep it, and the catalog's own answer would name no column."""
+    with pytest.raises(RefusedError, match=r"column c.*holds bytes that are not UTF-8") as refused:
+        map_columns(table_of(column))
+
+    assert str(refused.value).encode()
 
 
 def test_strict_refuses_what_would_change_kind() -> None:

@@ -1,0 +1,75 @@
+"""What docs/reference/errors.md says, and what a run of the command line says, in one form."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import dataclass
+
+from spark_ext.cli.output import TextOutput
+from tableformat.export.outcome import Outcome, Status
+from tests.repository.source_files import ROOT
+from tests.wrong_places import Places
+
+__all__ = ["PAGE", "Said", "rows", "said"]
+
+PAGE = ROOT / "docs" / "reference" / "errors.md"
+_PLACES = (
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "UUID"),
+    (re.compile(r"store/[0-9a-f]{3}/"), "store/"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "HASH"),
+    (re.compile(r"\b\d{15,}\b"), "NUMBER"),
+    (re.compile(r"\(\d+\) since [0-9-]+ [0-9:]+"), "(PID) since TIME"),
+    (re.compile(r"host \S+: no such"), "host HOST: no such"),
+    (re.compile(r"for \d+ s\b"), "for SECONDS s"),
+    (re.compile(r"port=\d+"), "port=PORT"),
+    (re.compile(r"NUMBER-0-0-[0-9a-f]{12}"), "NUMBER-0-0-ATTEMPT"),
+    (re.compile(r"/[0-9a-z]{26}-NUMBER"), "/KEY-NUMBER"),
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a run said: the text, the exit code, ClickHouse's code."""
+
+    printed: str
+    exit: str
+    code: str
+
+
+def rows() -> dict[str, Said]:
+    """Return the rows of the page's tables by their first cell."""
+    found = {}
+    for line in PAGE.read_text().splitlines():
+        cells = [c.strip().replace("\\|", "|") for c in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == 4 and cells[2].isdigit():
+            assert cells[0] not in found, cells[0]
+            found[cells[0]] = Said(cells[1].replace("<br>", "\n"), cells[2], cells[3])
+    return found
+
+
+def said(places: Places, words: tuple[str, ...]) -> Said:
+    """Run a command for programs, and return what it says to people."""
+    code, out, err = places.run(*words, "--json")
+    printed, codes = [], []
+    for line in out.splitlines():
+        outcome = json.loads(line)
+        if outcome.get("status") not in ("committed", "already_exported"):
+            text = io.StringIO()
+            outcome["status"] = Status(outcome["status"])
+            TextOutput(text, text).finished(Outcome(**outcome))
+            printed.append(text.getvalue().strip())
+            codes.append(outcome["code"])
+    # Click ends the line on which a terminal shows ^C.
+    for line in filter(None, err.splitlines()):
+        answer = json.loads(line)
+        assert answer["next"].startswith("mergeberg ")
+        if "error" in answer:
+            printed.append(answer["error"])
+            codes.append(answer["code"])
+    assert "Traceback" not in out + err
+    shown = "\n".join(printed).replace(str(places.root), "DIR")
+    for pattern, name in _PLACES:
+        shown = pattern.sub(name, shown)
+    return Said(shown, str(code), " ".join(sorted({str(c) for c in codes if c})))
