@@ -10,23 +10,28 @@ import os
 import secrets
 import socket
 from pathlib import Path
+from typing import Final
 
 from tableformat.ledger import Owner
 
 __all__ = ["job_may_be_alive", "may_be_alive", "new_job", "this_process"]
 
-_STARTED = 21
+_BETWEEN: Final = "n"
+_STARTED: Final = 21
 """The position of the start time in /proc/<pid>/stat, counted from 0."""
 
 
 def this_process() -> Owner:
     """Return the owner that this process is."""
-    return Owner(socket.gethostname(), os.getpid(), _start_of(os.getpid()) or "?")
+    return Owner(socket.gethostname(), os.getpid(), _start_of(os.getpid()) or "unknown")
 
 
 def may_be_alive(owner: Owner) -> bool:
     """Whether an owner may still work: False only for a process of this host that is gone."""
     if owner.host != socket.gethostname():
+        return True
+    # Containers may share a host's name and still count their processes apart.
+    if owner.start.partition(_BETWEEN)[2] != _process_table():
         return True
     if Path("/proc/self/stat").exists():
         return _start_of(owner.pid) == owner.start
@@ -61,12 +66,21 @@ def _host_mark(host: str) -> str:
     return hashlib.sha256(host.encode()).hexdigest()[:8]
 
 
+def _process_table() -> str:
+    """Return letters and digits that stand for this boot and this space of process numbers."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    space = Path("/proc/self/ns/pid")
+    if not (boot.exists() and space.is_symlink()):
+        return ""
+    return hashlib.sha256((boot.read_text() + str(space.readlink())).encode()).hexdigest()[:8]
+
+
 def _start_of(pid: int) -> str | None:
-    """Return when a process started, in clock ticks since boot; None when there is none."""
+    """Return when and where a process started, in clock ticks since boot; None when it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The second field is the command in parentheses, which may itself hold blanks and parentheses.
     fields = ["", "", *stat[stat.rindex(")") + 1 :].split()]
-    return fields[_STARTED]
+    return f"{fields[_STARTED]}{_BETWEEN}{_process_table()}"

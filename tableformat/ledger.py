@@ -82,7 +82,7 @@ class Owner:
 
     def __str__(self) -> str:
         """Return the owner as people read it."""
-        return f"process {self.pid} on {self.host}, started {self.start}"
+        return f"process {self.pid} on {self.host}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,17 @@ if "CI" not in os.environ:
     settings.load_profile("development")
 
 
+# Whole jobs, real data directories, many processes: seconds each, or minutes together.
+_SLOW = ("tests/bench/", "tests/faults/", "tests/integration/", "tests/spark_ext/")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what is slow by where it lies."""
+    if item.nodeid.startswith(_SLOW):
+        item.add_marker("slow")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run what is fast before what is slow, and that before what starts Spark; else as shuffled."""

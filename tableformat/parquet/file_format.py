@@ -16,7 +16,7 @@ class FileFormat:
     """
 
     target_file_bytes: int = 512 * 1024 * 1024
-    row_group_bytes: int = 96 * 1024 * 1024
+    row_group_bytes: int = 64 * 1024 * 1024
     row_group_rows: int = 1_000_000
     page_rows: int = 20_000
     codec: str = "zstd"

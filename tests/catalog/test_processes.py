@@ -32,7 +32,14 @@ def test_a_process_that_ended_is_dead() -> None:
 
 def test_a_process_that_has_the_number_of_a_dead_one_is_another() -> None:
     """Harm prevented: a number that is used again keeps a dead owner alive for ever."""
-    assert not may_be_alive(replace(this_process(), start="1"))
+    ticks, between, table = this_process().start.partition("n")
+
+    assert not may_be_alive(replace(this_process(), start=f"{int(ticks) + 1}{between}{table}"))
+
+
+def test_a_process_of_another_container_with_the_same_host_name_is_left_alone() -> None:
+    """Harm prevented: its number is free here, and its staging tables are dropped under it."""
+    assert may_be_alive(replace(this_process(), pid=999_999_999, start="1n00000000"))
 
 
 def test_what_runs_on_another_host_is_left_alone() -> None:

@@ -114,9 +114,7 @@ def test_qualified_columns_are_the_tables_own_whatever_the_select_list_calls_the
 
     plain = ", ".join(f"toString({render_expression(e)})" for e in keys)
     qualified = ", ".join(f"toString({qualify(e)})" for e in keys)
-    equal = clickhouse.text(
-        f"SELECT countIf([{plain}] = [{qualified}]) FROM keys AS __src"
-    )
+    equal = clickhouse.text(f"SELECT countIf([{plain}] = [{qualified}]) FROM keys AS __src")
 
     assert equal == "100"
     shadowed = clickhouse.rows(
