@@ -72,7 +72,7 @@ def ids(*values: str) -> tuple[PartitionId, ...]:
 
 
 def config_text(disks: Path) -> str:
-    """Return a server configuration with two disks, an encrypted one, and a replica's macros."""
+    """Return a server configuration with disks of every kind and a replica's macros."""
     return f"""<clickhouse>
   <macros><shard>s1</shard><replica>r1</replica></macros>
   <graphite_rollup><default><function>avg</function>
@@ -83,11 +83,19 @@ def config_text(disks: Path) -> str:
       <cold><path>{disks}/cold/</path></cold>
       <secret><type>encrypted</type><disk>hot</disk><path>e/</path>
         <key>0123456789abcdef</key></secret>
+      <objects><type>object_storage</type><object_storage_type>local</object_storage_type>
+        <metadata_type>local</metadata_type><path>{disks}/objects/</path></objects>
+      <blobs><type>object_storage</type><object_storage_type>local</object_storage_type>
+        <metadata_type>local</metadata_type><path>{disks}/blobs/</path></blobs>
+      <cached><type>cache</type><disk>blobs</disk><path>blobs/</path>
+        <max_size>1000000</max_size></cached>
     </disks>
     <policies>
       <jbod><volumes><all><disk>hot</disk><disk>cold</disk></all></volumes></jbod>
       <tiered><volumes><h><disk>hot</disk></h><c><disk>cold</disk></c></volumes></tiered>
       <secret><volumes><all><disk>secret</disk></all></volumes></secret>
+      <objects><volumes><all><disk>objects</disk></all></volumes></objects>
+      <cached><volumes><all><disk>cached</disk></all></volumes></cached>
     </policies>
   </storage_configuration>
 </clickhouse>"""

@@ -25,7 +25,7 @@ from tableformat.ledger import Key, Row, Stale, State
 from tableformat.names import PartitionId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tableformat.committer import LakeTableState
     from tableformat.export.leases import Leases
@@ -138,18 +138,36 @@ class GroupJob:
                 return
             # Before the claims, so that a writer that cannot be had leaves the ledger as it was.
             writer = self._ports.writer()
-            claimed: list[_Claimed] = []
+            yield from self._claim_and_finish(by_id, snapshot, writer)
+        finally:
+            self._ports.effects(Step.RELEASE_SOURCE, lambda: self._ports.source.release(snapshot))
+            self._ports.source.close()
+
+    def _claim_and_finish(
+        self, by_id: Mapping[str, _Work], snapshot: SourceSnapshot, writer: SliceWriter
+    ) -> Iterator[Outcome]:
+        """Claim, write and commit; what ends the process meanwhile is left on the claimed rows."""
+        claimed: dict[str, _Claimed] = {}
+        try:
             for frozen in snapshot.partitions:
                 made = self._claim(by_id[frozen.partition_id.value], frozen, snapshot)
                 if isinstance(made, Outcome):
                     yield made
                 else:
-                    claimed.append(made)
+                    claimed[frozen.partition_id.value] = made
             if claimed:
-                yield from self._write_and_commit(tuple(claimed), snapshot, writer)
-        finally:
-            self._ports.effects(Step.RELEASE_SOURCE, lambda: self._ports.source.release(snapshot))
-            self._ports.source.close()
+                for outcome in self._write_and_commit(tuple(claimed.values()), snapshot, writer):
+                    del claimed[outcome.partition_id]
+                    yield outcome
+        except BaseException as error:
+            text = (
+                "interrupted"
+                if isinstance(error, KeyboardInterrupt | GeneratorExit)
+                else repr(error)
+            )
+            for one in claimed.values():
+                self._note_error(one.row, text)
+            raise
 
     def _freeze(self, ids: tuple[PartitionId, ...]) -> SourceSnapshot:
         return self._ports.source.snapshot(
@@ -211,27 +229,9 @@ class GroupJob:
                 self._note_error(one.row, str(error))
                 yield self._failed(one.row.key.partition_id, error, one.row, one.begun)
             return
-        except BaseException as error:
-            self._note_ended(numbered, error)
-            raise
         self._ratio.measured(all_slices, written.receipts)
-        done = 0
-        try:
-            for one in numbered:
-                outcome = self._commit(one, written)
-                done += 1
-                yield outcome
-        except BaseException as error:
-            self._note_ended(numbered[done:], error)
-            raise
-
-    def _note_ended(self, claimed: tuple[_Claimed, ...], error: BaseException) -> None:
-        """Leave on the rows why the process ends without having finished them."""
-        text = (
-            "interrupted" if isinstance(error, KeyboardInterrupt | GeneratorExit) else repr(error)
-        )
-        for one in claimed:
-            self._note_error(one.row, text)
+        for one in numbered:
+            yield self._commit(one, written)
 
     def _commit(self, one: _Claimed, written: Written) -> Outcome:
         partition_id = one.row.key.partition_id

@@ -1,0 +1,115 @@
+"""Whole exports without Spark: a real ClickHouse that stays open, real tasks, a real catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlparse
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.source import ClickHouseSource
+from catalog.iceberg import open_catalog
+from catalog.ledgers import uris
+from spark_ext.session import SparkSettings
+from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
+from tableformat.export.claim import Wish
+from tableformat.export.job import ExportRequest, export
+from tableformat.export.outcome import Outcome
+from tableformat.export.ports import Silent
+from tableformat.export.selection import AllPartitions, Selection
+from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.ledger import Row
+from tableformat.names import LakeName, TableName
+from tests.child_writer import ChildWriter
+from tests.clickhouse_source import Clickhouse
+
+__all__ = ["RealExport", "Rows"]
+
+Rows = list[tuple[object, ...]]
+
+_EVERYTHING = AllPartitions()
+
+
+class RealExport:
+    """A ClickHouse and a warehouse; a table is exported to the lake table of its own name."""
+
+    def __init__(self, connection: EmbeddedConnection, root: Path) -> None:
+        self.clickhouse = Clickhouse(connection)
+        self.warehouse = root / "warehouse"
+        self.before: Callable[[WritePlan, tuple[SliceTask, ...]], None] = lambda *_: None
+        """Called when the source is frozen, before the first file; tests set it."""
+
+    def run(self, name: TableName, selection: Selection = _EVERYTHING) -> list[Outcome]:
+        """Export as a new process would."""
+        places = Places("chdb:unused", "lake", self.warehouse)
+        ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent())
+        source = ClickHouseSource(lambda: _StaysOpen(self.clickhouse.connection))
+        writer = ChildWriter(self.before)
+        without_spark = replace(
+            ports,
+            source=source,
+            writer=lambda: writer,
+            begin_writer=lambda: None,
+            check_writer=lambda: None,
+        )
+        request = ExportRequest(name, self.name_of(name), selection, Wish(ttl=0), {})
+        return list(export(request, without_spark, slots=1))
+
+    def statuses(
+        self, name: TableName, selection: Selection = _EVERYTHING
+    ) -> dict[str, tuple[str, str]]:
+        """Export; return status word and message by partition id."""
+        found = self.run(name, selection)
+        return {o.partition_id: (o.status.value, o.message) for o in found}
+
+    def in_source(self, name: TableName, columns: str = "p, k, s") -> Rows:
+        """Return the rows that the source shows, sorted."""
+        return sorted(self.clickhouse.rows(f"SELECT {columns} FROM {name.sql}"))
+
+    def in_lake(self, name: TableName, columns: str = "p, k, s") -> Rows:
+        """Return the rows of the lake table, sorted."""
+        wanted = columns.split(", ")
+        found = self.lake(name).scan().to_arrow().select(wanted).to_pylist()
+        return sorted(tuple(row[c] for c in wanted) for row in found)
+
+    def lake(self, name: TableName) -> Table:
+        """Return the lake table as another engine opens it."""
+        catalog = open_catalog("lake", warehouse=self.warehouse).catalog
+        return catalog.load_table(f"n.{name.name}")
+
+    def data_files(self, name: TableName) -> list[DataFile]:
+        """Return what main knows of each file."""
+        return [task.file for task in self.lake(name).scan().plan_files()]
+
+    def files_on_disk(self, name: TableName) -> set[str]:
+        """Return the Parquet files below the table, referred to or not."""
+        location = Path(urlparse(self.lake(name).location()).path)
+        return {path.name for path in location.rglob("*.parquet")}
+
+    def ledger_rows(self, name: TableName) -> list[Row]:
+        """Return what the ledger has of a source table."""
+        ledger = uris.open_ledger(None, local_warehouse=self.warehouse)
+        return [row for row in ledger.rows() if row.source_table == str(name)]
+
+    def name_of(self, name: TableName) -> LakeName:
+        """Return the destination of a table."""
+        return LakeName("lake", ("n",), name.name)
+
+
+class _StaysOpen:
+    """A connection of which a job lets go, and which the test goes on using."""
+
+    def __init__(self, connection: EmbeddedConnection) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
+        return self._connection.rows(sql)
+
+    def command(self, sql: str) -> None:
+        self._connection.command(sql)
+
+    def close(self) -> None: ...
