@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 from pyiceberg.catalog import load_catalog
-from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
@@ -22,8 +21,8 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.utils.config import Config
-from requests.adapters import HTTPAdapter
 
+from catalog.bounded_rest import DEFAULT_TIME_OUTS, BoundedRestCatalog, TimeOuts
 from tableformat.committer import Sent
 from tableformat.errors import DestinationError, NotFoundError, UnsupportedError
 from tableformat.iceberg import snapshot
@@ -40,29 +39,10 @@ if TYPE_CHECKING:
     from tableformat.committer import Commit, FileInMain, LakeTableState, Staged
     from tableformat.names import LakeName
 
-__all__ = ["LOCAL_CATALOG", "IcebergTable", "OpenedCatalog", "TimeOuts", "open_catalog"]
+__all__ = ["LOCAL_CATALOG", "IcebergTable", "OpenedCatalog", "open_catalog"]
 
 LOCAL_CATALOG: Final = "lake"
 """The catalog that needs no configuration."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimeOuts:
-    """How long a request to a catalog may take, in seconds. PyIceberg itself waits for ever."""
-
-    connect: float = 10.0
-    read: float = 60.0
-
-
-class _BoundedAdapter(HTTPAdapter):
-    def __init__(self, time_outs: TimeOuts) -> None:
-        super().__init__()
-        self._time_outs = (time_outs.connect, time_outs.read)
-
-    def send(self, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("timeout") is None:
-            kwargs["timeout"] = self._time_outs
-        return super().send(*args, **kwargs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +55,7 @@ class OpenedCatalog:
     name: str
     local_warehouse: Path | None
     properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    time_outs: TimeOuts = TimeOuts()
+    time_outs: TimeOuts = DEFAULT_TIME_OUTS
 
     @property
     def catalog(self) -> Catalog:
@@ -87,17 +67,12 @@ class OpenedCatalog:
         root = self.local_warehouse
         try:
             if root is None:
-                catalog = load_catalog(self.name, **self.properties)
-            else:
-                root.mkdir(parents=True, exist_ok=True)
-                uri = f"sqlite:///{_local_file(root, self.name)}"
-                catalog = load_catalog(self.name, type="sql", uri=uri, warehouse=root.as_uri())
+                return _configured(self.name, self.properties, self.time_outs)
+            root.mkdir(parents=True, exist_ok=True)
+            uri = f"sqlite:///{_local_file(root, self.name)}"
+            return load_catalog(self.name, type="sql", uri=uri, warehouse=root.as_uri())
         except Exception as error:
             raise _unreachable(self.name, "open the catalog", error) from error
-        if isinstance(catalog, RestCatalog):
-            for scheme in ("http://", "https://"):
-                catalog._session.mount(scheme, _BoundedAdapter(self.time_outs))  # noqa: SLF001  there is no public way
-        return catalog
 
     def table(self, name: LakeName) -> IcebergTable | None:
         """Return an existing table, None when there is none.
@@ -237,7 +212,9 @@ class IcebergTable:
             ) from error
 
 
-def open_catalog(name: str, *, warehouse: Path, time_outs: TimeOuts = TimeOuts()) -> OpenedCatalog:
+def open_catalog(
+    name: str, *, warehouse: Path, time_outs: TimeOuts = DEFAULT_TIME_OUTS
+) -> OpenedCatalog:
     """Open a catalog by name: PyIceberg's configuration of it, else, for `lake`, the local one.
 
     Args:
@@ -265,6 +242,15 @@ def open_catalog(name: str, *, warehouse: Path, time_outs: TimeOuts = TimeOuts()
         f"~/.pyiceberg.yaml or with PYICEBERG_CATALOG__{name.upper()}__URI."
     )
     raise NotFoundError(message)
+
+
+def _configured(name: str, properties: Mapping[str, Any], time_outs: TimeOuts) -> Catalog:
+    """Open a configured catalog; one that is asked over HTTP with time-outs."""
+    kind = str(properties.get("type", "")).lower()
+    over_http = str(properties.get("uri", "")).startswith(("http://", "https://"))
+    if kind == "rest" or (not kind and over_http):
+        return BoundedRestCatalog(name, time_outs, **properties)
+    return load_catalog(name, **properties)
 
 
 def _make_namespace(catalog: Catalog, name: LakeName) -> None:

@@ -10,7 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from catalog.iceberg import TimeOuts, open_catalog
+from catalog.bounded_rest import TimeOuts
+from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process

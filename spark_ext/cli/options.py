@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from spark_ext.cli.output import Output
 
 __all__ = [
+    "catalog_options",
     "conversions",
     "ledger_options",
     "mapping_options",
@@ -59,6 +60,24 @@ _LEDGER: Final = (
         help="sqlite:PATH. Default: beside a local warehouse.",
     ),
 )
+_CATALOG: Final = (
+    click.option(
+        "--connect-timeout",
+        type=click.FloatRange(0, min_open=True),
+        default=10.0,
+        show_default=True,
+        envvar="MERGEBERG_CONNECT_TIMEOUT",
+        help="Seconds to connect to a catalog over HTTP.",
+    ),
+    click.option(
+        "--read-timeout",
+        type=click.FloatRange(0, min_open=True),
+        default=60.0,
+        show_default=True,
+        envvar="MERGEBERG_READ_TIMEOUT",
+        help="Seconds to wait for an answer of a catalog over HTTP.",
+    ),
+)
 _MAPPING: Final = (
     click.option(
         "--partition-spec",
@@ -88,6 +107,11 @@ def source_options(command: F) -> F:
 def ledger_options(command: F) -> F:
     """Add --warehouse and --ledger."""
     return _all(command, _LEDGER)
+
+
+def catalog_options(command: F) -> F:
+    """Add --connect-timeout and --read-timeout."""
+    return _all(command, _CATALOG)
 
 
 def mapping_options(command: F) -> F:

@@ -1,7 +1,7 @@
 """Whatever a source table is made of and wherever it lies, its visible rows are in the lake.
 
-SRS-016 SourceEngines, PartitionContent, StoragePolicies, SourcePartStorage, EmptyPartition,
-Corrupted; N-34, N-35. ClickHouse, task code and catalog are the real ones.
+SRS-016 SourceEngines, PartitionContent, PartitionKeyTypes, StoragePolicies, SourcePartStorage,
+EmptyPartition, Corrupted; N-34, N-35. ClickHouse, task code and catalog are the real ones.
 """
 
 from __future__ import annotations
@@ -38,6 +38,15 @@ UNMERGED = (
     "max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_at_min_space_in_pool = 1"
 )
 MIXED = f"ENGINE = MergeTree {KEYS} SETTINGS min_bytes_for_wide_part = 3000, {UNMERGED}"
+
+OTHER_TYPES = (
+    "a UInt16, b UInt32, c UInt64, d Int8, e Date32, f DateTime('UTC'), g DateTime64(3, 'UTC'),"
+    " h FixedString(2)"
+)
+OTHER_VALUES = (
+    "1, 2, 18446744073709551615, -1, toDate32('1950-01-01'), toDateTime(number % 2, 'UTC'),"
+    " toDateTime64(7, 3, 'UTC'), 'ab'"
+)
 
 
 def unmerged(exports: RealExport, clauses: str, columns: str = PLAIN) -> TableName:
@@ -249,13 +258,7 @@ def staged(exports: RealExport) -> tuple[tuple[object, ...], ...]:
         ("toYYYYMM(d)", "d Date", "toDate('2024-01-30') + number % 4"),
         ("s", "s String", "['', 'a b', 'a/b=%', 'é€😀'][number % 4 + 1]"),
         ("(d, s)", "d Date, s String", "toDate(number % 2), toString(number % 3)"),
-        (
-            "(a, b, c, d, e, f, g, h)",
-            "a UInt16, b UInt32, c UInt64, d Int8, e Date32, f DateTime('UTC'), g DateTime64(3, 'UTC'),"
-            " h FixedString(2)",
-            "1, 2, 18446744073709551615, -1, toDate32('1950-01-01'), toDateTime(number % 2, 'UTC'),"
-            " toDateTime64(7, 3, 'UTC'), 'ab'",
-        ),
+        ("(a, b, c, d, e, f, g, h)", OTHER_TYPES, OTHER_VALUES),
         ("", "d Date", "toDate(number % 5)"),
     ],
     ids=["integers", "dates", "months", "strings", "a tuple", "other types", "none"],

@@ -1,6 +1,6 @@
 """A partition arrives whole, as one snapshot of an Iceberg table, or not at all.
 
-SRS-016 S3 (the Iceberg half) and SchemaCompatibility; N-05, N-24.
+SRS-016 S3 (the Iceberg half), SchemaCompatibility; N-24, N-39.
 """
 
 from __future__ import annotations
@@ -92,3 +92,23 @@ def test_columns_find_their_place_by_name_in_a_table_that_is_there(exports: Real
     assert [o.status.value for o in exports.run(name)] == ["committed"]
     assert exports.in_lake(name) == exports.in_source(name)
     assert {more for (more,) in exports.in_lake(name, "more")} == {None}
+
+
+def test_a_spec_that_changed_after_the_plan_gets_nothing(
+    exports: RealExport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: files divided by one expression stand under another one."""
+    name = exports.clickhouse.filled()
+    exports.run(name, ById(PartitionId("0")))
+    before = exports.in_lake(name)
+
+    def change(*_: object) -> None:
+        with exports.lake(name).update_spec() as update:
+            update.add_identity("s")
+
+    monkeypatch.setattr(exports, "before", change)
+    (outcome,) = exports.run(name, ById(PartitionId("1")))
+
+    assert outcome.status.value in {"refused", "failed"}
+    assert "between plan and commit" in outcome.message
+    assert exports.in_lake(name) == before

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import open_catalog
 from catalog.ledgers.uris import open_ledger
 from catalog.sources import open_source
 from spark_ext.checking import CheckRequest, check_export
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.options import (
+    catalog_options,
     conversions,
     ledger_options,
     mapping_options,
@@ -45,10 +47,12 @@ _COLUMNS: Final = ("column", "clickhouse", "iceberg", "kind", "note")
 @mapping_options
 @source_options
 @ledger_options
+@catalog_options
 @output_options
-def check(  # noqa: PLR0913  one parameter per option
+def check(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, to: str | None, partition_spec: str | None, convert: tuple[str, ...], source: str,
-    source_wait: float, warehouse: Path, ledger: str | None, *, strict: bool, as_json: bool
+    source_wait: float, warehouse: Path, ledger: str | None,
+    connect_timeout: float, read_timeout: float, *, strict: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Say whether TABLE (database.table) can be exported, and how each column would be mapped.
 
@@ -63,7 +67,12 @@ def check(  # noqa: PLR0913  one parameter per option
     name = TableName.parse(table)
     destination = parse_destination(to, name, source, source_wait) if to is not None else None
     request = CheckRequest(name, destination, conversions(convert), strict, partition_spec)
-    lake = open_catalog(destination.catalog, warehouse=warehouse) if destination else None
+    time_outs = TimeOuts(connect_timeout, read_timeout)
+    lake = (
+        open_catalog(destination.catalog, warehouse=warehouse, time_outs=time_outs)
+        if destination
+        else None
+    )
     known = open_ledger(ledger, local_warehouse=lake.local_warehouse) if lake else None
     opened = open_source(source, wait=source_wait)
     try:

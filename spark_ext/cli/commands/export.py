@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from catalog.bounded_rest import TimeOuts
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.options import (
+    catalog_options,
     conversions,
     ledger_options,
     mapping_options,
@@ -80,12 +82,13 @@ _MIB: Final = 1024 * 1024
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @source_options
 @ledger_options
+@catalog_options
 @output_options
 def export(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
     partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, target_file_size: int,
     master: str, conf: tuple[str, ...], source: str, source_wait: float, warehouse: Path,
-    ledger: str | None,
+    ledger: str | None, connect_timeout: float, read_timeout: float,
     *, everything: bool, strict: bool, force: bool, dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
@@ -110,7 +113,8 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         partition_spec=partition_spec,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
-    places = Places(source, request.to.catalog, warehouse, ledger, source_wait)
+    time_outs = TimeOuts(connect_timeout, read_timeout)
+    places = Places(source, request.to.catalog, warehouse, ledger, source_wait, time_outs)
     if dry_run:
         return show_rehearsal(request, places, output, slots=slots(master), as_json=as_json)
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))

@@ -1,0 +1,52 @@
+"""PyIceberg's REST catalog with a time-out on every request; its own waits for ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyiceberg.catalog.rest import RestCatalog
+
+if TYPE_CHECKING:
+    from requests import PreparedRequest, Response, Session
+
+__all__ = ["DEFAULT_TIME_OUTS", "BoundedRestCatalog", "TimeOuts"]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOuts:
+    """How long a request to a catalog may take to connect and to answer, in seconds."""
+
+    connect: float = 10.0
+    read: float = 60.0
+
+
+DEFAULT_TIME_OUTS: Final = TimeOuts()
+
+
+class BoundedRestCatalog(RestCatalog):
+    """A REST catalog none of whose requests waits for ever, its first one included."""
+
+    def __init__(self, name: str, time_outs: TimeOuts, **properties: Any) -> None:
+        """Open the catalog.
+
+        Args:
+            name: of the catalog.
+            time_outs: of every request.
+            properties: PyIceberg's own.
+        """
+        self._bounds = (time_outs.connect, time_outs.read)
+        super().__init__(name, **properties)
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        send = session.send
+
+        def bounded(request: PreparedRequest, **options: Any) -> Response:
+            if options.get("timeout") is None:
+                options["timeout"] = self._bounds
+            return send(request, **options)
+
+        # Around whatever adapters PyIceberg has mounted: one of them signs requests.
+        session.send = bounded  # type: ignore[method-assign]
+        return session
