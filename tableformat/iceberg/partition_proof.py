@@ -20,6 +20,7 @@ from pyiceberg.types import (
     DecimalType,
     FixedType,
     IcebergType,
+    IntegerType,
     LongType,
     StringType,
     TimestamptzType,
@@ -252,11 +253,24 @@ def _value(text: str | None, field: SpecField, column: MappedColumn) -> Value | 
             case DecimalType():
                 return _fitting(text, of)
             case LongType():
-                return int(text) if -(2**63) <= int(text) < 2**63 else None
+                return _whole(int(text), field, bits=64)
+            case IntegerType():
+                return _whole(int(text), field, bits=32)
             case _:
                 return int(text)
     except (UnicodeDecodeError, InvalidOperation):
         return None
+
+
+def _whole(value: int, field: SpecField, *, bits: int) -> Value | None:
+    """Return a whole number that its type holds, None for one that it does not.
+
+    The truncation of a number next to the least one lies below it; ClickHouse wraps it around, to a
+    number that is no multiple of the width.
+    """
+    held = -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
+    wrapped = field.transform == "truncate" and value % (field.argument or 1) != 0
+    return value if held and not wrapped else None
 
 
 def _fitting(text: str, of: DecimalType) -> Value | None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.types import IcebergType, IntegerType, LongType
 
 from tableformat.errors import RefusedError
 from tableformat.iceberg.partition_proof import (
@@ -105,7 +106,38 @@ def test_clickhouse_computes_the_value_that_iceberg_computes(
     for (text,), value in zip(texts, sample.seen, strict=True):
         probed = ProbedValue(text, text, int(text is None))
         wanted = None if value is None else iceberg(internal(value))
-        assert prove(field, columns, probed, ID, key="k") == Proved(wanted)
+        proved = prove(field, columns, probed, ID, key="k")
+        if _beyond(wanted, columns.columns[0].type):
+            assert isinstance(proved, Disproved)
+        else:
+            assert proved == Proved(wanted)
+
+
+def _beyond(value: Any, of: IcebergType) -> bool:
+    """Whether a value lies outside its type: below the least number there is no truncation."""
+    if not (isinstance(of, IntegerType | LongType) and isinstance(value, int)):
+        return False
+    return value < -(2**31 if isinstance(of, IntegerType) else 2**63)
+
+
+@pytest.mark.parametrize("of", ["Int32", "Int64"])
+def test_a_truncation_that_wraps_around_is_disproved(
+    clickhouse: EmbeddedClickHouse, of: str
+) -> None:
+    """Harm prevented: the least numbers stand in the partition of the greatest ones."""
+    columns = columns_of(Simple(of))
+    field = field_of("truncate")
+    asked = probe(field, columns)
+    least = f"CAST({-(2 ** (int(of[3:]) - 1))} AS {of})"
+
+    ((text,),) = clickhouse.rows(
+        f"SELECT {asked.text_sql} FROM (SELECT {asked.sql} AS v FROM (SELECT {least} AS c)"
+        " AS __src)"
+    )
+    proved = prove(field, columns, ProbedValue(text, text, 0), ID, key="k")
+
+    assert isinstance(proved, Disproved)
+    assert "cannot hold" in proved.why
 
 
 def internal(value: Any) -> Any:
