@@ -18,6 +18,12 @@ __all__ = ["Clickhouse", "config_text", "hard_links", "ids", "rows_as_files"]
 
 _NUMBERS: Final = itertools.count(1)
 
+KEYS = "PARTITION BY p ORDER BY k"
+COLUMNS = (
+    "p UInt8, k UInt64, s String, sign Int8 DEFAULT 1, Path String, Time DateTime,"
+    " Value Float64, Timestamp DateTime"
+)
+
 
 class Clickhouse:
     """A source whose directory stays open, so that a test may change the data at any moment."""
@@ -130,3 +136,30 @@ def rows_as_files(
     found = reader.rows(f"SELECT {select} FROM {name} AS __src")
     reader.command(f"DROP TABLE {name} SYNC")
     return found
+
+
+def frozen(snapshot: SourceSnapshot) -> tuple[FrozenPartition, ...]:
+    """Return the partitions of a snapshot in which none was refused."""
+    assert snapshot.refused == ()
+    return snapshot.partitions
+
+
+def as_files(
+    reader: EmbeddedConnection, snapshot: SourceSnapshot, directory: Path, select: str
+) -> tuple[tuple[object, ...], ...]:
+    """Return what the frozen parts of a snapshot answer, opened as files."""
+    return rows_as_files(reader, snapshot.layout, frozen(snapshot), directory, select)
+
+
+def assert_same_rows(
+    clickhouse: Clickhouse,
+    reader: EmbeddedConnection,
+    name: TableName,
+    path: Path,
+    select: str,
+) -> SourceSnapshot:
+    """Freeze a whole table and compare with what the table itself answers."""
+    snapshot = clickhouse.snapshot(name)
+    expected = clickhouse.rows(f"SELECT {select} FROM {name.sql} AS __src")
+    assert as_files(reader, snapshot, path, select) == expected
+    return snapshot

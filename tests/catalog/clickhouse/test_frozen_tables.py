@@ -7,35 +7,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tableformat.names import TableName
-from tableformat.source import FrozenPartition, SourceSnapshot
-from tests.clickhouse_source import Clickhouse, rows_as_files
-
-KEYS = "PARTITION BY p ORDER BY k"
-COLUMNS = (
-    "p UInt8, k UInt64, s String, sign Int8 DEFAULT 1, Path String, Time DateTime,"
-    " Value Float64, Timestamp DateTime"
-)
-
-
-def frozen(snapshot: SourceSnapshot) -> tuple[FrozenPartition, ...]:
-    assert snapshot.refused == ()
-    return snapshot.partitions
-
-
-def as_files(
-    reader: EmbeddedConnection, snapshot: SourceSnapshot, directory: Path, select: str
-) -> tuple[tuple[object, ...], ...]:
-    return rows_as_files(reader, snapshot.layout, frozen(snapshot), directory, select)
-
-
-def same_rows(clickhouse: Clickhouse, reader: EmbeddedConnection, name: TableName, path: Path,
-              select: str) -> SourceSnapshot:  # fmt: skip
-    """Freeze a whole table and compare with what the table itself answers."""
-    snapshot = clickhouse.snapshot(name)
-    expected = clickhouse.rows(f"SELECT {select} FROM {name.sql} AS __src")
-    assert as_files(reader, snapshot, path, select) == expected
-    return snapshot
+from tests.clickhouse_source import COLUMNS, KEYS, Clickhouse, assert_same_rows, frozen
 
 
 @pytest.mark.parametrize(
@@ -60,7 +32,7 @@ def test_every_engine_of_the_family_is_frozen_with_all_its_rows(
     clickhouse.insert(name)
     clickhouse.insert(name)
 
-    snapshot = same_rows(
+    snapshot = assert_same_rows(
         clickhouse, reader, name, tmp_path, "count(), sum(k), groupBitXor(cityHash64(*))"
     )
 
@@ -75,7 +47,7 @@ def test_a_replicated_table_is_frozen_although_it_is_read_only(
     clickhouse.command(f"DETACH TABLE {name.sql}")
     clickhouse.command(f"ATTACH TABLE {name.sql} AS REPLICATED")
 
-    snapshot = same_rows(clickhouse, reader, name, tmp_path, "count(), sum(k)")
+    snapshot = assert_same_rows(clickhouse, reader, name, tmp_path, "count(), sum(k)")
 
     assert snapshot.table.engine.replicated
     assert snapshot.table.identity.startswith("keeper:/clickhouse/tables/")
@@ -102,7 +74,7 @@ def test_wide_and_compact_parts_are_frozen(
     clickhouse.insert(name)
     clickhouse.insert(name, 100, 1000)
 
-    snapshot = same_rows(clickhouse, reader, name, tmp_path, "count(), sum(k), max(s)")
+    snapshot = assert_same_rows(clickhouse, reader, name, tmp_path, "count(), sum(k), max(s)")
 
     assert {f.part.part_type for p in frozen(snapshot) for f in p.parts} == types
 
@@ -181,7 +153,7 @@ def test_what_a_table_may_be_made_of_is_frozen_and_opens(
         f"`{c.name.replace('`', '``')}`" for c in clickhouse.source.describe(name).stored_columns
     ]
 
-    same_rows(
+    assert_same_rows(
         clickhouse, reader, name, tmp_path,
         f"count(), sum(late), groupBitXor(cityHash64({', '.join(stored)}))",
     )  # fmt: skip
@@ -198,7 +170,7 @@ def test_rows_that_expired_are_frozen_as_they_are_and_stay(
     clickhouse.command(f"SYSTEM STOP MERGES {name.sql}")
     clickhouse.insert(name)
 
-    snapshot = same_rows(clickhouse, reader, name, tmp_path, "count(), max(s), sum(k)")
+    snapshot = assert_same_rows(clickhouse, reader, name, tmp_path, "count(), max(s), sum(k)")
 
     assert snapshot.table.has_ttl_columns
     (staging,) = snapshot.handle

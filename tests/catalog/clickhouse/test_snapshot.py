@@ -5,35 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tableformat.names import SOURCE_ALIAS, TableName
-from tableformat.source import FrozenPartition, Probe, ProbedValue, SourceSnapshot
-from tests.clickhouse_source import Clickhouse, rows_as_files
-
-KEYS = "PARTITION BY p ORDER BY k"
-COLUMNS = (
-    "p UInt8, k UInt64, s String, sign Int8 DEFAULT 1, Path String, Time DateTime,"
-    " Value Float64, Timestamp DateTime"
-)
-
-
-def frozen(snapshot: SourceSnapshot) -> tuple[FrozenPartition, ...]:
-    assert snapshot.refused == ()
-    return snapshot.partitions
-
-
-def as_files(
-    reader: EmbeddedConnection, snapshot: SourceSnapshot, directory: Path, select: str
-) -> tuple[tuple[object, ...], ...]:
-    return rows_as_files(reader, snapshot.layout, frozen(snapshot), directory, select)
-
-
-def same_rows(clickhouse: Clickhouse, reader: EmbeddedConnection, name: TableName, path: Path,
-              select: str) -> SourceSnapshot:  # fmt: skip
-    """Freeze a whole table and compare with what the table itself answers."""
-    snapshot = clickhouse.snapshot(name)
-    expected = clickhouse.rows(f"SELECT {select} FROM {name.sql} AS __src")
-    assert as_files(reader, snapshot, path, select) == expected
-    return snapshot
+from tableformat.names import SOURCE_ALIAS
+from tableformat.source import Probe, ProbedValue
+from tests.clickhouse_source import KEYS, Clickhouse, assert_same_rows, frozen, rows_as_files
 
 
 def test_lightly_deleted_rows_are_counted_out(
@@ -43,7 +17,7 @@ def test_lightly_deleted_rows_are_counted_out(
     name = clickhouse.filled()
     clickhouse.command(f"DELETE FROM {name.sql} WHERE k < 10 OR p = 1")
 
-    snapshot = same_rows(clickhouse, reader, name, tmp_path, "count(), sum(k)")
+    snapshot = assert_same_rows(clickhouse, reader, name, tmp_path, "count(), sum(k)")
 
     zero, one = frozen(snapshot)
     assert [(f.part.rows, f.visible_rows, f.part.has_lightweight_delete) for f in zero.parts] == [
