@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyiceberg.catalog.rest import RestCatalog
-
-if TYPE_CHECKING:
-    from requests import PreparedRequest, Response, Session
+from requests import PreparedRequest, Response, Session
 
 __all__ = ["DEFAULT_TIME_OUTS", "BoundedRestCatalog", "TimeOuts"]
 

@@ -8,36 +8,30 @@ warehouse itself, made when the first table is.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import ValidationError
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.utils.config import Config
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, BoundedRestCatalog, TimeOuts
-from tableformat.committer import Sent
+from tableformat.committer import Commit, FileInMain, LakeTableState, Sent, Staged
 from tableformat.errors import DestinationError, NotFoundError, UnsupportedError
 from tableformat.iceberg import snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyiceberg.catalog import Catalog
-    from pyiceberg.partitioning import PartitionSpec
-    from pyiceberg.schema import Schema
-    from pyiceberg.table import Table
-    from pyiceberg.table.sorting import SortOrder
-
-    from tableformat.committer import Commit, FileInMain, LakeTableState, Staged
-    from tableformat.names import LakeName
+from tableformat.names import LakeName
 
 __all__ = ["LOCAL_CATALOG", "IcebergTable", "OpenedCatalog", "open_catalog"]
 
@@ -92,9 +86,8 @@ class OpenedCatalog:
         except ValidationError as error:
             message = (
                 f"Cannot use {name} as a destination: its metadata holds what only newer Iceberg "
-                "versions have "
-                "(for example VARIANT columns). Export into a new format version 2 table. "
-                f"({error.error_count()} errors)"
+                "versions have (for example VARIANT columns). Export into a new format version 2 "
+                f"table. ({error.error_count()} errors)"
             )
             raise UnsupportedError(message, code=48) from error
         except Exception as error:
@@ -293,6 +286,6 @@ def _unreachable(catalog: str, what: str, error: Exception) -> DestinationError:
     said = next(iter(str(error).splitlines()), "").rstrip(". ")
     return DestinationError(
         f"Cannot {what}: the catalog {catalog!r} or its storage failed with "
-        f"{type(error).__name__}: {said}. "
-        "Check its configuration, rights and network; running the command again is safe."
+        f"{type(error).__name__}: {said}. Check its configuration, rights and network; running the "
+        "command again is safe."
     )

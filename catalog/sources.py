@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.embedded_uri import parse_source
 from catalog.clickhouse.source import ClickHouseSource
-
-if TYPE_CHECKING:
-    from catalog.clickhouse.connection import Connection
 
 __all__ = ["open_source"]
 

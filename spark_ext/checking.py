@@ -7,30 +7,26 @@ Nothing is started and nothing is made. Owns the gathering; how it is shown is
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from catalog.clickhouse.source import ClickHouseSource
 from spark_ext.java import find_java
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.plan import TablePlan, fit
+from tableformat.export.ports import Lake
 from tableformat.export.slices import FileFormat
-from tableformat.iceberg.partition_spec import chosen_spec, derive_spec
+from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
 from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.iceberg.sort_order import sort_prefix
 from tableformat.iceberg.spec_fields import parse_spec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from catalog.clickhouse.source import ClickHouseSource
-    from tableformat.export.ports import Lake
-    from tableformat.iceberg.partition_spec import DerivedSpec
-    from tableformat.ledger import Ledger
-    from tableformat.mergetree.parts import PartitionSummary
-    from tableformat.mergetree.table import Column, MergeTreeTable
-    from tableformat.names import LakeName, TableName
+from tableformat.ledger import Ledger
+from tableformat.mergetree.parts import PartitionSummary
+from tableformat.mergetree.table import Column, MergeTreeTable
+from tableformat.names import LakeName, TableName
 
 __all__ = ["Check", "CheckRequest", "CheckedColumn", "check_export"]
 

@@ -8,16 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
-from tableformat.export.job import export
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tableformat.export.job import ExportRequest
-    from tableformat.export.outcome import Outcome
-    from tableformat.export.ports import JobPorts
+from tableformat.export.job import ExportRequest, export
+from tableformat.export.outcome import Outcome
+from tableformat.export.ports import JobPorts
 
 __all__ = ["WORST_FIRST", "exit_code", "export_all", "slots"]
 

@@ -9,11 +9,9 @@ import contextlib
 import secrets
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final
 
 __all__ = ["ProgressAddress", "ProgressListener", "SliceProgress", "send_rows"]
 

@@ -11,7 +11,8 @@ import os
 import sys
 import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -20,9 +21,6 @@ from pyspark.sql import SparkSession
 
 from spark_ext.java import find_java
 from tableformat.errors import SourceError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["TASK_MEMORY", "SparkSettings", "open_session"]
 

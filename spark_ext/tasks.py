@@ -19,13 +19,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyspark import TaskContext
 
 from catalog.clickhouse.part_links import sweep
+from catalog.clickhouse.parts import OpenedSlice
 from catalog.processes import job_may_be_alive
 from catalog.storage import open_storage
 from spark_ext.progress import ProgressAddress, SliceProgress, send_rows
@@ -35,9 +36,6 @@ from tableformat.file_names import data_file_name
 from tableformat.iceberg.arrow_schema import file_schema, to_file
 from tableformat.parquet.writer import WrittenFile, write_file
 from tableformat.receipt import Receipt
-
-if TYPE_CHECKING:
-    from catalog.clickhouse.parts import OpenedSlice
 
 __all__ = [
     "ANSWER_SCHEMA",

@@ -8,7 +8,9 @@ import secrets
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import open_catalog
@@ -19,18 +21,10 @@ from catalog.sources import open_source
 from spark_ext.java import find_java
 from spark_ext.session import SparkSettings, open_session
 from spark_ext.writer import SparkWriter
-from tableformat.effects import Direct
+from tableformat.effects import Direct, Effects
 from tableformat.errors import InternalError
-from tableformat.export.ports import JobPorts
+from tableformat.export.ports import JobPorts, Observer, SliceWriter
 from tableformat.names import TransactionId, new_transaction_id
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from tableformat.effects import Effects
-    from tableformat.export.ports import Observer, SliceWriter
 
 __all__ = ["Places", "SparkWhenNeeded", "open_ports"]
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
 
 from spark_ext.runner import Progress, write
 from spark_ext.tasks import installed_versions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
-
-    from tableformat.export.ports import Written
-    from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.export.ports import Written
+from tableformat.export.slices import SliceTask, WritePlan
 
 __all__ = ["SparkWriter"]
 

@@ -7,15 +7,12 @@ success or a proof: nothing is deleted on it (protocol.md).
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from tableformat.errors import DestinationError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tableformat.receipt import Receipt
+from tableformat.receipt import Receipt
 
 __all__ = [
     "EPOCH_PROPERTY",
@@ -80,8 +77,8 @@ class Mark:
         if found is None:
             message = (
                 f"Cannot read the export mark {text!r} of the table: it is not "
-                "epoch:transaction:fingerprint:snapshot. "
-                "Somebody edited it; put the value back from an earlier metadata file."
+                "epoch:transaction:fingerprint:snapshot. Somebody edited it; put the value back "
+                "from an earlier metadata file."
             )
             raise DestinationError(message)
         epoch, transaction_id, fingerprint, snapshot_id = found.groups()

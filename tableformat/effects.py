@@ -5,11 +5,9 @@ A crash can fall before or after each effect; `tests/faults` enumerates them by 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 __all__ = ["Direct", "Effects", "Step"]
 

@@ -16,14 +16,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from tableformat.errors import LedgerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "ROW_FORMAT",

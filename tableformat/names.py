@@ -189,8 +189,7 @@ class PartitionId:
         if not _PARTITION_ID.match(self.value):
             message = (
                 f"Cannot use {self.value!r} as a partition id: ids hold only letters, digits and "
-                "'-'. "
-                "List them with `mergeberg partitions`."
+                "'-'. List them with `mergeberg partitions`."
             )
             raise UsageError(message)
 

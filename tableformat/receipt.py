@@ -97,8 +97,7 @@ class Receipt:
             if version != RECEIPT_FORMAT:
                 message = (
                     f"Cannot read a receipt of format {version}: this release reads "
-                    f"{RECEIPT_FORMAT}. "
-                    "Use the release that wrote it, or a newer one."
+                    f"{RECEIPT_FORMAT}. Use the release that wrote it, or a newer one."
                 )
                 raise LedgerError(message)
             raw["ranges"] = tuple(PartRange(**r) for r in raw["ranges"])

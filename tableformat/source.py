@@ -7,16 +7,14 @@ tasks open the frozen parts (DESIGN 5.1, 5.3).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tableformat.errors import TableFormatError
-    from tableformat.mergetree.parts import Part, PartitionSummary
-    from tableformat.mergetree.table import MergeTreeTable
-    from tableformat.names import PartitionId, TableName
+from tableformat.errors import TableFormatError
+from tableformat.mergetree.parts import Part, PartitionSummary
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import PartitionId, TableName
 
 __all__ = [
     "FrozenPart",

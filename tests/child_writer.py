@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import tableformat.errors
 from spark_ext.tasks import installed_versions
 from tableformat.errors import TableFormatError
 from tableformat.export.ports import SliceFailure, Written
+from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.receipt import Receipt
 from tests.frozen_parts import in_child
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tableformat.export.slices import SliceTask, WritePlan
 
 __all__ = ["ChildWriter"]
 

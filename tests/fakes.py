@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from catalog.iceberg import open_catalog
 from catalog.ledgers.embedded import SqliteLedger
-from tableformat.effects import Direct
+from tableformat.effects import Direct, Effects
 from tableformat.errors import NotFoundError
 from tableformat.export.ports import JobPorts, Silent, Written
+from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.file_names import data_file_name
 from tableformat.ledger import Owner
 from tableformat.mergetree.parts import Part, PartitionSummary
@@ -18,15 +20,7 @@ from tableformat.mergetree.table import Column, Engine, MergeTreeTable
 from tableformat.mergetree.types import Simple
 from tableformat.names import PartitionId, TableName, TransactionId
 from tableformat.receipt import Receipt
-from tableformat.source import FrozenPart, FrozenPartition, PartsLayout, SourceSnapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tableformat.effects import Effects
-    from tableformat.export.slices import SliceTask, WritePlan
-    from tableformat.source import Probe
+from tableformat.source import FrozenPart, FrozenPartition, PartsLayout, Probe, SourceSnapshot
 
 TABLE = MergeTreeTable(
     name=TableName("db", "t"),

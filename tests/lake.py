@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -19,10 +20,6 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row, State
 from tableformat.names import LakeName
 from tableformat.receipt import Receipt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 NAME = LakeName("lake", ("n",), "t")
 KEY = Key("source", "202401", "table")

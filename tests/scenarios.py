@@ -4,40 +4,33 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.table import Table
 
+from catalog.iceberg import IcebergTable
 from catalog.ledgers.embedded import SqliteLedger
+from tableformat.committer import LakeTableState
+from tableformat.effects import Effects, Step
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest, export
-from tableformat.export.outcome import Status
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import JobPorts, Written
 from tableformat.export.selection import AllPartitions
+from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import State
+from tableformat.ledger import Row, State
 from tableformat.mergetree.parts import Part, PartitionSummary
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TableName
-from tableformat.source import FrozenPart, FrozenPartition, PartsLayout, SourceSnapshot
+from tableformat.source import FrozenPart, FrozenPartition, PartsLayout, Probe, SourceSnapshot
 from tests.fakes import FakeSource, FakeWriter, job_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyiceberg.table import Table
-
-    from catalog.iceberg import IcebergTable
-    from tableformat.committer import LakeTableState
-    from tableformat.effects import Effects, Step
-    from tableformat.export.outcome import Outcome
-    from tableformat.export.ports import JobPorts, Written
-    from tableformat.export.slices import SliceTask, WritePlan
-    from tableformat.ledger import Row
-    from tableformat.mergetree.table import MergeTreeTable
-    from tableformat.source import Probe
 
 T = TypeVar("T")
 TO = LakeName("lake", ("n",), "t")

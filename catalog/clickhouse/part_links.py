@@ -115,8 +115,7 @@ def _original(slice_: Slice) -> Path:
         message = (
             f"Cannot read partition {slice_.partition_id} below {slice_.disk}: hard links are not "
             f"possible there and its parts lie in {len(parents)} directories: "
-            f"{', '.join(parents)}. "
-            "Allow the exporter to write on the source's disk."
+            f"{', '.join(parents)}. Allow the exporter to write on the source's disk."
         )
         raise SourceError(message)
     return Path(parents[0])

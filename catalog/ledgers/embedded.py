@@ -14,16 +14,14 @@ import contextlib
 import sqlite3
 import threading
 import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from catalog.ledgers.memory import milliseconds
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 __all__ = ["LEDGER_FORMAT", "SqliteLedger"]
 
@@ -91,8 +89,8 @@ class SqliteLedger:
         if kind in _NETWORK:
             message = (
                 f"Cannot keep the ledger at {self._path}: that is a network file system ({kind}), "
-                "whose locks do not "
-                "keep two exports apart. Give a file on a local disk with --ledger sqlite:PATH."
+                "whose locks do not keep two exports apart. Give a file on a local disk with "
+                "--ledger sqlite:PATH."
             )
             raise RefusedError(message)
         self._db: sqlite3.Connection | None = None
@@ -137,8 +135,7 @@ class SqliteLedger:
         if found != LEDGER_FORMAT:
             message = (
                 f"Cannot open the ledger {self._path}: it has format {found}, this release reads "
-                f"{LEDGER_FORMAT}. "
-                "Use the release that wrote it, or a newer one."
+                f"{LEDGER_FORMAT}. Use the release that wrote it, or a newer one."
             )
             raise LedgerError(message)
         return str(identity)

@@ -5,15 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from tableformat.ledger import Lease, LeaseHeld, Stale
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tableformat.ledger import Owner, Row
+from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
 
 __all__ = ["MemoryLedger", "milliseconds"]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from tableformat.ledger import Ledger
+from tableformat.ledger import Ledger
 
 __all__ = ["LEDGER_FILE", "open_ledger"]
 
@@ -34,9 +32,8 @@ def open_ledger(uri: str | None, *, local_warehouse: Path | None) -> Ledger:
         if local_warehouse is None:
             message = (
                 "Cannot choose a ledger: the warehouse is not a local directory, so there is no "
-                "place beside it. "
-                "Say where it is, for example --ledger sqlite:/var/lib/mergeberg/ledger.db, the "
-                "same in every run."
+                "place beside it. Say where it is, for example --ledger "
+                "sqlite:/var/lib/mergeberg/ledger.db, the same in every run."
             )
             raise UsageError(message)
         return SqliteLedger(local_warehouse / LEDGER_FILE)

@@ -10,17 +10,15 @@ milliseconds since 1970. It is opened twice by the same name, as two processes w
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from catalog.ledgers.memory import MemoryLedger
 from tableformat.ledger import Key, Landed, Lease, Ledger, Owner, Row, Stale, State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["ledger_agreement"]
 

@@ -10,7 +10,8 @@ import contextlib
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Final, TextIO
+from collections.abc import Sequence
+from typing import Final, TextIO
 
 import click
 
@@ -21,13 +22,8 @@ from spark_ext.cli.commands.exports import exports
 from spark_ext.cli.commands.partitions import partitions
 from spark_ext.cli.commands.parts import parts
 from spark_ext.cli.next_command import exit_code_of, next_command
-from spark_ext.cli.output import JsonOutput, TextOutput
+from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from tableformat.errors import TableFormatError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spark_ext.cli.output import Output
 
 __all__ = ["invoke", "main", "run"]
 

@@ -6,15 +6,11 @@ The options that a user gave are kept where the next command knows them.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
 from spark_ext.demo.errors import DemoError
-from tableformat.errors import NotFoundError, RefusedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from tableformat.errors import TableFormatError
+from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UsageError
 
 __all__ = ["exit_code_of", "next_command"]
 

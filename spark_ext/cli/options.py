@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from spark_ext.cli.output import JsonOutput, TextOutput
+from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from tableformat.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from spark_ext.cli.output import Output
 
 __all__ = [
     "catalog_options",

@@ -10,16 +10,12 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+from typing import Any, Final, Protocol, TextIO
 
-from tableformat.export.outcome import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tableformat.export.outcome import Outcome
+from tableformat.export.outcome import Outcome, Status
 
 __all__ = ["JsonOutput", "Output", "TextOutput", "counted", "human_bytes"]
 

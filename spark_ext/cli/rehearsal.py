@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.sources import open_source
+from spark_ext.cli.output import Output
 from spark_ext.cli.space import measured_space, show_space
 from spark_ext.exporting import WORST_FIRST
-from tableformat.export.dry_run import EXPORT, rehearse
+from spark_ext.wiring import Places
+from tableformat.export.dry_run import EXPORT, Rehearsal, rehearse
+from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
-
-if TYPE_CHECKING:
-    from spark_ext.cli.output import Output
-    from spark_ext.wiring import Places
-    from tableformat.export.dry_run import Rehearsal
-    from tableformat.export.job import ExportRequest
 
 __all__ = ["show_rehearsal"]
 

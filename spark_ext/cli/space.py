@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from catalog.storage import open_storage
-from spark_ext.cli.output import human_bytes
+from spark_ext.cli.output import Output, human_bytes
 from tableformat.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from spark_ext.cli.output import Output
 
 __all__ = ["Space", "measured_space", "show_space"]
 

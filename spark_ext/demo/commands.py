@@ -8,13 +8,9 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from spark_ext.demo.data import TABLE
-from spark_ext.demo.directory import LAKE_TABLE
-
-if TYPE_CHECKING:
-    from spark_ext.demo.directory import DemoDirectory
+from spark_ext.demo.directory import LAKE_TABLE, DemoDirectory
 
 __all__ = ["Command", "export_command", "next_commands"]
 

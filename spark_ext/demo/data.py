@@ -6,16 +6,12 @@ gets its name in the last step: where `db.events` exists, it is complete.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from catalog.clickhouse.connection import text, whole
+from catalog.clickhouse.connection import Connection, text, whole
 from tableformat.names import TableName
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from catalog.clickhouse.connection import Connection
 
 __all__ = ["ENGINE", "MONTHS", "ROWS", "TABLE", "Month", "fill", "months"]
 

@@ -18,7 +18,7 @@ import contextlib
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import IcebergTable, open_catalog
@@ -27,10 +27,8 @@ from spark_ext.demo.data import TABLE, Month, months
 from spark_ext.demo.errors import DemoError
 from tableformat.errors import DestinationError, RefusedError, UsageError
 from tableformat.export.commit import check_table_of_ledger
+from tableformat.ledger import Ledger
 from tableformat.names import LakeName
-
-if TYPE_CHECKING:
-    from tableformat.ledger import Ledger
 
 __all__ = ["LAKE_TABLE", "DemoDirectory", "Found", "look"]
 
@@ -139,8 +137,8 @@ def look(demo: DemoDirectory) -> Found:
     if open_catalog(LAKE_TABLE.catalog, warehouse=demo.warehouse).local_warehouse is None:
         message = (
             "Cannot run the demo: PyIceberg is configured with a catalog named "
-            f"{LAKE_TABLE.catalog!r}, and the demo writes into its own directory only. "
-            "Run it where .pyiceberg.yaml and PYICEBERG_CATALOG__LAKE__... do not say so."
+            f"{LAKE_TABLE.catalog!r}, and the demo writes into its own directory only. Run it "
+            "where .pyiceberg.yaml and PYICEBERG_CATALOG__LAKE__... do not say so."
         )
         raise DemoError(message, next_command="mergeberg demo (where that is not configured)")
     found = _months(demo)

@@ -7,24 +7,20 @@ same SQL, PyIceberg scans and pyarrow adds up.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.table import Table
 
+from catalog.clickhouse.connection import Connection
 from spark_ext.demo.errors import INSTALL, DemoError
 from tableformat.errors import DestinationError
 from tableformat.names import quote_string
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyiceberg.table import Table
-
-    from catalog.clickhouse.connection import Connection
 
 __all__ = [
     "Answer",

@@ -8,20 +8,16 @@ compare-and-set.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tableformat.committer import FileInMain, LakeTableState
 from tableformat.errors import UsageError
 from tableformat.export.outcome import Status
 from tableformat.file_names import is_of_transaction
-from tableformat.ledger import ExportedPart, Landed, Row, State
-from tableformat.mergetree.parts import fingerprint
+from tableformat.ledger import ExportedPart, Key, Landed, Row, State
+from tableformat.mergetree.parts import Part, fingerprint
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartName
-
-if TYPE_CHECKING:
-    from tableformat.committer import FileInMain, LakeTableState
-    from tableformat.ledger import Key
-    from tableformat.mergetree.parts import Part
-    from tableformat.mergetree.table import MergeTreeTable
 
 __all__ = ["Answer", "Content", "Wish", "answer", "claimed", "content_of", "settled"]
 
@@ -225,8 +221,7 @@ def _first_export(row: Row | None, files: tuple[FileInMain, ...]) -> Answer | No
     return Answer(
         Status.REFUSED,
         f"main already holds {len(files)} file(s) with {rows:,} rows of this very partition, and "
-        f"{where}. "
-        "Use the ledger that exported it.",
+        f"{where}. Use the ledger that exported it.",
     )
 
 

@@ -12,9 +12,10 @@ attempts. Claiming (step 1) is the job's; it has happened when this begins.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tableformat.committer import (
     LEDGER_PROPERTY,
@@ -37,9 +38,6 @@ from tableformat.export.claim import settled
 from tableformat.export.marks import figures, landed_from, landed_mark, unsettled_mark
 from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Landed, Ledger, Row, Stale, State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = [
     "Ports",
@@ -190,9 +188,8 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
     if state.highest_epoch > highest:
         message = (
             f"Cannot export with the ledger {ledger.uri}: the table carries epoch "
-            f"{state.highest_epoch}, the ledger "
-            f"has only given {highest}, so it was restored from an older copy. Use the newer "
-            "ledger."
+            f"{state.highest_epoch}, the ledger has only given {highest}, so it was restored from "
+            "an older copy. Use the newer ledger."
         )
         raise RefusedError(message)
 
@@ -273,8 +270,7 @@ def _settled(
     if isinstance(after, Stale):
         return Superseded(
             f"the export landed in snapshot {landed.snapshot_id}, and another run took the "
-            "partition over "
-            "before it was noted"
+            "partition over before it was noted"
         )
     # It has landed, whatever becomes of the manifests of the others.
     with contextlib.suppress(DestinationError):
@@ -323,8 +319,8 @@ def _refuse_own_files_in_main(
     if row.landed and max(x.sequence_number for x in row.landed) > state.last_sequence_number:
         message = (
             "Cannot commit: the ledger knows a landed export with a higher sequence number than "
-            "the table has; the "
-            "table's metadata was put back to an older file. Restore the newer metadata."
+            "the table has; the table's metadata was put back to an older file. Restore the newer "
+            "metadata."
         )
         raise RefusedError(message)
     files = ports.table.files_of(state, key.key)
@@ -333,10 +329,9 @@ def _refuse_own_files_in_main(
     )
     if files or not gone:
         message = (
-            "Cannot commit: main holds, or may hold in rewritten files, rows of an earlier "
-            "export of this partition "
-            f"({len(files)} file(s) by name), and this release does not replace an export yet. "
-            "Nothing was changed."
+            "Cannot commit: main holds, or may hold in rewritten files, rows of an earlier export "
+            f"of this partition ({len(files)} file(s) by name), and this release does not replace "
+            "an export yet. Nothing was changed."
         )
         raise RefusedError(message)
 

@@ -7,29 +7,23 @@ run's. Bytes of files are estimated as bytes on the source's disks.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tableformat.committer import LakeTable, LakeTableState
 from tableformat.export import claim
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
+from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
-from tableformat.export.plan import fit, plan_table
+from tableformat.export.plan import TablePlan, fit, plan_table
+from tableformat.export.ports import Lake
 from tableformat.export.selection import select
 from tableformat.export.slicing import SliceTarget, slices
-from tableformat.ledger import Key
-from tableformat.source import FrozenPart, FrozenPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tableformat.committer import LakeTable, LakeTableState
-    from tableformat.export.job import ExportRequest
-    from tableformat.export.plan import TablePlan
-    from tableformat.export.ports import Lake
-    from tableformat.ledger import Ledger
-    from tableformat.mergetree.parts import Part
-    from tableformat.names import PartitionId
-    from tableformat.source import Source
+from tableformat.ledger import Key, Ledger
+from tableformat.mergetree.parts import Part
+from tableformat.names import PartitionId
+from tableformat.source import FrozenPart, FrozenPartition, Source
 
 __all__ = ["EXPORT", "Forecast", "Rehearsal", "forecast_parts", "rehearse"]
 

@@ -10,30 +10,25 @@ claimed anew.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
-from tableformat.committer import Committed, Conflicted, Superseded, Unknown
+from tableformat.committer import Committed, Conflicted, LakeTableState, Superseded, Unknown
 from tableformat.effects import Step
 from tableformat.errors import RefusedError, SourceError, TableFormatError
 from tableformat.export import claim
 from tableformat.export.commit import Ports, commit, settle_mark, unsettled_mark
+from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.plan import SizeRatio, frozen_content, plan_slices
+from tableformat.export.plan import Destination, SizeRatio, frozen_content, plan_slices
+from tableformat.export.ports import JobPorts, SliceWriter, Written
+from tableformat.export.slices import Slice
 from tableformat.export.slicing import tasks
 from tableformat.ledger import Key, Row, Stale, State
 from tableformat.names import PartitionId
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tableformat.committer import LakeTableState
-    from tableformat.export.leases import Leases
-    from tableformat.export.plan import Destination
-    from tableformat.export.ports import JobPorts, SliceWriter, Written
-    from tableformat.export.slices import Slice
-    from tableformat.receipt import Receipt
-    from tableformat.source import FrozenPartition, SourceSnapshot
+from tableformat.receipt import Receipt
+from tableformat.source import FrozenPartition, SourceSnapshot
 
 __all__ = ["GroupJob"]
 
@@ -361,17 +356,15 @@ def _receipts_of(one: _Claimed, written: Written) -> tuple[Receipt, ...]:
     if sorted(r.slice_number for r in receipts) != sorted(numbers):
         message = (
             f"Cannot commit partition {one.row.key.partition_id}: {len(numbers)} files were "
-            "planned, "
-            f"{len(receipts)} came back. Run the command again."
+            f"planned, {len(receipts)} came back. Run the command again."
         )
         raise SourceError(message)
     rows = sum(r.rows for r in receipts)
     if rows != one.frozen.visible_rows:
         message = (
             f"Cannot commit partition {one.row.key.partition_id}: it shows "
-            f"{one.frozen.visible_rows:,} rows, "
-            f"its files hold {rows:,}. Nothing became visible; please report it with the table's "
-            "definition."
+            f"{one.frozen.visible_rows:,} rows, its files hold {rows:,}. Nothing became visible; "
+            "please report it with the table's definition."
         )
         raise SourceError(message)
     return receipts

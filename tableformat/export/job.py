@@ -8,30 +8,25 @@ is touched, everything that the destination can refuse before a partition is (DE
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tableformat.committer import LakeTable
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
+from tableformat.export.claim import Wish
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
 from tableformat.export.group import GroupJob
 from tableformat.export.leases import Leases
-from tableformat.export.plan import fit, plan_table
-from tableformat.export.selection import select
+from tableformat.export.outcome import Outcome
+from tableformat.export.plan import Destination, TablePlan, fit, plan_table
+from tableformat.export.ports import JobPorts
+from tableformat.export.selection import Selection, select
 from tableformat.export.slices import FileFormat
 from tableformat.ledger import Key
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
-
-    from tableformat.committer import LakeTable
-    from tableformat.export.claim import Wish
-    from tableformat.export.outcome import Outcome
-    from tableformat.export.plan import Destination, TablePlan
-    from tableformat.export.ports import JobPorts
-    from tableformat.export.selection import Selection
-    from tableformat.names import LakeName, PartitionId, TableName
+from tableformat.names import LakeName, PartitionId, TableName
 
 __all__ = ["MOST_PARTITIONS", "ExportRequest", "export"]
 

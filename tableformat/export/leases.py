@@ -7,17 +7,13 @@ sorts out what that means.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
 
 from tableformat.effects import Effects, Step
 from tableformat.errors import LedgerError
-from tableformat.ledger import Lease, LeaseHeld
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from tableformat.ledger import Ledger, Owner
+from tableformat.ledger import Lease, LeaseHeld, Ledger, Owner
 
 __all__ = ["LEASE_SECONDS", "RENEW_SECONDS", "Leases"]
 

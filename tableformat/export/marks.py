@@ -6,13 +6,8 @@ since: then the ledger would call the rest complete.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tableformat.ledger import Landed
-
-if TYPE_CHECKING:
-    from tableformat.committer import KeyCommit, LakeTableState, Mark
-    from tableformat.ledger import Row
+from tableformat.committer import KeyCommit, LakeTableState, Mark
+from tableformat.ledger import Landed, Row
 
 __all__ = ["figures", "landed_from", "landed_mark", "unsettled_mark"]
 

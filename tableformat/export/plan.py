@@ -7,16 +7,18 @@ anything.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
 
 from tableformat.committer import Commit, KeyCommit, LakeTable, LakeTableState, Layout
 from tableformat.errors import InternalError
 from tableformat.export.claim import Content, content_of
 from tableformat.export.data_checks import data_checks
+from tableformat.export.ports import SliceFailure
 from tableformat.export.slices import FileFormat, Slice, WritePlan
 from tableformat.export.slicing import SliceTarget, slices
 from tableformat.iceberg.existing import existing_refusal
@@ -33,20 +35,12 @@ from tableformat.iceberg.sort_order import (
     sort_prefix,
 )
 from tableformat.iceberg.spec_fields import parse_spec, partition_spec
-from tableformat.ledger import ExportedPart, Key, Row
+from tableformat.ledger import ExportedPart, Key, Ledger, Row
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartName
 from tableformat.parquet.wire import order_by, select_list
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pyiceberg.table.sorting import SortOrder
-
-    from tableformat.export.ports import SliceFailure
-    from tableformat.ledger import Ledger
-    from tableformat.mergetree.table import MergeTreeTable
-    from tableformat.receipt import Receipt
-    from tableformat.source import FrozenPartition, Probe, SourceSnapshot
+from tableformat.receipt import Receipt
+from tableformat.source import FrozenPartition, Probe, SourceSnapshot
 
 __all__ = [
     "Destination",

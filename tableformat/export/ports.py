@@ -6,26 +6,24 @@ contracts.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
 
-    from pyiceberg.partitioning import PartitionSpec
-    from pyiceberg.schema import Schema
-    from pyiceberg.table.sorting import SortOrder
-
-    from tableformat.committer import LakeTable
-    from tableformat.effects import Effects
-    from tableformat.errors import TableFormatError
-    from tableformat.export.commit import Pause
-    from tableformat.export.outcome import Outcome
-    from tableformat.export.slices import SliceTask, WritePlan
-    from tableformat.ledger import Ledger, Owner
-    from tableformat.names import LakeName, TransactionId
-    from tableformat.receipt import Receipt
-    from tableformat.source import Source
+from tableformat.committer import LakeTable
+from tableformat.effects import Effects
+from tableformat.errors import TableFormatError
+from tableformat.export.commit import Pause
+from tableformat.export.outcome import Outcome
+from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.ledger import Ledger, Owner
+from tableformat.names import LakeName, TransactionId
+from tableformat.receipt import Receipt
+from tableformat.source import Source
 
 __all__ = ["JobPorts", "Lake", "Observer", "Silent", "SliceFailure", "SliceWriter", "Written"]
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tableformat.errors import NotFoundError
+from tableformat.mergetree.summary_filter import SummaryFilter
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tableformat.mergetree.summary_filter import SummaryFilter
-    from tableformat.mergetree.table import MergeTreeTable
-    from tableformat.source import Source
+from tableformat.source import Source
 
 __all__ = ["AllPartitions", "ByExpression", "ById", "Selection", "select"]
 
@@ -87,6 +84,5 @@ def _unknown(
     )
     return NotFoundError(
         f"Cannot export partition {partition_id} of {table.name}: it has no active parts and was "
-        "never exported. "
-        f"{has} List them with `mergeberg partitions {table.name}`."
+        f"never exported. {has} List them with `mergeberg partitions {table.name}`."
     )

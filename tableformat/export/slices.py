@@ -7,13 +7,10 @@ part. It belongs to one key and one Iceberg partition. Small slices share a task
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tableformat.parquet.file_format import FileFormat
-
-if TYPE_CHECKING:
-    from tableformat.receipt import PartRange
-    from tableformat.source import PartsLayout
+from tableformat.receipt import PartRange
+from tableformat.source import PartsLayout
 
 __all__ = ["DataCheck", "FileFormat", "Slice", "SliceTask", "WritePlan"]
 

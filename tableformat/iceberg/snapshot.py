@@ -7,13 +7,14 @@ without checking again, which commits twice, and deletes manifests that have lan
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from uuid import UUID
 
-from pyiceberg.manifest import ManifestContent
-from pyiceberg.table import Transaction
-from pyiceberg.table.metadata import TableMetadataV1
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
@@ -42,12 +43,6 @@ from tableformat.committer import (
 from tableformat.errors import InternalError
 from tableformat.file_names import is_of_key
 from tableformat.iceberg.data_files import data_file
-
-if TYPE_CHECKING:
-    from pyiceberg.manifest import ManifestFile
-    from pyiceberg.table import Table
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Snapshot
 
 __all__ = ["MainFiles", "is_in_use", "request", "stage", "state_of", "table_of"]
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tableformat.names import PartitionId
+from tableformat.names import PartitionId
 
 __all__ = ["Part", "PartitionSummary", "fingerprint"]
 

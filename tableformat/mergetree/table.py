@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tableformat.mergetree.types import DataType
-    from tableformat.names import TableName
+from tableformat.mergetree.types import DataType
+from tableformat.names import TableName
 
 __all__ = ["Column", "Engine", "MergeTreeTable"]
 

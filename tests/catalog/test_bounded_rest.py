@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import open_catalog
 from tableformat.errors import DestinationError
 from tableformat.names import LakeName
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 31\r\n"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from catalog.iceberg import IcebergTable
 from catalog.ledgers.embedded import SqliteLedger
-from tableformat.effects import Step
+from tableformat.effects import Effects, Step
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
@@ -21,12 +23,6 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import State
 from tableformat.names import LakeName, PartitionId, TableName
 from tests.fakes import FakeSource, job_ports, part
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from catalog.iceberg import IcebergTable
-    from tableformat.effects import Effects
 
 T = TypeVar("T")
 _REQUEST = ExportRequest(

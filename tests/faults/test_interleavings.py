@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -22,11 +24,6 @@ from tests.scenarios import (
     run,
     statuses,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 
 _HONEST = {"committed", "already_exported", "in_progress"}
 _NOT_IN_A_FIRST_EXPORT = {Step.NOTE_ERROR, Step.NOTE_LANDED, Step.CLEAN_ATTEMPT}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tableformat.effects import Step
 from tableformat.errors import LedgerError, RefusedError, TableFormatError
+from tableformat.ledger import Ledger
 from tests.scenarios import (
     AtStep,
     Partitions,
@@ -21,12 +24,6 @@ from tests.scenarios import (
     run,
     statuses,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tableformat.ledger import Ledger
 
 
 class FailsAt:

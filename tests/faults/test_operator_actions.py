@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -18,8 +19,9 @@ from pyiceberg.types import LongType
 
 from catalog.iceberg import IcebergTable
 from tableformat.committer import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_PREFIX
-from tableformat.effects import Step
+from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError, TableFormatError
+from tableformat.export.job import ExportRequest
 from tableformat.export.selection import ById
 from tableformat.export.slices import FileFormat
 from tableformat.names import PartitionId
@@ -38,13 +40,6 @@ from tests.scenarios import (
     state,
     statuses,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tableformat.effects import Effects
-    from tableformat.export.job import ExportRequest
 
 ONE = replace(ALL, selection=ById(PartitionId("p1")))
 FOREIGN = 4

@@ -6,13 +6,15 @@ first file (SRS-016 SchemaChangeIsolation, N-03, N-04, N-37).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.iceberg import IcebergTable
 from spark_ext.session import SparkSettings
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.export.claim import Wish
@@ -23,12 +25,6 @@ from tableformat.export.selection import AllPartitions
 from tableformat.iceberg.snapshot import table_of
 from tableformat.names import LakeName, TableName
 from tests.child_writer import ChildWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from catalog.iceberg import IcebergTable
 
 _TO = LakeName("lake", ("analytics",), "events")
 _TABLE = (

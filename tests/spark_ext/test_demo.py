@@ -10,10 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,6 @@ from spark_ext.cli.main import invoke
 from spark_ext.demo.data import MONTHS, fill, months
 from spark_ext.demo.directory import DemoDirectory
 from spark_ext.demo.readers import Answer, ask_duckdb, differences
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 ROWS = 3000

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import click
 
@@ -11,7 +12,7 @@ from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import open_catalog
 from catalog.ledgers.uris import open_ledger
 from catalog.sources import open_source
-from spark_ext.checking import CheckRequest, check_export
+from spark_ext.checking import Check, CheckRequest, check_export
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.options import (
     catalog_options,
@@ -22,18 +23,11 @@ from spark_ext.cli.options import (
     output_options,
     source_options,
 )
-from spark_ext.cli.output import human_bytes
-from spark_ext.cli.space import measured_space, show_space
+from spark_ext.cli.output import Output, human_bytes
+from spark_ext.cli.space import Space, measured_space, show_space
 from spark_ext.exporting import slots
 from spark_ext.session import TASK_MEMORY
 from tableformat.names import TableName
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from spark_ext.checking import Check
-    from spark_ext.cli.output import Output
-    from spark_ext.cli.space import Space
 
 __all__ = ["check"]
 

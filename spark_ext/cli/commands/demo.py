@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from spark_ext.cli.options import output_for, output_options
-from spark_ext.demo.commands import export_command, next_commands
+from spark_ext.cli.output import Output
+from spark_ext.demo.commands import Command, export_command, next_commands
 from spark_ext.demo.data import ENGINE, ROWS, TABLE, fill
-from spark_ext.demo.directory import LAKE_TABLE, DemoDirectory, look
+from spark_ext.demo.directory import LAKE_TABLE, DemoDirectory, Found, look
 from spark_ext.demo.errors import INSTALL, DemoError
 from spark_ext.demo.readers import (
+    Answer,
+    DuckDB,
     ask_clickhouse,
     ask_duckdb,
     ask_pyiceberg,
@@ -29,12 +32,6 @@ from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 from tableformat.export.selection import AllPartitions
-
-if TYPE_CHECKING:
-    from spark_ext.cli.output import Output
-    from spark_ext.demo.commands import Command
-    from spark_ext.demo.directory import Found
-    from spark_ext.demo.readers import Answer, DuckDB
 
 __all__ = ["demo"]
 

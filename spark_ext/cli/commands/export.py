@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import click
 
@@ -25,15 +26,10 @@ from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.errors import UsageError
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest
-from tableformat.export.selection import AllPartitions, ByExpression, ById
+from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
 from tableformat.export.slices import FileFormat
 from tableformat.mergetree.summary_filter import parse_filter
 from tableformat.names import PartitionId, TableName
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tableformat.export.selection import Selection
 
 __all__ = ["export"]
 
@@ -129,8 +125,7 @@ def _selection(
     if sum(given) != 1 or (where is not None and not everything):
         message = (
             "Cannot choose partitions: give exactly one of --partition-id ID, --partition "
-            "EXPRESSION and --all, "
-            "and --where only with --all."
+            "EXPRESSION and --all, and --where only with --all."
         )
         raise UsageError(message)
     if partition_id is not None:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
 from catalog.ledgers.uris import open_ledger
 from spark_ext.cli.options import ledger_options, output_for, output_options
 from tableformat.errors import NotFoundError
-from tableformat.ledger import State
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tableformat.ledger import Ledger, Row
+from tableformat.ledger import Ledger, Row, State
 
 __all__ = ["exports"]
 
@@ -76,8 +72,7 @@ def show_export(
     if not found:
         message = (
             f"Cannot show the export of partition {partition_id}: the ledger {opened.uri} has "
-            "none. "
-            "List what it has with `mergeberg exports list`."
+            "none. List what it has with `mergeberg exports list`."
         )
         raise NotFoundError(message)
     output = output_for(as_json=as_json)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hypothesis import settings
 
 from catalog.ledgers.embedded import SqliteLedger
 from conformance.suites.ledger import ledger_agreement
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _DIRECTORY = tempfile.TemporaryDirectory(prefix="mergeberg-ledgers-")
 

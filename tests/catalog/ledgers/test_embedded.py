@@ -7,16 +7,13 @@ import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.ledger import Key, Row, Stale, State
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _ROW = Row(Key("s", "202401", "d"), "db.t", "lake.n.t", 1, State.RUNNING, "7", "f", 1, 1)
 

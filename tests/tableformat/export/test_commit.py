@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import urlparse
 
 import pytest
 from pyiceberg.types import LongType
 
+from catalog.iceberg import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from tableformat.committer import (
     LEDGER_PROPERTY,
@@ -25,9 +26,6 @@ from tableformat.export.commit import commit, first_snapshot, settle_mark, unset
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Row, State
 from tests.lake import KEY, Meddling, claim, commit_of, make_table, ports, rows_in_main
-
-if TYPE_CHECKING:
-    from catalog.iceberg import IcebergTable
 
 
 @pytest.fixture
