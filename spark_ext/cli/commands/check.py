@@ -73,6 +73,8 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
         found = check_export(request, opened, lake, known)
     finally:
         opened.close()
+        if known:
+            known.close()
     spaces = measured_space(
         found.disks,
         destination=sum(found.disks.values()) if destination else 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -115,7 +116,9 @@ def _export(place: DemoDirectory, spark: SparkWhenNeeded, output: Output) -> int
         conversions={},
     )
     places = Places(place.source, LAKE_TABLE.catalog, place.warehouse)
-    outcomes = export_all(request, open_ports(places, spark, output), master=_SETTINGS.master)
+    ports = open_ports(places, spark, output)
+    with contextlib.closing(ports.ledger):
+        outcomes = export_all(request, ports, master=_SETTINGS.master)
     code = exit_code(outcomes)
     if code == _REFUSED:
         message = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Final
 
@@ -115,7 +116,8 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         return show_rehearsal(request, places, output, slots=slots(master), as_json=as_json)
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
     ports = open_ports(places, spark, output)
-    return exit_code(export_all(request, ports, master=master))
+    with contextlib.closing(ports.ledger):
+        return exit_code(export_all(request, ports, master=master))
 
 
 def _selection(

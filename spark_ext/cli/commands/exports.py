@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +35,8 @@ def list_exports(status: str | None, warehouse: Path, ledger: str | None, *, as_
       mergeberg exports list --status COMPLETED --warehouse ./warehouse
     """  # noqa: D301  \b is Click's mark for lines to keep
     opened = open_ledger(ledger, local_warehouse=warehouse)
-    rows = [_record(row, opened) for row in opened.rows()]
+    with contextlib.closing(opened):
+        rows = [_record(row, opened) for row in opened.rows()]
     shown = [r for r in rows if status is None or r["status"] == status.upper()]
     columns = (
         "source_table", "destination_table", "partition_id", "status", "rows", "data_files",
@@ -64,11 +66,12 @@ def show_export(
       mergeberg exports show 202401 --table db.events
     """  # noqa: D301  \b is Click's mark for lines to keep
     opened = open_ledger(ledger, local_warehouse=warehouse)
-    found = [
-        row
-        for row in opened.rows()
-        if row.key.partition_id == partition_id and source_table in (None, row.source_table)
-    ]
+    with contextlib.closing(opened):
+        found = [
+            (row, _record(row, opened))
+            for row in opened.rows()
+            if row.key.partition_id == partition_id and source_table in (None, row.source_table)
+        ]
     if not found:
         message = (
             f"Cannot show the export of partition {partition_id}: the ledger {opened.uri} has "
@@ -76,8 +79,8 @@ def show_export(
         )
         raise NotFoundError(message)
     output = output_for(as_json=as_json)
-    for row in found:
-        record = {**_record(row, opened), **json.loads(row.to_json()), "version": row.version}
+    for row, seen in found:
+        record = {**seen, **json.loads(row.to_json()), "version": row.version}
         if not as_json:
             record = {
                 k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in record.items()

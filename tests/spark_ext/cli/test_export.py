@@ -141,3 +141,22 @@ def test_exports_tell_what_was_exported_what_failed_and_what_runs(places: Places
     (shown,) = places.outcomes("exports", "show", "202402", "--table", "db.told")
     assert shown["transaction_id"] == done["transaction_id"]
     assert '"name": "202402_2_2_0"' in json.dumps(shown["parts"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("export", "db.events", "--all", "--to", "lake.n.closed"),
+        ("check", "db.events", "--to", "lake.n.closed"),
+        ("exports", "list"),
+        ("exports", "show", "202401"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_leaves_no_open_ledger_behind(places: Places, words: tuple[str, ...]) -> None:
+    """A copy of the ledger's file is then a whole ledger: nothing waits in a side file."""
+    places.run("export", "db.events", "--partition-id", "202401", "--to", "lake.n.closed")
+
+    assert places.run(*words)[0] == 0
+
+    assert not list(places.warehouse.glob("*-wal"))
