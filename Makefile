@@ -10,13 +10,17 @@ LOCK := requirements/py$(VERSION).lock
 # One stamp per Python, so that another PYTHON makes the environment anew.
 PACKAGES := $(VENV)/.packages-py$(VERSION)
 STAMP := $(VENV)/.ready-py$(VERSION)
+# The readers that cannot be in our environment; Spark keeps the jars for tests beside them.
+READERS := .readers
+READERS_LOCK := requirements/readers/readers.lock
+READERS_STAMP := $(READERS)/.ready-py$(VERSION)
 
 CODE := $(wildcard tableformat catalog spark_ext conformance) tests
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo clean-demo check test big bench lint format lock clean
+.PHONY: help venv demo clean-demo check test readers big bench lint format lock lock-readers clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +35,12 @@ $(PACKAGES): $(LOCK)
 
 $(STAMP): $(PACKAGES) pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(READERS_STAMP): $(READERS_LOCK)
+	rm -rf $(READERS)/venv $(READERS)/.ready-*
+	$(PYTHON) -m venv $(READERS)/venv
+	$(READERS)/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	touch $@
 
 requirements/py.lock:
@@ -48,8 +58,11 @@ clean-demo: ## Remove what the demo made
 check: lint ## Lint and the fast tests: before every commit
 	$(PYTEST) -m 'not spark and not slow'
 
-test: lint ## Everything: lint, then all tests, the fast ones first
+test: lint $(READERS_STAMP) ## Everything: lint, then all tests, the fast ones first
 	$(PYTEST)
+
+readers: $(STAMP) $(READERS_STAMP) ## Ask every reading engine; with ARGS=record write down what it says
+	$(if $(ARGS),$(BIN)/python -m tests.readers $(ARGS),$(PYTEST) tests/readers)
 
 big: $(STAMP) ## Export 20 million rows and compare every value (minutes; 10 GB of disk)
 	$(BIN)/python -m tests.big $(ARGS)
@@ -70,6 +83,9 @@ format: $(STAMP) ## Format the code and mend what ruff can mend
 lock: ## Resolve requirements/ anew for this PYTHON (all of them: see CONTRIBUTING.md)
 	$(PYTHON) requirements/lock.py
 
+lock-readers: ## Resolve the environment of the other readers anew
+	$(PYTHON) requirements/lock.py readers
+
 clean: clean-demo ## Remove everything that can be made again
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(READERS) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

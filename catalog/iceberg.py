@@ -13,28 +13,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import ValidationError as InvalidMetadata
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
+    ValidationError,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.utils.config import Config
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, BoundedRestCatalog, TimeOuts
-from tableformat.committer import Commit, FileInMain, LakeTableState, Sent, Staged
+from tableformat.committer import (
+    Commit,
+    FileInMain,
+    LakeTableState,
+    SchemaChange,
+    Sent,
+    Staged,
+)
 from tableformat.errors import DestinationError, NotFoundError, UnsupportedError
 from tableformat.iceberg import snapshot
 from tableformat.names import LakeName
 
 __all__ = ["LOCAL_CATALOG", "IcebergTable", "OpenedCatalog", "open_catalog"]
 
+_MOST_REASONS: Final = 3
 LOCAL_CATALOG: Final = "lake"
 """The catalog that needs no configuration."""
 
@@ -83,13 +93,8 @@ class OpenedCatalog:
         except (NoSuchTableError, NoSuchNamespaceError):
             _refuse_view(catalog, name)
             return None
-        except ValidationError as error:
-            message = (
-                f"Cannot use {name} as a destination: its metadata holds what only newer Iceberg "
-                "versions have (for example VARIANT columns). Export into a new format version 2 "
-                f"table. ({error.error_count()} errors)"
-            )
-            raise UnsupportedError(message, code=48) from error
+        except (InvalidMetadata, ValidationError) as error:
+            raise _unreadable(name, error) from error
         except Exception as error:
             raise _unreachable(self.name, f"load {name}", error) from error
         return IcebergTable(catalog, name, loaded)
@@ -178,12 +183,11 @@ class IcebergTable:
         self, state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
     ) -> Sent:
         """Ask the catalog, once, to apply an attempt."""
-        updates, requirements = snapshot.request(state, staged, commit, remove_marks)
-        try:
-            self._catalog.commit_table(snapshot.table_of(state), requirements, updates)
-        except Exception as error:  # noqa: BLE001  every answer but a success is "unknown" (protocol.md step 7)
-            return Sent(applied=False, error=f"{type(error).__name__}: {error}")
-        return Sent(applied=True)
+        return self._request(state, *snapshot.request(state, staged, commit, remove_marks))
+
+    def evolve(self, state: LakeTableState, change: SchemaChange) -> Sent:
+        """Ask the catalog, once, for another schema."""
+        return self._request(state, *snapshot.schema_request(state, change))
 
     def in_use(self, state: LakeTableState, staged: Staged) -> bool:
         """Whether any snapshot refers to a manifest of the attempt."""
@@ -203,6 +207,18 @@ class IcebergTable:
             raise _unreachable(
                 self.name.catalog, f"delete unused manifests of {self.name}", error
             ) from error
+
+    def _request(
+        self,
+        state: LakeTableState,
+        updates: tuple[TableUpdate, ...],
+        requirements: tuple[TableRequirement, ...],
+    ) -> Sent:
+        try:
+            self._catalog.commit_table(snapshot.table_of(state), requirements, updates)
+        except Exception as error:  # noqa: BLE001  every answer but a success is "unknown" (protocol.md step 7)
+            return Sent(applied=False, error=f"{type(error).__name__}: {error}")
+        return Sent(applied=True)
 
 
 def open_catalog(
@@ -280,6 +296,23 @@ def _refuse_view(catalog: Catalog, name: LakeName) -> None:
             "nothing has: it is created."
         )
         raise UnsupportedError(message, code=48)
+
+
+def _unreadable(name: LakeName, error: Exception) -> UnsupportedError:
+    """Return the refusal of a table whose metadata cannot be read, with the reasons in it.
+
+    Catalogs that answer over HTTP raise the parser's own error, the others wrap it.
+    """
+    cause = error if isinstance(error, InvalidMetadata) else error.__cause__
+    said = cause.errors() if isinstance(cause, InvalidMetadata) else []
+    reasons = dict.fromkeys(str(one["msg"]).removeprefix("Value error, ") for one in said)
+    why = "; ".join([*reasons][:_MOST_REASONS]) or str(error)
+    return UnsupportedError(
+        f"Cannot use {name} as a destination: its metadata holds what only newer versions of "
+        f"Iceberg have, or is damaged ({why}). Export into a new table: a name that nothing has "
+        "is created.",
+        code=48,
+    )
 
 
 def _unreachable(catalog: str, what: str, error: Exception) -> DestinationError:

@@ -17,7 +17,7 @@ from typing import BinaryIO, Final, Protocol
 from tableformat.errors import DestinationError, UnsupportedError
 from tableformat.parquet.writer import FileSink
 
-__all__ = ["LocalStorage", "Storage", "StoredObject", "open_storage"]
+__all__ = ["LocalStorage", "Storage", "StoredObject", "local_path", "open_storage"]
 
 _IN_PROGRESS: Final = ".inprogress"
 
@@ -84,6 +84,26 @@ def open_storage(location: str) -> Storage:
         )
         raise UnsupportedError(message)
     return LocalStorage()
+
+
+def local_path(location: str, what: str) -> Path:
+    """Return the path of a location that must be on a local disk.
+
+    Args:
+        location: a path or a URI.
+        what: what it is for, as the message says it after "Cannot".
+
+    Raises:
+        UnsupportedError: it is on no local disk.
+    """
+    scheme, found, _ = location.partition("://")
+    if found and scheme != "file":
+        message = (
+            f"Cannot {what} {location}: only files on a local disk can be read for it yet. Copy "
+            "the table to a local warehouse, or mount the bucket as a directory, and name that."
+        )
+        raise UnsupportedError(message)
+    return _path(location)
 
 
 class LocalStorage:

@@ -1,8 +1,9 @@
-"""Writes the lock of the Python that runs it: every package at one version, with its hashes.
+"""Writes the locks of the Python that runs it: every package at one version, with its hashes.
 
 One lock per Python, because the packages that are needed differ with it. Run it as `make lock`, or
-`make lock PYTHON=python3.12` for another. It makes an environment of its own, because it must not
-depend on the lock that it writes.
+`make lock PYTHON=python3.12` for another; `make lock-readers` writes readers/readers.lock, of which
+there is one, because its packages are the same for every Python. It makes an environment of its
+own, because it must not depend on the lock that it writes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ PyPIRepository._get_file_hash = said_or_computed
 cli()
 """
 _OPTIONS = (
-    "--extra=dev",
     "--generate-hashes",
     "--strip-extras",
     "--allow-unsafe",
@@ -51,8 +51,12 @@ _OPTIONS = (
 
 
 def main() -> None:
-    """Resolve the extra `dev` and write requirements/py3XX.lock."""
-    name = f"py{sys.version_info.major}{sys.version_info.minor}.lock"
+    """Resolve the extra `dev`, or the readers, and write requirements/py3XX.lock, or theirs."""
+    if sys.argv[1:] == ["readers"]:
+        name, what = "readers/readers.lock", ("requirements/readers/readers.in",)
+    else:
+        name = f"py{sys.version_info.major}{sys.version_info.minor}.lock"
+        what = ("--extra=dev", "pyproject.toml")
     # Local wheels would put hashes into the lock that nobody else can have.
     environ = {key: value for key, value in os.environ.items() if key != "PIP_FIND_LINKS"}
     with tempfile.TemporaryDirectory(prefix="mergeberg-lock-") as directory:
@@ -60,8 +64,8 @@ def main() -> None:
         python = str(Path(directory, "bin", "python"))
         install = [python, "-m", "pip", "install", "--quiet", *_TOOLS]
         subprocess.run(install, check=True, env=environ)
-        output = str(Path(directory, name))
-        command = [python, "-c", _COMPILE, *_OPTIONS, f"--output-file={output}", "pyproject.toml"]
+        output = str(Path(directory, "packages.lock"))
+        command = [python, "-c", _COMPILE, *_OPTIONS, f"--output-file={output}", *what]
         subprocess.run(command, check=True, env=environ, cwd=_ROOT)
         lines = Path(output).read_text(encoding="utf-8").splitlines(keepends=True)
     # The extras name one another, so the project itself is among what was resolved.

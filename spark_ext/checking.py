@@ -16,7 +16,7 @@ from catalog.clickhouse.source import ClickHouseSource
 from spark_ext.java import find_java
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.export.commit import check_table_of_ledger
-from tableformat.export.plan import TablePlan, fit
+from tableformat.export.plan import TablePlan, fit, remembered_conversions, schema_change
 from tableformat.export.ports import Lake
 from tableformat.export.slices import FileFormat
 from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
@@ -42,6 +42,7 @@ class CheckRequest:
     conversions: Mapping[str, str]
     strict: bool
     partition_spec: str | None
+    evolve_schema: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ def check_export(
         partition_key=table.engine.partition_by or "tuple()",
         sorting_key=table.engine.order_by or table.engine.primary_key or "tuple()",
     )
+    request = _as_remembered(request, table, lake, found)
     mapped = _check_columns(request, table, found)
     spec = _check_spec(request, table, mapped, found) if mapped else None
     if mapped:
@@ -100,10 +102,27 @@ def check_export(
         found.sort_order = ", ".join(shown) or "none"
     if mapped and spec and lake and ledger and request.to and not found.reasons:
         plan = TablePlan(table, mapped, spec, sort_prefix(table, mapped))
-        _check_destination(plan, request.to, lake, ledger, found)
+        _check_destination(request, plan, lake, ledger, found)
     _check_source(source, table, found)
     _check_versions(table, found)
     return found
+
+
+def _as_remembered(
+    request: CheckRequest, table: MergeTreeTable, lake: Lake | None, found: Check
+) -> CheckRequest:
+    """Return the request with the conversions that an existing destination remembers."""
+    if request.to is None or lake is None:
+        return request
+    try:
+        existing = lake.table(request.to)
+        state = existing.load() if existing is not None else None
+        used = remembered_conversions(request.to, table, request.conversions, state)
+    except RefusedError as error:
+        found.destination = f"{request.to}: cannot be used"
+        found.reasons.extend(_reasons(error))
+        return request
+    return replace(request, conversions=used)
 
 
 def _check_columns(
@@ -164,8 +183,11 @@ def _check_spec(
 
 
 def _check_destination(
-    plan: TablePlan, name: LakeName, lake: Lake, ledger: Ledger, found: Check
+    request: CheckRequest, plan: TablePlan, lake: Lake, ledger: Ledger, found: Check
 ) -> None:
+    name = request.to
+    if name is None:
+        return
     try:
         existing = lake.table(name)
         if existing is None:
@@ -175,6 +197,10 @@ def _check_destination(
         found.location = state.location
         found.destination = f"{name}: there, at {state.location}"
         check_table_of_ledger(state, ledger)
+        change = schema_change(plan, name, state) if request.evolve_schema else None
+        if change is not None:
+            found.warnings.append(f"would be added to {name}: {', '.join(change.added)}")
+            return
         fit(plan, name, existing, state, FileFormat())
     except RefusedError as error:
         found.destination = found.destination or f"{name}: cannot be used"

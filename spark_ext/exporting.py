@@ -17,7 +17,7 @@ from tableformat.export.ports import JobPorts
 
 __all__ = ["WORST_FIRST", "exit_code", "export_all", "slots"]
 
-WORST_FIRST: Final = (5, 4, 6, 3)
+WORST_FIRST: Final = (1, 5, 4, 6, 3)
 
 
 def export_all(request: ExportRequest, ports: JobPorts, *, master: str) -> tuple[Outcome, ...]:
@@ -41,7 +41,7 @@ def export_all(request: ExportRequest, ports: JobPorts, *, master: str) -> tuple
 
 
 def exit_code(outcomes: Iterable[Outcome]) -> int:
-    """Return the first of 5, 4, 6, 3 that any outcome has, else 0."""
+    """Return the first of 1, 5, 4, 6, 3 that any outcome has, else 0."""
     codes = {outcome.status.exit_code for outcome in outcomes}
     return next((code for code in WORST_FIRST if code in codes), 0)
 

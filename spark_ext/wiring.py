@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from catalog.bounded_rest import TimeOuts
+from catalog.clickhouse.digests import FileDigests
 from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
@@ -89,6 +90,7 @@ def open_ports(
     observer: Observer,
     *,
     effects: Effects | None = None,
+    verify: bool = False,
 ) -> JobPorts:
     """Open source, catalog and ledger.
 
@@ -97,6 +99,7 @@ def open_ports(
         spark: the session that will write; waited for when the first file is to be written.
         observer: who hears how the job goes.
         effects: the port to the outside; the ordinary one when None.
+        verify: compare every export with its source after the commit.
 
     Raises:
         TableFormatError: one of them cannot be opened.
@@ -125,6 +128,7 @@ def open_ports(
         observer=observer,
         check_writer=spark.check,
         begin_writer=spark.begin,
+        digests=FileDigests() if verify else None,
     )
 
 

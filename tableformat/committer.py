@@ -28,6 +28,7 @@ __all__ = [
     "LakeTableState",
     "Layout",
     "Mark",
+    "SchemaChange",
     "Sent",
     "SnapshotSeen",
     "Staged",
@@ -214,8 +215,20 @@ class FileInMain:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """A commit of a table's schema alone: `schema_json` is the whole new one, without an id.
+
+    `added` says in words what is new in it, `properties` are set in the same commit.
+    """
+
+    schema_json: str
+    added: tuple[str, ...]
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Sent:
-    """The answer of `LakeTable.send`: applied for certain, or not known (`error` says why)."""
+    """The answer to one request: applied for certain, or not known (`error` says why)."""
 
     applied: bool
     error: str = ""
@@ -287,6 +300,14 @@ class LakeTable(Protocol):
         Requires uuid, schema, spec, sort order and main as in `state`; adds the snapshot, moves
         main, sets the marks of `commit`, the ledger's identity and highest epoch, removes
         `remove_marks`. Any answer but a success is `applied=False`: it may still have been applied.
+        """
+        ...
+
+    def evolve(self, state: LakeTableState, change: SchemaChange) -> Sent:
+        """Ask the catalog, once, for another schema; no snapshot is made.
+
+        Requires uuid, current schema and last column id as in `state`, so that it applies once at
+        most. Any answer but a success is `applied=False`: it may still have been applied.
         """
         ...
 

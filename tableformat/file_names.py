@@ -7,7 +7,12 @@ can overwrite another one's file.
 
 from __future__ import annotations
 
-__all__ = ["data_file_name", "is_of_key", "is_of_transaction"]
+from typing import Final
+
+__all__ = ["RECEIPTS", "data_file_name", "is_of_key", "is_of_transaction"]
+
+RECEIPTS: Final = "metadata/mergeberg"
+"""Where receipts and kept digests are stored, below the table's location."""
 
 
 def data_file_name(key: str, transaction_id: str, slice_number: int, attempt: str) -> str:

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from tableformat.digest import Digest
 from tableformat.errors import TableFormatError
+from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, TableName
@@ -63,11 +65,16 @@ class FrozenPart:
 
 @dataclass(frozen=True, slots=True)
 class FrozenPartition:
-    """One partition of a snapshot: complete, checked, and not changed by anything any more."""
+    """One partition of a snapshot: complete, checked, and not changed by anything any more.
+
+    `digest` is of its visible rows; None when none was asked for, or when a value has no wire value
+    and so cannot be exported either.
+    """
 
     partition_id: PartitionId
     parts: tuple[FrozenPart, ...]
     probed: tuple[ProbedValue, ...]
+    digest: Digest | None = None
 
     @property
     def visible_rows(self) -> int:
@@ -146,6 +153,7 @@ class Source(Protocol):
         *,
         job: str,
         probes: tuple[Probe, ...],
+        digest: tuple[DigestColumn, ...] = (),
     ) -> SourceSnapshot:
         """Freeze partitions: all or none of each, verified part by part (DESIGN 5.1).
 
@@ -156,6 +164,7 @@ class Source(Protocol):
             job: names what is created in the source, so that leftovers of dead jobs can be told
                 apart.
             probes: values asked of every partition.
+            digest: the columns of which every partition is digested; none when empty.
 
         Raises:
             SourceError: nothing could be frozen at all.

@@ -51,6 +51,13 @@ class Clickhouse:
         self.insert(name)
         return name
 
+    def copy(self, name: TableName) -> TableName:
+        """Make another table of the same columns, clauses and rows."""
+        other = TableName("db", f"t{next(_NUMBERS)}")
+        self.command(f"CREATE TABLE {other.sql} AS {name.sql}")
+        self.command(f"INSERT INTO {other.sql} SELECT * FROM {name.sql}")
+        return other
+
     def insert(self, name: TableName, first: int = 0, rows: int = 100) -> None:
         """Insert numbers; even ones into partition 0, odd ones into partition 1."""
         self.command(

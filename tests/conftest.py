@@ -14,7 +14,14 @@ if "CI" not in os.environ:
 
 
 # Whole jobs, real data directories, many processes: seconds each, or minutes together.
-_SLOW = ("tests/bench/", "tests/faults/", "tests/integration/", "tests/spark_ext/")
+_SLOW = (
+    "tests/bench/",
+    "tests/faults/",
+    "tests/integration/",
+    "tests/readers/test_all_readers.py",
+    "tests/readers/test_clickhouse_files.py",
+    "tests/spark_ext/",
+)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyiceberg.schema import Schema
+
 from catalog.iceberg import open_catalog
 from catalog.ledgers.embedded import SqliteLedger
+from tableformat.digest import Digest, KeptDigest
 from tableformat.effects import Direct, Effects
 from tableformat.errors import NotFoundError
 from tableformat.export.ports import JobPorts, Silent, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.file_names import data_file_name
 from tableformat.ledger import Owner
+from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
 from tableformat.mergetree.types import Simple
@@ -49,12 +53,13 @@ class FakeSource:
 
     held: list[Part] = field(default_factory=lambda: [part("all_1_1_0", 7), part("all_2_2_0", 5)])
     snapshots: int = 0
+    table: MergeTreeTable = TABLE
 
     def describe(self, table: TableName) -> MergeTreeTable:
-        if table != TABLE.name:
-            message = f"Cannot find {table}: there is only {TABLE.name}. Name that one."
+        if table != self.table.name:
+            message = f"Cannot find {table}: there is only {self.table.name}. Name that one."
             raise NotFoundError(message, code=60)
-        return TABLE
+        return self.table
 
     def partitions(self, _table: TableName) -> tuple[PartitionSummary, ...]:
         rows = sum(p.rows for p in self.held)
@@ -76,14 +81,16 @@ class FakeSource:
         *,
         job: str,
         probes: tuple[Probe, ...],
+        digest: tuple[DigestColumn, ...] = (),
     ) -> SourceSnapshot:
         assert not probes
         self.snapshots += 1
         frozen = tuple(FrozenPart(p, p.name, p.rows) for p in self.held)
+        held = Digest(sum(p.rows for p in self.held), 0, ()) if digest else None
         return SourceSnapshot(
             table,
             PartsLayout("n Int64", "", "n", "", ()),
-            tuple(FrozenPartition(i, frozen, ()) for i in partition_ids),
+            tuple(FrozenPartition(i, frozen, (), held) for i in partition_ids),
             (),
             (job,),
         )
@@ -143,12 +150,38 @@ class FakeWriter:
         return Written(tuple(receipts), ())
 
 
+@dataclass
+class FakeDigests:
+    """Says of any files what it was told; keeps digests in memory."""
+
+    rows: int = 12
+    stored: dict[str, KeptDigest] = field(default_factory=dict)
+
+    def digest(
+        self, _locations: Sequence[str], _schema: Schema, _columns: Sequence[DigestColumn]
+    ) -> Digest:
+        return Digest(self.rows, 0, ())
+
+    def keep(self, location: str, kept: KeptDigest) -> None:
+        self.stored[location] = kept
+
+    def kept(self, location: str) -> KeptDigest | None:
+        return self.stored.get(location)
+
+    def close(self) -> None: ...
+
+
 _PIDS = itertools.count(1000)
 _TRANSACTIONS = itertools.count(5000)
 
 
 def job_ports(
-    directory: Path, source: FakeSource, *, effects: Effects | None = None, clock: Callable[[], int]
+    directory: Path,
+    source: FakeSource,
+    *,
+    effects: Effects | None = None,
+    clock: Callable[[], int],
+    digests: FakeDigests | None = None,
 ) -> JobPorts:
     """Return the ports of a new process: earlier ones are dead, their leases can be taken over."""
     owner = Owner("host", next(_PIDS), "now")
@@ -166,4 +199,5 @@ def job_ports(
         job="job",
         job_is_alive=lambda job: job == "job",
         observer=Silent(),
+        digests=digests,
     )

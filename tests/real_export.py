@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlparse
 
 from pyiceberg.manifest import DataFile
@@ -15,13 +17,15 @@ from catalog.clickhouse.source import ClickHouseSource
 from catalog.iceberg import open_catalog
 from catalog.ledgers import uris
 from spark_ext.session import SparkSettings
+from spark_ext.verifying import Comparison, Verifying, VerifyRequest
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent
 from tableformat.export.selection import AllPartitions, Selection
-from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.export.slices import FileFormat, SliceTask, WritePlan
+from tableformat.export.verification import LakeDigests
 from tableformat.ledger import Row
 from tableformat.names import LakeName, TableName
 from tests.child_writer import ChildWriter
@@ -32,6 +36,8 @@ __all__ = ["RealExport", "Rows"]
 Rows = list[tuple[object, ...]]
 
 _EVERYTHING = AllPartitions()
+_FORMAT = FileFormat()
+_NO_CONVERSIONS: Mapping[str, str] = MappingProxyType({})
 
 
 class RealExport:
@@ -43,10 +49,20 @@ class RealExport:
         self.before: Callable[[WritePlan, tuple[SliceTask, ...]], None] = lambda *_: None
         """Called when the source is frozen, before the first file; tests set it."""
 
-    def run(self, name: TableName, selection: Selection = _EVERYTHING) -> list[Outcome]:
+    def run(
+        self,
+        name: TableName,
+        selection: Selection = _EVERYTHING,
+        *,
+        partition_spec: str | None = None,
+        conversions: Mapping[str, str] = _NO_CONVERSIONS,
+        evolve_schema: bool = False,
+        file_format: FileFormat = _FORMAT,
+        verify: bool = False,
+    ) -> list[Outcome]:
         """Export as a new process would."""
         places = Places("chdb:unused", "lake", self.warehouse)
-        ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent())
+        ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent(), verify=verify)
         source = ClickHouseSource(lambda: _StaysOpen(self.clickhouse.connection))
         writer = ChildWriter(self.before)
         without_spark = replace(
@@ -56,8 +72,30 @@ class RealExport:
             begin_writer=lambda: None,
             check_writer=lambda: None,
         )
-        request = ExportRequest(name, self.name_of(name), selection, Wish(ttl=0), {})
+        request = ExportRequest(
+            name,
+            self.name_of(name),
+            selection,
+            Wish(ttl=0),
+            conversions,
+            partition_spec=partition_spec,
+            evolve_schema=evolve_schema,
+            format=file_format,
+        )
         return list(export(request, without_spark, slots=1))
+
+    def verify(
+        self, name: TableName, digests: LakeDigests, selection: Selection = _EVERYTHING
+    ) -> list[Comparison]:
+        """Compare a table with its lake table as a new process would."""
+        source = ClickHouseSource(lambda: _StaysOpen(self.clickhouse.connection))
+        to = self.name_of(name)
+        lake = open_catalog("lake", warehouse=self.warehouse).table(to)
+        assert lake is not None
+        ledger = uris.open_ledger(None, local_warehouse=self.warehouse)
+        request = VerifyRequest(name, to, selection, {})
+        with contextlib.closing(ledger):
+            return list(Verifying(request, source, lake, ledger, digests).run())
 
     def statuses(
         self, name: TableName, selection: Selection = _EVERYTHING

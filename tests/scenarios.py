@@ -26,6 +26,7 @@ from tableformat.export.selection import AllPartitions
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row, State
+from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TableName
@@ -80,8 +81,10 @@ class Partitions(FakeSource):
         *,
         job: str,
         probes: tuple[Probe, ...],
+        digest: tuple[DigestColumn, ...] = (),
     ) -> SourceSnapshot:
         assert not probes
+        assert not digest
         frozen = tuple(
             FrozenPartition(
                 i, tuple(FrozenPart(p, p.name, p.rows) for p in self.by_id[i.value]), ()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import struct
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal as Number
@@ -27,10 +29,21 @@ from tableformat.mergetree.types import (
     Simple,
     Time64,
     Tuple,
+    Variant,
 )
-from tableformat.names import TableName
+from tableformat.names import TableName, quote_string
 
-__all__ = ["Sample", "column_of", "instants", "samples", "table_of", "type_samples"]
+__all__ = [
+    "Leaf",
+    "Sample",
+    "column_of",
+    "instants",
+    "leaf_value",
+    "nested_types",
+    "samples",
+    "table_of",
+    "type_samples",
+]
 
 ZONES = ("UTC", "Asia/Tokyo", "America/New_York", "Asia/Kolkata")
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
@@ -47,6 +60,11 @@ class Sample:
     type: DataType
     sql: tuple[str, ...]
     seen: tuple[Any, ...]
+    conversion: str = ""
+
+
+Leaf = Callable[[DataType], st.SearchStrategy[tuple[str, Any]]]
+"""Gives SQL of a value that holds no other value, and what is seen of it."""
 
 
 def column_of(name: str, of: DataType, **more: str) -> Column:
@@ -88,16 +106,17 @@ def instants(*, first: int = _FIRST_SECOND, last: int = _LAST_SECOND) -> st.Sear
 
 @st.composite
 def samples(draw: st.DrawFn, *, rows: int = 3, depth: int = 2) -> Sample:
-    """A type of the first half of the mapping with `rows` values of it."""
+    """A type of the mapping with `rows` values of it, without conversion."""
     of = draw(_types(depth))
-    pairs = [draw(_value(of)) for _ in range(rows)]
-    return Sample(of, tuple(p[0] for p in pairs), tuple(p[1] for p in pairs))
+    return draw(type_samples(of, rows=rows))
 
 
-def type_samples(of: DataType, *, rows: int = 3) -> st.SearchStrategy[Sample]:
-    """Values of one given type."""
-    return st.lists(_value(of), min_size=rows, max_size=rows).map(
-        lambda pairs: Sample(of, tuple(p[0] for p in pairs), tuple(p[1] for p in pairs))
+def type_samples(
+    of: DataType, *, rows: int = 3, conversion: str = "", leaf: Leaf | None = None
+) -> st.SearchStrategy[Sample]:
+    """Values of one given type; `leaf` makes those inside, as seen under a conversion."""
+    return st.lists(_value(of, leaf or leaf_value), min_size=rows, max_size=rows).map(
+        lambda pairs: Sample(of, tuple(p[0] for p in pairs), tuple(p[1] for p in pairs), conversion)
     )
 
 
@@ -110,9 +129,11 @@ _LEAVES: st.SearchStrategy[DataType] = st.one_of(
             for n in (
                 *("Float32", "Float64", "BFloat16", "Bool", "String"),
                 *("Date", "Date32", "Time", "UUID"),
+                *("IPv4", "IPv6", "IntervalDay", "Point", "LineString"),
             )
         ]
     ),
+    st.just(Variant((Simple("Date"), Simple("String"), Simple("UInt64")))),
     st.builds(FixedString, st.integers(1, 20)),
     st.integers(1, 76).flatmap(lambda p: st.builds(Decimal, st.just(p), st.integers(0, p))),
     st.builds(DateTime, st.sampled_from(ZONES)),
@@ -122,7 +143,7 @@ _LEAVES: st.SearchStrategy[DataType] = st.one_of(
     st.just(Enum(16, (("ä", 1000), ("b", -30000)))),
 )
 _LOW = st.one_of(
-    st.sampled_from([Simple(n) for n in ("String", "UInt64", "Int32", "Date", "UUID")]),
+    st.sampled_from([Simple(n) for n in ("String", "UInt64", "Int32", "Date", "UUID", "IPv6")]),
     st.builds(DateTime, st.sampled_from(ZONES)),
     st.builds(FixedString, st.integers(1, 5)),
 )
@@ -134,16 +155,20 @@ _KEYS = st.one_of(
 _ELEMENT_NAMES = ("x.y", "b b", "ü")
 
 
+# No list and no Variant may be Nullable.
+_NULLABLE = _LEAVES.filter(lambda of: of != Simple("LineString") and not isinstance(of, Variant))
+
+
 def _types(depth: int) -> st.SearchStrategy[DataType]:
-    plain = st.one_of(
-        _LEAVES,
-        _LEAVES.map(Nullable),
-        _LOW.map(LowCardinality),
-        _LOW.map(Nullable).map(LowCardinality),
-    )
+    low = st.one_of(_LOW, _LOW.map(Nullable)).map(LowCardinality)
+    return nested_types(st.one_of(_LEAVES, _NULLABLE.map(Nullable), low), depth)
+
+
+def nested_types(plain: st.SearchStrategy[DataType], depth: int) -> st.SearchStrategy[DataType]:
+    """Return types of containers over plain ones."""
     if depth == 0:
         return plain
-    inner = _types(depth - 1)
+    inner = nested_types(plain, depth - 1)
     return st.one_of(
         plain,
         inner.map(Array),
@@ -155,83 +180,69 @@ def _types(depth: int) -> st.SearchStrategy[DataType]:
     )
 
 
-def _value(of: DataType) -> st.SearchStrategy[tuple[str, Any]]:
+def _value(of: DataType, leaf: Leaf) -> st.SearchStrategy[tuple[str, Any]]:
     match of:
         case Nullable(inner):
             text = render_type(of)
             return st.one_of(
                 st.just((f"CAST(NULL AS {text})", None)),
-                _value(inner).map(lambda p: (f"CAST({p[0]} AS {text})", p[1])),
+                _value(inner, leaf).map(lambda p: (f"CAST({p[0]} AS {text})", p[1])),
             )
         case LowCardinality(inner):
-            return _value(inner).map(lambda p: (f"CAST({p[0]} AS {render_type(of)})", p[1]))
+            return _value(inner, leaf).map(lambda p: (f"CAST({p[0]} AS {render_type(of)})", p[1]))
         case Array(inner):
-            return st.lists(_value(inner), max_size=3).map(
+            return st.lists(_value(inner, leaf), max_size=3).map(
                 lambda ps: (
-                    f"CAST([{', '.join(p[0] for p in ps)}] AS {render_type(of)})",
+                    f"CAST([{', '.join(p[0] for p in ps)}] AS {render_type(of)})"
+                    if ps
+                    else _empty(of),
                     [p[1] for p in ps],
                 )
             )
         case Map(key, value):
             pairs = st.lists(
-                st.tuples(_value(key), _value(value)), max_size=3, unique_by=lambda p: p[0][0]
+                st.tuples(_value(key, leaf), _value(value, leaf)),
+                max_size=3,
+                unique_by=lambda p: p[0][0],
             )
             return pairs.map(
                 lambda ps: (
-                    f"CAST(map({_listed(ps)}) AS {render_type(of)})",
+                    f"CAST(map({_listed(ps)}) AS {render_type(of)})" if ps else _empty(of),
                     [(k[1], v[1]) for k, v in ps],
                 )
             )
         case Tuple(elements):
             names = [n if n is not None else f"_{i}" for i, (n, _) in enumerate(elements, start=1)]
-            return st.tuples(*(_value(t) for _, t in elements)).map(
+            return st.tuples(*(_value(t, leaf) for _, t in elements)).map(
                 lambda ps: (
                     f"CAST(tuple({', '.join(p[0] for p in ps)}) AS {render_type(of)})",
                     dict(zip(names, (p[1] for p in ps), strict=True)),
                 )
             )
         case _:
-            return _leaf(of)
+            return leaf(of)
+
+
+def _empty(of: DataType) -> str:
+    # An empty literal has no type of its own, and not every type can be made of none.
+    return f"defaultValueOfTypeName({quote_string(render_type(of))})"
 
 
 def _listed(pairs: list[tuple[tuple[str, Any], tuple[str, Any]]]) -> str:
     return ", ".join(f"{key[0]}, {value[0]}" for key, value in pairs)
 
 
-def _leaf(of: DataType) -> st.SearchStrategy[tuple[str, Any]]:
+def leaf_value(of: DataType) -> st.SearchStrategy[tuple[str, Any]]:
+    """Return SQL of a value that holds no other value, and what is seen of it by default."""
     text = render_type(of)
     match of:
-        case Simple(name) if name in _INTEGERS:
-            return _integer(name)
-        case Simple("Bool"):
-            return st.booleans().map(lambda b: (f"CAST('{str(b).lower()}' AS Bool)", b))
-        case Simple("String"):
-            return st.text(max_size=8).map(lambda s: (f"unhex('{s.encode().hex()}')", s))
-        case Simple("UUID"):
-            return st.uuids().map(lambda u: (f"toUUID('{u}')", uuid.UUID(str(u))))
-        case Simple("Date"):
-            return st.integers(0, 65_535).map(lambda d: (f"toDate(toUInt16({d}))", _day(d)))
-        case Simple("Date32"):
-            days = st.integers(-719_162, 2_932_896)
-            return days.map(lambda d: (f"CAST(toInt32({d}) AS Date32)", _day(d)))
-        case Simple("Time"):
-            seconds = st.integers(-_LONGEST_TIME, _LONGEST_TIME)
-            return seconds.map(lambda n: (f"CAST('{_clock(n, 0)}' AS Time)", n))
+        case Simple(name):
+            return _simple_value(name)
+        case Variant(alternatives):
+            return _variant(text, alternatives)
         case Time64(p):
             ticks = st.integers(-_LONGEST_TIME * 10**p, _LONGEST_TIME * 10**p)
             return ticks.map(lambda n: (f"CAST('{_clock(n, p)}' AS {text})", _scaled(n, p)))
-        case Simple("Float64"):
-            return st.floats().map(
-                lambda f: (f"reinterpretAsFloat64(toUInt64({_bits('<d', '<Q', f)}))", f)
-            )
-        case Simple("Float32"):
-            return st.floats(width=32).map(
-                lambda f: (f"reinterpretAsFloat32(toUInt32({_bits('<f', '<I', f)}))", f)
-            )
-        case Simple("BFloat16"):
-            return st.sampled_from([0.0, -1.5, 3.0, 2.0**100, float("inf")]).map(
-                lambda f: (f"CAST({'inf' if f == float('inf') else f} AS BFloat16)", f)
-            )
         case FixedString(n):
             return st.binary(min_size=n, max_size=n).map(
                 lambda b: (f"CAST(unhex('{b.hex()}') AS {text})", b)
@@ -252,6 +263,82 @@ def _leaf(of: DataType) -> st.SearchStrategy[tuple[str, Any]]:
             )
         case _:
             raise AssertionError(of)
+
+
+def _simple_value(name: str) -> st.SearchStrategy[tuple[str, Any]]:
+    match name:
+        case _ if name in _INTEGERS:
+            return _integer(name)
+        case "Bool":
+            return st.booleans().map(lambda b: (f"CAST('{str(b).lower()}' AS Bool)", b))
+        case "String":
+            return st.text(max_size=8).map(lambda s: (f"unhex('{s.encode().hex()}')", s))
+        case "UUID":
+            return st.uuids().map(lambda u: (f"toUUID('{u}')", uuid.UUID(str(u))))
+        case "IPv4":
+            four = st.integers(0, 2**32 - 1).map(lambda n: str(ipaddress.IPv4Address(n)))
+            return four.map(lambda a: (f"toIPv4('{a}')", a))
+        case "IPv6":
+            # Python writes addresses with an IPv4 inside in another way.
+            six = st.integers(2**64, 2**128 - 1).map(lambda n: str(ipaddress.IPv6Address(n)))
+            return six.map(lambda a: (f"toIPv6('{a}')", a))
+        case "IntervalDay":
+            days = st.integers(-(2**63), 2**63 - 1)
+            return days.map(lambda n: (f"CAST(toInt64('{n}') AS IntervalDay)", n))
+        case "Point":
+            return _point_value()
+        case "LineString":
+            return st.lists(_point_value(), max_size=3).map(
+                lambda ps: (
+                    f"CAST([{', '.join(p[0] for p in ps)}] AS LineString)",
+                    [p[1] for p in ps],
+                )
+            )
+        case "Date":
+            return st.integers(0, 65_535).map(lambda d: (f"toDate(toUInt16({d}))", _day(d)))
+        case "Date32":
+            days = st.integers(-719_162, 2_932_896)
+            return days.map(lambda d: (f"CAST(toInt32({d}) AS Date32)", _day(d)))
+        case "Time":
+            seconds = st.integers(-_LONGEST_TIME, _LONGEST_TIME)
+            return seconds.map(lambda n: (f"CAST('{_clock(n, 0)}' AS Time)", n))
+        case "Float64":
+            return st.floats().map(
+                lambda f: (f"reinterpretAsFloat64(toUInt64({_bits('<d', '<Q', f)}))", f)
+            )
+        case "Float32":
+            return st.floats(width=32).map(
+                lambda f: (f"reinterpretAsFloat32(toUInt32({_bits('<f', '<I', f)}))", f)
+            )
+        case "BFloat16":
+            return st.sampled_from([0.0, -1.5, 3.0, 2.0**100, float("inf")]).map(
+                lambda f: (f"CAST({'inf' if f == float('inf') else f} AS BFloat16)", f)
+            )
+        case _:
+            raise AssertionError(name)
+
+
+def _point_value() -> st.SearchStrategy[tuple[str, Any]]:
+    numbers = st.tuples(*[leaf_value(Simple("Float64"))] * 2)
+    return numbers.map(
+        lambda xy: (f"CAST(({xy[0][0]}, {xy[1][0]}) AS Point)", {"x": xy[0][1], "y": xy[1][1]})
+    )
+
+
+def _variant(text: str, alternatives: tuple[DataType, ...]) -> st.SearchStrategy[tuple[str, Any]]:
+    names = [render_type(inner) for inner in alternatives]
+
+    def of_one(number: int) -> st.SearchStrategy[tuple[str, Any]]:
+        def seen(value: Any) -> dict[str, Any]:
+            others = dict.fromkeys(names)
+            return {"type": names[number]} | others | {names[number]: value}
+
+        return leaf_value(alternatives[number]).map(
+            lambda p: (f"CAST({p[0]} AS {text})", seen(p[1]))
+        )
+
+    null = st.just((f"CAST(NULL AS {text})", None))
+    return st.one_of(null, *(of_one(number) for number in range(len(alternatives))))
 
 
 def _integer(name: str) -> st.SearchStrategy[tuple[str, Any]]:

@@ -11,15 +11,19 @@ from pathlib import Path
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, MonthTransform
-from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
+from pyiceberg.types import BinaryType, LongType, NestedField, StringType, TimestamptzType
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
 from spark_ext.cli.main import invoke
 from tableformat.export.ports import SliceWriter, Written
 from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.iceberg.properties import table_properties
+from tableformat.iceberg.schema import map_columns
+from tableformat.mergetree.types import DateTime, Simple
 from tests.child_writer import ChildWriter
 from tests.fakes import FakeWriter
+from tests.strategies_mapping import column_of, table_of
 
 _EVENTS = "(ts DateTime('UTC'), id Int64, s String) ENGINE = MergeTree PARTITION BY toYYYYMM(ts)"
 _ROWS = "SELECT toDateTime('2024-01-31', 'UTC') + number * 86400, number, toString(number)"
@@ -28,7 +32,7 @@ _SQL = """
     CREATE TABLE db.log (id Int64) ENGINE = Log;
     CREATE TABLE db.berlin (ts DateTime('Europe/Berlin'), id Int64) ENGINE = MergeTree
         PARTITION BY toYYYYMM(ts) ORDER BY id;
-    CREATE TABLE db.odd (id Int64, a AggregateFunction(sum, Int64), v Variant(String, Int64),
+    CREATE TABLE db.odd (id Int64, a AggregateFunction(sum, Int64), v Tuple(),
         e Enum8('x' = 1)) ENGINE = MergeTree ORDER BY id;
     CREATE TABLE db.enum (id Int64, e Enum8('x' = 1)) ENGINE = MergeTree ORDER BY id;
     CREATE TABLE db.bad (p UInt8, s String, d Decimal(4, 2), t DateTime64(9, 'UTC'),
@@ -88,9 +92,12 @@ class Places:
         places = ["--source", f"chdb:{self.clickhouse}", "--source-wait", "0.3"]
         options = [w for w in words if w.startswith("--")]
         given = list(words)
-        if words[0] in ("export", "check", "partitions", "parts") and "--source" not in options:
+        if (
+            words[0] in ("export", "check", "partitions", "parts", "verify")
+            and "--source" not in options
+        ):
             given += places
-        if words[0] in ("export", "check", "exports") and "--warehouse" not in options:
+        if words[0] in ("export", "check", "exports", "verify") and "--warehouse" not in options:
             given += ["--warehouse", str(self.warehouse)]
         out, err = io.StringIO(), io.StringIO()
         code = invoke(given, out, err)
@@ -130,11 +137,35 @@ def make_lake(warehouse: Path) -> None:
     old = {"format-version": "1"}
     catalog.create_table("n.v1", Schema(*columns), partition_spec=month, properties=old)
     # PyIceberg reads version 3 and does not write it.
-    third = catalog.create_table("n.v3", Schema(*columns), partition_spec=month)
-    metadata = Path(third.metadata_location.removeprefix("file://"))
-    newer = json.loads(metadata.read_text()) | {"format-version": 3, "next-row-id": 0}
-    metadata.write_text(json.dumps(newer))
+    for name in ("v3", "variant"):
+        third = catalog.create_table(f"n.{name}", Schema(*columns), partition_spec=month)
+        metadata = Path(third.metadata_location.removeprefix("file://"))
+        newer = json.loads(metadata.read_text()) | {"format-version": 3, "next-row-id": 0}
+        if name == "variant":
+            newer["schemas"][0]["fields"][2]["type"] = "variant"
+        metadata.write_text(json.dumps(newer))
     catalog.create_table("n.by_day", Schema(*columns), partition_spec=day)
+    events = table_of(
+        column_of("ts", DateTime("UTC")),
+        column_of("id", Simple("Int64")),
+        column_of("s", Simple("String")),
+        partition_by="toYYYYMM(ts)",
+    )
+    ours = table_properties(events, map_columns(events))
+    newer_release = ours | {"mergeberg.source.mapping-version": "9"}
+    for name, properties in (("ours", ours), ("newer", newer_release)):
+        catalog.create_table(
+            f"n.{name}", Schema(*columns), partition_spec=month, properties=properties
+        )
+    case = (*columns[:2], NestedField(3, "S", StringType()))
+    catalog.create_table("n.case", Schema(*case), partition_spec=month)
+    catalog.create_table("n.lacking", Schema(*columns[:2]), partition_spec=month)
+    catalog.create_table(
+        "n.bytes",
+        Schema(*columns[:2], NestedField(3, "s", BinaryType())),
+        partition_spec=month,
+        properties=table_properties(events, map_columns(events, {"s": "binary"})),
+    )
     catalog.create_table(
         "n.structure",
         Schema(

@@ -11,13 +11,29 @@ import re
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
-from catalog.clickhouse.connection import ClickHouseError, Connection, Row, flag, text, texts, whole
+from catalog.clickhouse.connection import (
+    ClickHouseError,
+    Connection,
+    Row,
+    flag,
+    one_text,
+    text,
+    texts,
+    whole,
+)
 from catalog.clickhouse.table_text import ttl_columns
 from tableformat.errors import NotFoundError, UnsupportedError
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.parts import Part, PartitionSummary
-from tableformat.mergetree.table import Column, Engine, MergeTreeTable
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.table import (
+    Column,
+    Engine,
+    MergeTreeTable,
+    Projection,
+    SkipIndex,
+)
+from tableformat.mergetree.type_text import parse_type, render_type
+from tableformat.mergetree.types import AggregateFunction, DataType, rebuild
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 
 __all__ = ["describe", "engine_of", "list_partitions", "list_parts", "of_table", "row_policies"]
@@ -61,8 +77,8 @@ def describe(connection: Connection, capabilities: Capabilities, name: TableName
         server_version=capabilities.version,
         server_zone=capabilities.server_zone,
         has_ttl_columns=bool(ttl_columns(create_query)),
-        indices=_names(connection, capabilities, "data_skipping_indices", name),
-        projections=_names(connection, capabilities, "projections", name),
+        indices=_indices(connection, capabilities, name),
+        projections=_projections(connection, capabilities, name),
     )
 
 
@@ -197,16 +213,45 @@ def _columns(connection: Connection, name: TableName) -> tuple[Column, ...]:
     columns = []
     for row in found:
         column, type_text, kind, expression, comment = (text(value) for value in row)
-        columns.append(Column(column, parse_type(type_text), type_text, kind, expression, comment))
+        of = rebuild(parse_type(type_text), lambda inner: _with_value(connection, inner))
+        columns.append(Column(column, of, type_text, kind, expression, comment))
     return tuple(columns)
 
 
-def _names(
-    connection: Connection, capabilities: Capabilities, table: str, name: TableName
-) -> tuple[str, ...]:
-    if table not in capabilities.system_tables:
+def _with_value(connection: Connection, of: DataType) -> DataType:
+    """Return a state with the type of what it comes to, which its own type does not say."""
+    if not isinstance(of, AggregateFunction):
+        return of
+    empty = f"defaultValueOfTypeName({quote_string(render_type(of))})"
+    try:
+        found = one_text(connection, f"SELECT toTypeName(finalizeAggregation({empty}))")
+    except ClickHouseError:
+        # Not every version can make an empty state of every function; then nothing is finalized.
+        return of
+    return AggregateFunction(of.arguments, parse_type(found))
+
+
+def _indices(
+    connection: Connection, capabilities: Capabilities, name: TableName
+) -> tuple[SkipIndex, ...]:
+    if "data_skipping_indices" not in capabilities.system_tables:
         return ()
-    return texts(connection, f"SELECT name FROM system.{table} WHERE {of_table(name)}")
+    found = connection.rows(
+        "SELECT name, expr, type_full, granularity FROM system.data_skipping_indices"
+        f" WHERE {of_table(name)}"
+    )
+    return tuple(
+        SkipIndex(text(row[0]), text(row[1]), text(row[2]), whole(row[3])) for row in found
+    )
+
+
+def _projections(
+    connection: Connection, capabilities: Capabilities, name: TableName
+) -> tuple[Projection, ...]:
+    if "projections" not in capabilities.system_tables:
+        return ()
+    found = connection.rows(f"SELECT name, query FROM system.projections WHERE {of_table(name)}")
+    return tuple(Projection(text(row[0]), text(row[1])) for row in found)
 
 
 def _own_uuid(uuid: str, directory: str) -> str:

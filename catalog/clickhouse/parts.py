@@ -25,6 +25,7 @@ from adbc_driver_manager.dbapi import Cursor
 from catalog.clickhouse.part_links import parts_directory
 from tableformat.errors import SourceError
 from tableformat.export.slices import Slice, WritePlan
+from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_string
 from tableformat.receipt import PartRange
 from tableformat.source import PartsLayout
@@ -36,7 +37,7 @@ _NUMBERS: Final = itertools.count(1)
 _PLACE_SETTINGS: Final = frozenset({"disk", "storage_policy", "table_disk"})
 _READ_SETTINGS: Final = (
     "max_threads = 1, optimize_read_in_order = 1, max_block_size = 16384, "
-    "prefer_column_name_to_alias = 1, output_format_arrow_unsupported_types_as_binary = 0"
+    f"prefer_column_name_to_alias = 1, {WIRE_SETTINGS}"
 )
 
 
@@ -76,7 +77,8 @@ class OpenedSlice:
         """
         with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
             try:
-                cursor.execute(f"SELECT {select} {self._from} SETTINGS max_threads = 1{self._zone}")
+                settings = f"max_threads = 1, {WIRE_SETTINGS}{self._zone}"
+                cursor.execute(f"SELECT {select} {self._from} SETTINGS {settings}")
                 found: tuple[Any, ...] = cursor.fetchone()
             except (AdbcError, OSError, pa.ArrowException) as error:
                 raise self._unreadable(error) from error

@@ -29,6 +29,7 @@ from catalog.clickhouse.staging import (
 )
 from catalog.clickhouse.verify import Clone, prove
 from tableformat.errors import NotFoundError, RefusedError, SourceError, TableFormatError
+from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, TableName, quote_string
@@ -46,12 +47,13 @@ Refused = tuple[tuple[PartitionId, TableFormatError], ...]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """What is to be frozen: partitions of a described table, for a job, with its probes."""
+    """What is to be frozen: partitions of a described table, for a job; what is asked of them."""
 
     table: MergeTreeTable
     partition_ids: tuple[PartitionId, ...]
     job: str
     probes: tuple[Probe, ...]
+    digest: tuple[DigestColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ class _Freezing:
 
     def _proved(self, clone: Clone) -> _Outcome:
         """Keep what the proof leaves of a clone, and the staging table when that is anything."""
-        proved = prove(self.connection, clone, self.request.probes)
+        proved = prove(self.connection, clone, self.request.probes, self.request.digest)
         if not proved.frozen:
             drop_staging(self.connection, self.capabilities, clone.staging)
         kept = (clone.staging,) if proved.frozen else ()

@@ -12,11 +12,12 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Final, Self, assert_never
+from typing import Self, assert_never
 
 from catalog.clickhouse import describe as reading
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, texts
+from catalog.clickhouse.partition_values import stands_for_all, unresolved
 from catalog.clickhouse.preflight import refused_by_source
 from catalog.clickhouse.snapshot import SnapshotRequest, take_snapshot
 from catalog.clickhouse.staging import (
@@ -25,7 +26,8 @@ from catalog.clickhouse.staging import (
     staging_table,
     sweep_leftovers,
 )
-from tableformat.errors import NotFoundError, RefusedError, UsageError
+from tableformat.errors import NotFoundError, RefusedError
+from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.partition_literal import (
     All,
     ById,
@@ -39,9 +41,6 @@ from tableformat.names import PartitionId, TableName
 from tableformat.source import Probe, SourceSnapshot
 
 __all__ = ["ClickHouseSource"]
-
-_PATCHES_PENDING: Final = 344
-_SYNTAX: Final = 62
 
 
 class ClickHouseSource:
@@ -127,11 +126,7 @@ class ClickHouseSource:
         """
         match parse_partition_literal(expression):
             case All():
-                message = (
-                    f"Cannot find the partition {expression} of {table.name}: it stands for all of "
-                    "them. Use --all."
-                )
-                raise UsageError(message)
+                raise stands_for_all(table, expression)
             case ById(one):
                 if one not in (partition.partition_id for partition in self.partitions(table.name)):
                     raise _no_such_partition(table, expression)
@@ -148,6 +143,7 @@ class ClickHouseSource:
         *,
         job: str,
         probes: tuple[Probe, ...] = (),
+        digest: tuple[DigestColumn, ...] = (),
     ) -> SourceSnapshot:
         """Freeze partitions: all or none of each, verified part by part (DESIGN 5.1).
 
@@ -155,7 +151,7 @@ class ClickHouseSource:
             SourceError: the source cannot be used at all.
         """
         connection, capabilities = self._opened()
-        request = SnapshotRequest(table, partition_ids, job, probes)
+        request = SnapshotRequest(table, partition_ids, job, probes, digest)
         return take_snapshot(connection, capabilities, request)
 
     def release(self, snapshot: SourceSnapshot) -> None:
@@ -213,7 +209,7 @@ class ClickHouseSource:
                     f"ALTER TABLE {scratch.sql} ATTACH PARTITION {sql} FROM {table.name.sql}"
                 )
             except ClickHouseError as error:
-                raise _unresolved(table, expression, error) from error
+                raise unresolved(table, expression, error) from error
             found = texts(
                 connection,
                 f"SELECT DISTINCT partition_id FROM system.parts WHERE {reading.of_table(scratch)}",
@@ -252,21 +248,3 @@ def _no_such_partition(table: MergeTreeTable, expression: str) -> NotFoundError:
         f"Cannot find the partition {expression} of {table.name}: no active part has that "
         "value. List the partitions with `mergeberg partitions`."
     )
-
-
-def _unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -> UsageError:
-    what = f"Cannot find the partition {expression} of {table.name}"
-    if error.code == _PATCHES_PENDING:
-        message = (
-            f"{what}: lightweight updates have not been written into its parts yet. "
-            f"Run ALTER TABLE {table.name.sql} APPLY PATCHES IN PARTITION {expression} "
-            "SETTINGS mutations_sync = 2, or name the partition by its id."
-        )
-        return RefusedError(message, code=error.code)
-    # Of a statement that the user has not written, the place in it says nothing.
-    reason = "it is no value" if error.code == _SYNTAX else error.reason.rstrip(".")
-    message = (
-        f"{what}: {reason}. The partition key is {table.engine.partition_by or 'tuple()'}; "
-        "name a partition as `mergeberg partitions` shows it."
-    )
-    return UsageError(message, code=error.code)

@@ -14,13 +14,16 @@ from typing import Final
 
 from catalog.clickhouse.connection import ClickHouseError, Connection, flag, text, whole
 from catalog.clickhouse.describe import of_table
+from catalog.clickhouse.digests import digest_partitions
 from catalog.clickhouse.preflight import (
     foreign_columns,
     grouped,
     refuse_foreign_columns,
     refused_by_source,
 )
+from tableformat.digest import Digest
 from tableformat.errors import SourceError, TableFormatError, UnsupportedError
+from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_identifier, quote_string
 from tableformat.source import FrozenPart, FrozenPartition, Probe, ProbedValue
@@ -49,7 +52,12 @@ class Proved:
     refused: Refused
 
 
-def prove(connection: Connection, clone: Clone, probes: tuple[Probe, ...]) -> Proved:
+def prove(
+    connection: Connection,
+    clone: Clone,
+    probes: tuple[Probe, ...],
+    digest: tuple[DigestColumn, ...] = (),
+) -> Proved:
     """Prove each partition of a clone, or refuse it with its reason.
 
     Raises:
@@ -65,7 +73,11 @@ def prove(connection: Connection, clone: Clone, probes: tuple[Probe, ...]) -> Pr
         refused.setdefault(one, error)
     frozen = _measured(connection, clone, _without(clone, refused), probes)
     refused.update(frozen.refused)
-    return Proved(frozen.frozen, refused)
+    ids = tuple(partition.partition_id for partition in frozen.frozen)
+    digests = _digests(connection, clone.staging, ids, digest)
+    return Proved(
+        tuple(replace(p, digest=digests.get(str(p.partition_id))) for p in frozen.frozen), refused
+    )
 
 
 def _without(clone: Clone, refused: Refused) -> tuple[PartitionId, ...]:
@@ -218,6 +230,28 @@ def _measured(
         if one not in refused
     )
     return Proved(frozen, refused)
+
+
+def _digests(
+    connection: Connection,
+    staging: TableName,
+    partition_ids: tuple[PartitionId, ...],
+    columns: tuple[DigestColumn, ...],
+) -> dict[str, Digest]:
+    """Digest partitions together; when that fails, each by itself.
+
+    A value that cannot be exported has no digest: that is for the task to say, which names its
+    column.
+    """
+    if not columns or not partition_ids:
+        return {}
+    try:
+        return digest_partitions(connection, staging, partition_ids, columns)
+    except ClickHouseError:
+        if len(partition_ids) == 1:
+            return {}
+    each = [_digests(connection, staging, (one,), columns) for one in partition_ids]
+    return {one: digest for digests in each for one, digest in digests.items()}
 
 
 def _visible_rows(

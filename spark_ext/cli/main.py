@@ -1,7 +1,8 @@
 """The command `mergeberg`: its commands, and where errors become messages and exit codes.
 
-Exit: 0 done or nothing to do, 2 usage, 3 refused (nothing changed), 4 failed (safe to re-run),
-5 unknown (safe to re-run), 6 in progress elsewhere, 130 interrupted.
+Exit: 0 done or nothing to do, 1 the lake differs from its source, 2 usage, 3 refused (nothing
+changed), 4 failed (safe to re-run), 5 unknown (safe to re-run), 6 in progress elsewhere, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from spark_ext.cli.commands.export import export
 from spark_ext.cli.commands.exports import exports
 from spark_ext.cli.commands.partitions import partitions
 from spark_ext.cli.commands.parts import parts
+from spark_ext.cli.commands.verify import verify
 from spark_ext.cli.next_command import exit_code_of, next_command
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from tableformat.errors import TableFormatError
@@ -47,6 +49,7 @@ def main() -> None:
       mergeberg check db.events --source chdb:./clickhouse --to lake.analytics.events
       mergeberg export db.events --partition-id 202401 --source chdb:./clickhouse \\
           --to lake.analytics.events
+      mergeberg verify db.events --all --to lake.analytics.events
       mergeberg exports list
     """  # noqa: D301  \b is Click's mark for lines to keep
 
@@ -57,6 +60,7 @@ main.add_command(export)
 main.add_command(exports)
 main.add_command(partitions)
 main.add_command(parts)
+main.add_command(verify)
 
 
 def run() -> None:

@@ -14,6 +14,7 @@ from tableformat.errors import NotFoundError, RefusedError, TableFormatError, Us
 
 __all__ = ["exit_code_of", "next_command"]
 
+_DIFFERS: Final = 1
 _USAGE: Final = 2
 _REFUSED: Final = 3
 _FAILED: Final = 4
@@ -21,8 +22,12 @@ _IN_PROGRESS: Final = 6
 _DOTS: Final = 2
 _SOURCE: Final = ("--source", "--source-wait")
 _LEDGER: Final = ("--warehouse", "--ledger")
-_CHECK: Final = (*_SOURCE, *_LEDGER, "--to", "--partition-spec", "--convert", "--strict")
-_FLAGS: Final = ("--all", "--strict", "--force", "--dry-run", "--json", "--debug")
+_MAPPING: Final = ("--partition-spec", "--convert", "--evolve-schema", "--strict")
+_CHECK: Final = (*_SOURCE, *_LEDGER, "--to", *_MAPPING)
+_FLAGS: Final = (
+    *("--all", "--evolve-schema", "--strict", "--force", "--verify", "--dry-run", "--json"),
+    "--debug",
+)
 
 
 def exit_code_of(error: TableFormatError) -> int:
@@ -56,7 +61,7 @@ def next_command(
     command = arguments[0] if arguments and arguments[0] in commands else ""
     if code == _USAGE:
         return " ".join(word for word in ("mergeberg", command, "--help") if word)
-    if code == _IN_PROGRESS:
+    if code in (_IN_PROGRESS, _DIFFERS):
         return _joined("exports", "list", *_kept(arguments, _LEDGER))
     if code != _REFUSED:
         return f"{_joined(*arguments)} (again; it is safe)"

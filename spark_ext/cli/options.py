@@ -85,6 +85,11 @@ _MAPPING: Final = (
         metavar="COLUMN=HOW",
         help="Convert a column that has no exact Iceberg type. Repeatable.",
     ),
+    click.option(
+        "--evolve-schema",
+        is_flag=True,
+        help="Add columns that the destination lacks, as optional ones.",
+    ),
     click.option("--strict", is_flag=True, help="Refuse columns whose values would change kind."),
 )
 _OUTPUT: Final = (
@@ -111,7 +116,7 @@ def catalog_options(command: F) -> F:
 
 
 def mapping_options(command: F) -> F:
-    """Add --partition-spec, --convert and --strict."""
+    """Add --partition-spec, --convert, --evolve-schema and --strict."""
     return _all(command, _MAPPING)
 
 

@@ -30,6 +30,8 @@ _SAID = {
     Status.KILLED: "killed",
     Status.FAILED: "failed",
     Status.UNKNOWN: "not known",
+    Status.DIFFERS: "differs",
+    Status.UNVERIFIED: "not verified",
 }
 _LEAST_SECONDS_BETWEEN_LINES: Final = 0.2
 _LEAST_SECONDS_FOR_A_RATE: Final = 1.0
@@ -152,6 +154,7 @@ class TextOutput:
             what += (
                 f" · {outcome.rows:,} rows · {counted(outcome.data_files, 'file')} · "
                 f"{human_bytes(outcome.bytes)} · snapshot {outcome.snapshot_id}"
+                f"{' · verified' if outcome.verified else ''}"
             )
         elif outcome.message:
             what += f": {outcome.message.removeprefix(f'{said}: ')}"

@@ -19,7 +19,17 @@ from tableformat.mergetree.parts import Part, fingerprint
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartName
 
-__all__ = ["Answer", "Content", "Wish", "answer", "claimed", "content_of", "settled"]
+__all__ = [
+    "Answer",
+    "Content",
+    "InMain",
+    "Wish",
+    "answer",
+    "claimed",
+    "content_of",
+    "in_main",
+    "settled",
+]
 
 _NOT_YET: Final = "this release does not replace an export yet"
 
@@ -89,11 +99,11 @@ def answer(
     """
     if row is None or row.done is None:
         return _first_export(row, files)
-    in_main = _in_main(row, row.done, state, files)
+    found = in_main(row, row.done, state, files)
     if content is None:
         return Answer(
-            Status.ALREADY_EXPORTED if in_main.holds else Status.REFUSED,
-            f"exported before; the source partition is gone since. {in_main.text}",
+            Status.ALREADY_EXPORTED if found.holds else Status.REFUSED,
+            f"exported before; the source partition is gone since. {found.text}",
         )
     same = content.fingerprint == row.done.fingerprint
     merged = not same and content.merge_explains and _merged(row.parts, content.parts)
@@ -105,10 +115,10 @@ def answer(
         )
     if not (same or merged):
         return _differs(row, row.done, content, now)
-    if not in_main.holds:
+    if not found.holds:
         return Answer(
             Status.REFUSED,
-            f"{in_main.text} Exporting it again would be a replacement, and {_NOT_YET}.",
+            f"{found.text} Exporting it again would be a replacement, and {_NOT_YET}.",
         )
     if row.state is not State.COMPLETED:
         return Answer(
@@ -176,14 +186,14 @@ def settled(row: Row, landed: Landed, now: int) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class _InMain:
+class InMain:
+    """Whether an export's rows are all in main, untouched, and how that is said."""
+
     holds: bool
     text: str
 
 
-def _in_main(
-    row: Row, done: Landed, state: LakeTableState, files: tuple[FileInMain, ...]
-) -> _InMain:
+def in_main(row: Row, done: Landed, state: LakeTableState, files: tuple[FileInMain, ...]) -> InMain:
     """Say whether every file of the last export is in main and carries no delete (DESIGN 5.5)."""
     own = [f for f in files if is_of_transaction(f.path, row.key.hash, done.transaction_id)]
     if (
@@ -192,15 +202,15 @@ def _in_main(
         and sum(f.rows for f in own) == row.rows
         and not any(f.deletes for f in own)
     ):
-        return _InMain(
+        return InMain(
             holds=True, text=f"{row.rows:,} rows are in main since snapshot {done.snapshot_id}."
         )
     if not state.is_ancestor(done.snapshot_id) and state.history_is_complete:
         text = f"It landed in snapshot {done.snapshot_id}, and main was moved away from it since."
-        return _InMain(holds=False, text=text)
+        return InMain(holds=False, text=text)
     changed = _changed_since(done, state)
     text = f"It landed in snapshot {done.snapshot_id}; its files were changed since{changed}."
-    return _InMain(holds=False, text=text)
+    return InMain(holds=False, text=text)
 
 
 def _changed_since(done: Landed, state: LakeTableState) -> str:

@@ -1,76 +1,47 @@
 """Class C of the mapping: what ClickHouse allows in the data and Iceberg does not.
 
-The list is types.md section 3.
-
-Some of it no Arrow validation sees, and is asked before a slice is written (`always`): a map with a
-key twice, an instant with digits finer than microseconds. The rest fails when a file is written
-(strings that are not UTF-8, decimals with more digits than their type, numbers beyond long,
-instants that microseconds cannot count to); then the check finds the column's rows and shows one.
+Which values those are is said, type by type, in `mergetree/wire_values.py` and its limits (types.md
+section 3); this file looks for them inside columns. Some of it no Arrow validation sees, and is
+asked before a slice is written (`always`): a map with a key twice, an instant with
+digits finer than microseconds. The rest fails when a file is written (strings that are not UTF-8,
+decimals with more digits than their type, numbers beyond long, instants that microseconds cannot
+count to); then the check finds the column's rows and shows one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator
 
 from tableformat.export.slices import DataCheck
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
+from tableformat.mergetree.conversions import DEFAULT, Conversion, Fate, WireValue, parse_conversion
+from tableformat.mergetree.limits import TWICE, Limit
 from tableformat.mergetree.types import (
+    AggregateFunction,
     Array,
     DataType,
-    DateTime64,
-    Decimal,
+    Dynamic,
+    FixedString,
+    Json,
     LowCardinality,
     Map,
+    Nested,
     Nullable,
     Simple,
+    SimpleAggregateFunction,
     Tuple,
 )
-from tableformat.mergetree.wire_types import qualified
+from tableformat.mergetree.wire_types import (
+    alternative_sql,
+    alternatives_of,
+    qualified,
+    wire_expression,
+)
+from tableformat.mergetree.wire_values import find_value
 
 __all__ = ["data_checks"]
 
-_GREATEST_PRECISION: Final = 38
-_MICROSECONDS: Final = 6
-_GREATEST_LONG: Final = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """A condition on single values: its SQL over one value, and what to say when it is broken."""
-
-    what: str
-    way_round: str
-    always: bool
-
-
-_UTF8: Final = _Rule(
-    "not valid UTF-8", "export the bytes with --convert {column}=binary", always=False
-)
-_LONG: Final = _Rule(
-    "greater than 9223372036854775807, the greatest long",
-    "leave --convert {column}=long out: UInt64 is decimal(20,0) by default",
-    always=False,
-)
-_DIGITS: Final = _Rule(
-    "of more digits than its Decimal type allows",
-    "correct the rows, or ALTER TABLE … MODIFY COLUMN to a Decimal of more digits",
-    always=False,
-)
-_RANGE: Final = _Rule(
-    "outside the instants that 64 bits of microseconds hold", "correct the rows", always=False
-)
-_FINER: Final = _Rule(
-    "not whole microseconds, the finest that the lake keeps",
-    "round them in ClickHouse, or keep the column as DateTime64(6)",
-    always=True,
-)
-_TWICE: Final = _Rule(
-    "a Map that holds a key twice, which readers answer differently",
-    "keep one of the two in ClickHouse",
-    always=True,
-)
+_Broken = dict[Limit, str]
 
 
 def data_checks(columns: MappedColumns) -> tuple[DataCheck, ...]:
@@ -79,103 +50,119 @@ def data_checks(columns: MappedColumns) -> tuple[DataCheck, ...]:
 
 
 def _of_column(column: MappedColumn) -> Iterator[DataCheck]:
-    sql = qualified(column.name)
-    plain = _without_wrappers(column.source.type)
-    sample = (
-        f"hex(substring({sql}, 1, 32))"
-        if plain == Simple("String")
-        else f"hex(substring(toString({sql}), 1, 64))"
-        if _holds_text(plain)
-        else f"substring(toString({sql}), 1, 200)"
-    )
-    for rule in (_UTF8, _LONG, _DIGITS, _RANGE, _FINER, _TWICE):
-        bad = _bad(rule, sql, column.source.type, column.conversion, depth=0)
-        if bad:
-            yield DataCheck(
-                column=column.name,
-                what=rule.what,
-                bad_sql=bad,
-                sample_sql=sample,
-                way_round=rule.way_round.format(column=column.name),
-                always=rule.always,
-            )
+    sql, of = qualified(column.name), column.source.type
+    conversion = parse_conversion(column.conversion)
+    for limit, bad in _broken(sql, of, conversion, depth=0).items():
+        yield DataCheck(
+            column=column.name,
+            what=limit.what,
+            bad_sql=bad,
+            sample_sql=_sample(sql, of, conversion),
+            way_round=limit.way_round.replace("{column}", column.name),
+            always=limit.always,
+        )
 
 
-def _bad(rule: _Rule, sql: str, of: DataType, conversion: str, *, depth: int) -> str:
-    """Return SQL that is true when `sql` breaks a rule anywhere inside, '' when it cannot."""
+def _broken(sql: str, of: DataType, conversion: Conversion, *, depth: int) -> _Broken:
+    """Return SQL that is true when `sql` breaks a limit anywhere inside, by limit."""
+    found = find_value(of, conversion)
+    if isinstance(found, WireValue):
+        return {found.limit: found.bad.replace("{}", sql)} if found.limit else {}
     match of:
-        case LowCardinality(inner):
-            return _bad(rule, sql, inner, conversion, depth=depth)
+        case _ if found is Fate.REFUSED:
+            return {}
+        case LowCardinality(inner) | SimpleAggregateFunction(_, inner):
+            return _broken(sql, inner, conversion, depth=depth)
         case Nullable(inner):
-            bad = _bad(rule, sql, inner, conversion, depth=depth)
             # Not every function of a NULL is NULL: splitByChar gives an array of an empty text.
-            return f"(isNotNull({sql}) AND ifNull({bad}, 0))" if bad else ""
+            return {
+                limit: f"(isNotNull({sql}) AND ifNull({bad}, 0))"
+                for limit, bad in _broken(sql, inner, conversion, depth=depth).items()
+            }
         case Array(inner):
-            return _any_element(rule, sql, inner, conversion, depth)
+            return _any_element(sql, inner, conversion, depth)
+        case Nested(elements):
+            return _any_element(sql, Tuple(elements), conversion, depth)
         case Tuple(elements):
-            parts = (
-                _bad(rule, f"tupleElement({sql}, {i})", inner, conversion, depth=depth)
+            return _either(
+                _broken(f"tupleElement({sql}, {i})", inner, conversion, depth=depth)
                 for i, (_, inner) in enumerate(elements, start=1)
             )
-            return _either(*parts)
         case Map(key, value):
-            twice = f"length(mapKeys({sql})) != length(arrayDistinct(mapKeys({sql})))"
             return _either(
-                twice if rule is _TWICE else "",
-                _any_element(rule, f"mapKeys({sql})", key, conversion, depth),
-                _any_element(rule, f"mapValues({sql})", value, conversion, depth),
+                [
+                    {TWICE: _twice(sql, key, conversion)},
+                    _any_element(f"mapKeys({sql})", key, conversion, depth),
+                    _any_element(f"mapValues({sql})", value, conversion, depth),
+                ]
             )
+        case AggregateFunction(_, value) if value is not None:
+            return _broken(f"finalizeAggregation({sql})", value, DEFAULT, depth=depth)
         case _:
-            return _bad_leaf(rule, sql, of, conversion)
+            return _either(
+                _broken(alternative_sql(sql, inner), _maybe(inner), conversion, depth=depth)
+                for _, inner in alternatives_of(of)
+            )
 
 
-def _any_element(rule: _Rule, sql: str, inner: DataType, conversion: str, depth: int) -> str:
+def _any_element(sql: str, inner: DataType, conversion: Conversion, depth: int) -> _Broken:
     element = f"x{depth}"
-    bad = _bad(rule, element, inner, conversion, depth=depth + 1)
-    return f"arrayExists({element} -> {bad}, {sql})" if bad else ""
+    return {
+        limit: f"arrayExists({element} -> {bad}, {sql})"
+        for limit, bad in _broken(element, inner, conversion, depth=depth + 1).items()
+    }
 
 
-def _either(*conditions: str) -> str:
-    present = [c for c in conditions if c]
-    return f"({' OR '.join(present)})" if len(present) > 1 else "".join(present)
+def _either(parts: Iterable[_Broken]) -> _Broken:
+    conditions: dict[Limit, list[str]] = {}
+    for part in parts:
+        for limit, bad in part.items():
+            conditions.setdefault(limit, []).append(bad)
+    return {
+        limit: f"({' OR '.join(found)})" if len(found) > 1 else found[0]
+        for limit, found in conditions.items()
+    }
 
 
-def _bad_leaf(rule: _Rule, sql: str, of: DataType, conversion: str) -> str:
-    match of:
-        case Simple("String") if rule is _UTF8 and conversion != "binary":
-            return f"NOT isValidUTF8({sql})"
-        case Simple("UInt64") if rule is _LONG and conversion == "long":
-            return f"{sql} > {_GREATEST_LONG}"
-        case Decimal(precision, scale) if rule is _DIGITS and precision <= _GREATEST_PRECISION:
-            # Compared as text: a literal of that size has no type of its own in every server
-            # version.
-            whole = f"splitByChar('.', replaceOne(toString({sql}), '-', ''))[1]"
-            return (
-                f"length({whole}) > {precision - scale}" if precision > scale else f"{whole} != '0'"
-            )
-        case DateTime64(precision, _) if rule is _RANGE and precision < _MICROSECONDS:
-            greatest = _GREATEST_LONG // 10 ** (_MICROSECONDS - precision)
-            ticks = f"reinterpretAsInt64({sql})"
-            return f"({ticks} > {greatest} OR {ticks} < -{greatest})"
-        case DateTime64(precision, _) if rule is _FINER and precision > _MICROSECONDS:
-            return f"reinterpretAsInt64({sql}) % {10 ** (precision - _MICROSECONDS)} != 0"
-        case _:
-            return ""
+def _twice(sql: str, key: DataType, conversion: Conversion) -> str:
+    keys = f"mapKeys({sql})"
+    if conversion.word == "truncate":
+        # Keys that ClickHouse tells apart may be one key in the lake.
+        keys = wire_expression(keys, Array(key), conversion=str(conversion))
+    return f"length({keys}) != length(arrayDistinct({keys}))"
 
 
-def _without_wrappers(of: DataType) -> DataType:
-    while isinstance(of, Nullable | LowCardinality):
+def _maybe(of: DataType) -> DataType:
+    """Return the type of an alternative of a Variant: NULL, or empty, where another is meant."""
+    return of if isinstance(of, Array | Map | Nested | Nullable) else Nullable(of)
+
+
+def _sample(sql: str, of: DataType, conversion: Conversion) -> str:
+    """Return SQL that shows a value; what may not be text is shown in hex."""
+    while isinstance(of, Nullable | LowCardinality | SimpleAggregateFunction):
         of = of.of
-    return of
+    if isinstance(of, AggregateFunction) and of.value and conversion.word == "finalize":
+        return _sample(f"finalizeAggregation({sql})", of.value, DEFAULT)
+    if of == Simple("String"):
+        return f"hex(substring({sql}, 1, 32))"
+    if _holds_bytes(of):
+        return f"hex(substring(toString({sql}), 1, 64))"
+    return f"substring(toString({sql}), 1, 200)"
 
 
-def _holds_text(of: DataType) -> bool:
+def _holds_bytes(of: DataType) -> bool:
     match of:
         case Nullable(inner) | LowCardinality(inner) | Array(inner):
-            return _holds_text(inner)
-        case Tuple(elements):
-            return any(_holds_text(inner) for _, inner in elements)
+            return _holds_bytes(inner)
+        case SimpleAggregateFunction(_, inner):
+            return _holds_bytes(inner)
+        case Tuple(elements) | Nested(elements):
+            return any(_holds_bytes(inner) for _, inner in elements)
         case Map(key, value):
-            return _holds_text(key) or _holds_text(value)
+            return _holds_bytes(key) or _holds_bytes(value)
+        case FixedString() | AggregateFunction() | Json() | Dynamic():
+            return True
+        case _ if alternatives := alternatives_of(of):
+            return any(_holds_bytes(inner) for _, inner in alternatives)
         case _:
             return of == Simple("String")

@@ -16,7 +16,13 @@ from tableformat.export import claim
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
-from tableformat.export.plan import TablePlan, fit, plan_table
+from tableformat.export.plan import (
+    TablePlan,
+    fit,
+    plan_table,
+    remembered_conversions,
+    schema_change,
+)
 from tableformat.export.ports import Lake
 from tableformat.export.selection import select
 from tableformat.export.slicing import SliceTarget, slices
@@ -100,16 +106,18 @@ def rehearse(
         RefusedError: nothing of the request can be done.
         TableFormatError: source, destination or ledger cannot be read.
     """
+    table = source.describe(request.table)
+    existing = lake.table(request.to)
+    found = _Existing(existing, existing.load(), ledger) if existing is not None else None
+    state = found.state if found is not None else None
     plan = plan_table(
-        source.describe(request.table),
-        conversions=request.conversions,
+        table,
+        conversions=remembered_conversions(request.to, table, request.conversions, state),
         strict=request.strict,
         partition_spec=request.partition_spec,
     )
     for text in plan.spec.notes:
         note(text)
-    existing = lake.table(request.to)
-    found = _Existing(existing, existing.load(), ledger) if existing is not None else None
     ids = select(
         request.selection,
         plan.table,
@@ -118,7 +126,11 @@ def rehearse(
     )
     if found is not None:
         check_table_of_ledger(found.state, ledger)
-        fit(plan, request.to, found.table, found.state, request.format)
+        change = schema_change(plan, request.to, found.state) if request.evolve_schema else None
+        if change is not None:
+            note(f"would be added to {request.to}: {', '.join(change.added)}")
+        else:
+            fit(plan, request.to, found.table, found.state, request.format)
     return Rehearsal(
         tuple(_forecasts(request, plan, source, found, ids, now=now, slots=slots)),
         found.state.location if found is not None else None,

@@ -25,6 +25,7 @@ from tableformat.export.plan import Destination, SizeRatio, frozen_content, plan
 from tableformat.export.ports import JobPorts, SliceWriter, Written
 from tableformat.export.slices import Slice
 from tableformat.export.slicing import tasks
+from tableformat.export.verification import Verification
 from tableformat.ledger import Key, Row, Stale, State
 from tableformat.names import PartitionId
 from tableformat.receipt import Receipt
@@ -71,6 +72,10 @@ class GroupJob:
         self._slots = slots
         self._commit_ports = Ports(
             ports.effects, destination.lake, ports.ledger, ports.clock, ports.pause
+        )
+        columns = destination.plan.digest_columns if ports.digests is not None else ()
+        self._verification = Verification(
+            self._commit_ports, ports.digests, destination.location, columns
         )
 
     def run(self, ids: tuple[PartitionId, ...]) -> Iterator[Outcome]:
@@ -166,7 +171,11 @@ class GroupJob:
 
     def _freeze(self, ids: tuple[PartitionId, ...]) -> SourceSnapshot:
         return self._ports.source.snapshot(
-            self._to.table, ids, job=self._ports.job, probes=self._to.plan.probes
+            self._to.table,
+            ids,
+            job=self._ports.job,
+            probes=self._to.plan.probes,
+            digest=self._verification.columns,
         )
 
     def _claim(
@@ -235,6 +244,7 @@ class GroupJob:
             row = self._note_written(one.row, receipts)
             if isinstance(row, Stale):
                 return self._superseded(one, "another run claimed it while its files were written")
+            self._verification.keep(row, one.frozen)
             wanted = self._to.commit(row, receipts, self._ports.ledger)
             outcome = commit(self._commit_ports, wanted)
         except TableFormatError as error:
@@ -242,7 +252,8 @@ class GroupJob:
             return self._failed(partition_id, error, one.row, one.begun)
         match outcome:
             case Committed():
-                return self._committed(row, outcome, one.begun)
+                made = self._committed(row, outcome, one.begun)
+                return self._verification.verified(made, row, one.frozen, outcome)
             case Conflicted(by):
                 self._note_error(row, by)
                 return self._outcome(

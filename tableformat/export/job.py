@@ -1,9 +1,11 @@
 """The job: exports partitions of one table to one destination. Then read group.py and commit.py.
 
-    describe -> plan -> open or create the table -> select partitions -> groups of at most 100
+    describe -> look at the table -> plan -> select partitions -> create the table, or let its
+    schema grow -> groups of at most 100
 
-Everything that can be refused from the source's description alone is refused before the destination
-is touched, everything that the destination can refuse before a partition is (DESIGN 5.4, 6).
+Everything that can be refused from the source's description and what the destination remembers is
+refused before the destination is touched, everything that the destination can refuse before a
+partition is (DESIGN 5.4, 6).
 """
 
 from __future__ import annotations
@@ -13,15 +15,22 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from tableformat.committer import LakeTable
+from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.claim import Wish
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
+from tableformat.export.evolving import evolve_schema
 from tableformat.export.group import GroupJob
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome
-from tableformat.export.plan import Destination, TablePlan, fit, plan_table
+from tableformat.export.plan import (
+    Destination,
+    TablePlan,
+    fit,
+    plan_table,
+    remembered_conversions,
+)
 from tableformat.export.ports import JobPorts
 from tableformat.export.selection import Selection, select
 from tableformat.export.slices import FileFormat
@@ -36,7 +45,11 @@ MOST_PARTITIONS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What a user asked for, in values. `partition_spec` is None when it is to be derived."""
+    """What a user asked for, in values. `partition_spec` is None when it is to be derived.
+
+    `conversions` may leave out what the destination remembers; `evolve_schema` allows to add
+    columns to it.
+    """
 
     table: TableName
     to: LakeName
@@ -45,6 +58,7 @@ class ExportRequest:
     conversions: Mapping[str, str]
     strict: bool = False
     partition_spec: str | None = None
+    evolve_schema: bool = False
     format: FileFormat = field(default_factory=FileFormat)
 
 
@@ -67,25 +81,28 @@ def export(
         yield from _export(request, ports, slots)
     finally:
         ports.source.close()
+        if ports.digests is not None:
+            ports.digests.close()
 
 
 def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Outcome]:
     source = ports.source
     table = ports.effects(Step.DESCRIBE_SOURCE, lambda: source.describe(request.table))
+    existing = ports.effects(Step.OPEN_TABLE, lambda: ports.lake.table(request.to))
+    state = ports.effects(Step.LOAD_METADATA, existing.load) if existing is not None else None
     plan = plan_table(
         table,
-        conversions=request.conversions,
+        conversions=remembered_conversions(request.to, table, request.conversions, state),
         strict=request.strict,
         partition_spec=request.partition_spec,
     )
     for note in plan.spec.notes:
         ports.observer.note(note)
-    existing = ports.effects(Step.OPEN_TABLE, lambda: ports.lake.table(request.to))
     ids = select(
         request.selection,
         table,
         source,
-        was_exported=lambda partition_id: _was_exported(ports, existing, plan, partition_id),
+        was_exported=lambda partition_id: _was_exported(ports, state, plan, partition_id),
     )
     if not ids:
         ports.observer.note(f"no partition of {table.name} is to be exported")
@@ -103,12 +120,11 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
 
 
 def _was_exported(
-    ports: JobPorts, existing: LakeTable | None, plan: TablePlan, partition_id: PartitionId
+    ports: JobPorts, state: LakeTableState | None, plan: TablePlan, partition_id: PartitionId
 ) -> bool:
     """Whether an export of a partition has landed in the table that exists, settled or not."""
-    if existing is None:
+    if state is None:
         return False
-    state = existing.load()
     row = ports.ledger.read(
         Key(plan.table.identity, partition_id.value, state.layout.table_uuid).hash
     )
@@ -136,6 +152,8 @@ def _open(
     )
     state = ports.effects(Step.LOAD_METADATA, lake.load)
     check_table_of_ledger(state, ports.ledger)
+    if request.evolve_schema:
+        state = evolve_schema(ports, plan, request.to, lake, state)
     destination = fit(plan, request.to, lake, state, request.format)
     if state.main is None:
         commit_ports = Ports(ports.effects, lake, ports.ledger, ports.clock, ports.pause)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 __all__ = ["Outcome", "Status"]
 
@@ -21,13 +22,24 @@ class Status(StrEnum):
     KILLED = "killed"
     FAILED = "failed"
     UNKNOWN = "unknown"
+    DIFFERS = "differs"
+    UNVERIFIED = "unverified"
 
     @property
     def exit_code(self) -> int:
-        """0 done or nothing to do, 3 refused, 4 failed, 5 unknown, 6 in progress elsewhere."""
-        return {"refused": 3, "failed": 4, "killed": 4, "unknown": 5, "in_progress": 6}.get(
-            self.value, 0
-        )
+        """0 done, 1 wrong in the lake, 3 refused, 4 failed, 5 unknown, 6 in progress elsewhere."""
+        return _EXIT_CODES.get(self.value, 0)
+
+
+_EXIT_CODES: Final = {
+    "differs": 1,
+    "refused": 3,
+    "failed": 4,
+    "killed": 4,
+    "unverified": 4,
+    "unknown": 5,
+    "in_progress": 6,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +48,8 @@ class Outcome:
 
     `message` is one sentence for people; `rows`, `data_files`, `bytes` are those of the export that
     is in main, `seconds` the wall time that this run spent on the partition, `code` ClickHouse's
-    number for why it was not exported, where ClickHouse has one.
+    number for why it was not exported, where ClickHouse has one. `verified` says that main was
+    compared with what was frozen, and is equal.
     """
 
     partition_id: str
@@ -50,3 +63,4 @@ class Outcome:
     bytes: int = 0
     seconds: float = 0.0
     code: int | None = None
+    verified: bool = False

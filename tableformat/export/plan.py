@@ -14,17 +14,36 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 
-from tableformat.committer import Commit, KeyCommit, LakeTable, LakeTableState, Layout
-from tableformat.errors import InternalError
+from tableformat.committer import (
+    Commit,
+    KeyCommit,
+    LakeTable,
+    LakeTableState,
+    Layout,
+    SchemaChange,
+)
+from tableformat.errors import InternalError, RefusedError
 from tableformat.export.claim import Content, content_of
 from tableformat.export.data_checks import data_checks
 from tableformat.export.ports import SliceFailure
 from tableformat.export.slices import FileFormat, Slice, WritePlan
 from tableformat.export.slicing import SliceTarget, slices
-from tableformat.iceberg.existing import existing_refusal
+from tableformat.file_names import RECEIPTS
+from tableformat.iceberg.evolution import evolve
+from tableformat.iceberg.existing import (
+    ExistingTable,
+    divided_by,
+    existing_refusal,
+    written_schema,
+)
 from tableformat.iceberg.partition_proof import directory, partition_values, probe, value_texts
 from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
-from tableformat.iceberg.properties import table_properties
+from tableformat.iceberg.properties import (
+    grown_properties,
+    remembered_source,
+    table_properties,
+)
+from tableformat.iceberg.remembered_conversions import conversions_in_force
 from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.sort_order import (
@@ -36,6 +55,7 @@ from tableformat.iceberg.sort_order import (
 )
 from tableformat.iceberg.spec_fields import parse_spec, partition_spec
 from tableformat.ledger import ExportedPart, Key, Ledger, Row
+from tableformat.mergetree.digest_sql import DigestColumn, source_columns
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartName
 from tableformat.parquet.wire import order_by, select_list
@@ -50,10 +70,9 @@ __all__ = [
     "frozen_content",
     "plan_slices",
     "plan_table",
+    "remembered_conversions",
+    "schema_change",
 ]
-
-RECEIPTS = "metadata/mergeberg"
-"""Where receipts are stored, below the table's location."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +109,11 @@ class TablePlan:
         """What every partition is asked, one probe for each partition field."""
         return tuple(probe(f, self.columns) for f in self.spec.fields)
 
+    @property
+    def digest_columns(self) -> tuple[DigestColumn, ...]:
+        """What is digested of every partition, where a digest is asked for."""
+        return source_columns([c.source for c in self.columns.columns], self.columns.conversions)
+
 
 @dataclass(slots=True)
 class SizeRatio:
@@ -116,7 +140,10 @@ class SizeRatio:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A lake table that a plan fits: its real ids, and everything that the group job asks for."""
+    """A lake table that a plan fits: its real ids, and everything that the group job asks for.
+
+    `schema` is what files hold of the table's own.
+    """
 
     name: LakeName
     lake: LakeTable
@@ -124,6 +151,7 @@ class Destination:
     layout: Layout
     location: str
     schema: Schema
+    spec: PartitionSpec
     sort_order_id: int | None
     format: FileFormat
 
@@ -151,7 +179,8 @@ class Destination:
             schema_json=self.schema.model_dump_json(),
             spec_id=self.layout.spec_id,
             sort_order_id=self.sort_order_id,
-            sort_fields=file_order(self.plan.order, self.schema) if self.sort_order_id else (),
+            # True of the rows whatever order the table declares.
+            sort_fields=file_order(self.plan.order, self.schema),
             checks=data_checks(self.plan.columns),
             data_location=f"{location}/data",
             receipts_location=f"{location}/{RECEIPTS}",
@@ -171,6 +200,28 @@ class Destination:
         }
         key = KeyCommit(row.key.hash, row.epoch, row.transaction_id, row.fingerprint, receipts)
         return Commit((key,), self.layout, ledger.identity, tuple(summary.items()))
+
+
+def remembered_conversions(
+    name: LakeName,
+    table: MergeTreeTable,
+    given: Mapping[str, str],
+    state: LakeTableState | None,
+) -> Mapping[str, str]:
+    """Return the conversions to plan with: the user's, and what an existing table remembers.
+
+    Args:
+        name: the destination.
+        table: the source.
+        given: what the user said.
+        state: of the destination, None when it is not there yet.
+
+    Raises:
+        RefusedError: the user said something else than the table was made with (code 36).
+        DestinationError: what the table remembers cannot be read.
+    """
+    remembered = remembered_source(state.properties) if state is not None else None
+    return conversions_in_force(f"export {table.name} to {name}", table, given, remembered)
 
 
 def plan_table(
@@ -211,17 +262,9 @@ def fit(
         RefusedError: the table differs in what matters; every difference is listed.
     """
     loaded = table_of(state)
-    refusal = existing_refusal(
-        f"export {plan.table.name} to {name}",
-        loaded.schema(),
-        loaded.spec(),
-        state.format_version,
-        plan.columns,
-        plan.spec,
-    )
+    refusal = _refusal(plan, name, state, loaded.schema())
     if refusal is not None:
         raise refusal
-    names = {c.name for c in plan.columns.columns}
     order = loaded.sort_order()
     return Destination(
         name=name,
@@ -229,10 +272,36 @@ def fit(
         plan=plan,
         layout=state.layout,
         location=state.location,
-        schema=Schema(*(f for f in loaded.schema().fields if f.name in names)),
+        schema=written_schema(loaded.schema(), plan.columns),
+        spec=loaded.spec(),
         sort_order_id=order.order_id if same_order(plan.order, order, loaded.schema()) else None,
         format=fmt,
     )
+
+
+def schema_change(plan: TablePlan, name: LakeName, state: LakeTableState) -> SchemaChange | None:
+    """Return what the table must get so that the plan fits (`--evolve-schema`), None for nothing.
+
+    Raises:
+        RefusedError: it would not fit even then; every other difference is listed.
+    """
+    loaded = table_of(state)
+    grown = evolve(loaded.schema(), loaded.spec(), plan.columns, loaded.metadata.last_column_id)
+    if grown is None:
+        return None
+    refusal = _refusal(plan, name, state, grown.schema)
+    if refusal is not None:
+        raise refusal
+    properties = grown_properties(state.properties, plan.columns, grown.changed)
+    return SchemaChange(grown.schema.model_dump_json(), grown.added, tuple(properties.items()))
+
+
+def _refusal(
+    plan: TablePlan, name: LakeName, state: LakeTableState, schema: Schema
+) -> RefusedError | None:
+    existing = ExistingTable(str(name), schema, table_of(state).spec(), state.format_version)
+    what = f"export {plan.table.name} to {name}"
+    return existing_refusal(what, existing, plan.columns, plan.spec)
 
 
 def frozen_content(table: MergeTreeTable, frozen: FrozenPartition) -> Content:
@@ -252,6 +321,12 @@ def frozen_content(table: MergeTreeTable, frozen: FrozenPartition) -> Content:
             )
         )
     return replace(content, parts=tuple(parts))
+
+
+def _in_spec(spec: PartitionSpec, values: tuple[str | None, ...]) -> tuple[str | None, ...]:
+    """Return the values by the fields of a table's spec, of which some may divide nothing."""
+    given = dict(zip((f.field_id for f in divided_by(spec)), values, strict=True))
+    return tuple(given.get(f.field_id) for f in spec.fields)
 
 
 def plan_slices(
@@ -274,7 +349,7 @@ def plan_slices(
         epoch=row.epoch,
         transaction_id=row.transaction_id,
         directory=directory(to.plan.spec, to.plan.columns, values),
-        partition=value_texts(to.plan.spec, to.plan.columns, values),
+        partition=_in_spec(to.spec, value_texts(to.plan.spec, to.plan.columns, values)),
     )
     cut = slices(
         frozen,

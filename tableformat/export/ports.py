@@ -20,6 +20,7 @@ from tableformat.errors import TableFormatError
 from tableformat.export.commit import Pause
 from tableformat.export.outcome import Outcome
 from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.export.verification import LakeDigests
 from tableformat.ledger import Ledger, Owner
 from tableformat.names import LakeName, TransactionId
 from tableformat.receipt import Receipt
@@ -142,7 +143,8 @@ class JobPorts:
 
     `clock` is milliseconds since 1970; `job` names what it makes in the source. `check_writer`
     raises when there can be no writer; it is called before anything is changed. `begin_writer`
-    begins to make it, once there is something to write; `writer` waits for it.
+    begins to make it, once there is something to write; `writer` waits for it. With `digests` every
+    export is verified after its commit.
     """
 
     effects: Effects
@@ -160,3 +162,4 @@ class JobPorts:
     observer: Observer
     check_writer: Callable[[], None] = _nothing
     begin_writer: Callable[[], None] = _nothing
+    digests: LakeDigests | None = None

@@ -1,12 +1,8 @@
-"""One ClickHouse type becomes one Iceberg type: the table of types.md section 3, row by row.
+"""The type of one ClickHouse column becomes one Iceberg type, and what there is to say about it.
 
-    A  lossless by type
-    B  lossless, but another kind of value (an Enum becomes its label); `--strict` refuses it
-    C  depends on the data, which is checked before the commit (`export/data_checks.py`)
-    D  refused: no mapping, or none that the user did not ask for
-
-`schema.py` applies this to the columns of a table. A type that is not listed is refused, never
-guessed.
+What a single value becomes is the table of `mergetree/wire_values.py`: its wire type decides the
+Iceberg type here. `schema.py` applies this to the columns of a table. A type that is not listed is
+refused, never guessed.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 from pyiceberg.types import (
@@ -37,72 +32,64 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from tableformat.errors import InternalError
+from tableformat.mergetree.conversions import (
+    DEFAULT,
+    Conversion,
+    Faithfulness,
+    Fate,
+    WireValue,
+    parse_conversion,
+)
 from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
+    AggregateFunction,
     Array,
     DataType,
     DateTime,
     DateTime64,
     Decimal,
-    Enum,
     FixedString,
     LowCardinality,
     Map,
+    Nested,
     Nullable,
     Simple,
-    Time64,
+    SimpleAggregateFunction,
     Tuple,
 )
-from tableformat.mergetree.wire_types import element_name
+from tableformat.mergetree.wire_types import alternatives_of, element_name
+from tableformat.mergetree.wire_values import conversions_of, find_value, takes
 
-__all__ = ["CONVERSIONS", "Faithfulness", "TypeMapping"]
-
-
-class Faithfulness(StrEnum):
-    """How a value stands in Iceberg. A column is B if anything inside is B, else C, else A."""
-
-    LOSSLESS = "A"
-    OTHER_KIND = "B"
-    CHECKED = "C"
-
-
-# What `--convert column=…` may say, by the ClickHouse type that it changes.
-CONVERSIONS: Final[dict[str, tuple[str, ...]]] = {
-    "String": ("string", "binary"),
-    "UInt64": ("long",),
-}
+__all__ = ["Refusal", "TypeMapping", "conversions_in"]
 
 _A, _B, _C = Faithfulness.LOSSLESS, Faithfulness.OTHER_KIND, Faithfulness.CHECKED
-_SIMPLE: Final[dict[str, tuple[IcebergType, Faithfulness, str]]] = {
-    "Int8": (IntegerType(), _A, ""),
-    "Int16": (IntegerType(), _A, ""),
-    "Int32": (IntegerType(), _A, ""),
-    "Int64": (LongType(), _A, ""),
-    "UInt8": (IntegerType(), _A, ""),
-    "UInt16": (IntegerType(), _A, ""),
-    "UInt32": (LongType(), _A, ""),
-    "UInt64": (DecimalType(20, 0), _A, ""),
-    "Int128": (StringType(), _B, "decimal text"),
-    "UInt128": (StringType(), _B, "decimal text"),
-    "Int256": (StringType(), _B, "decimal text"),
-    "UInt256": (StringType(), _B, "decimal text"),
-    "Float32": (FloatType(), _A, ""),
-    "Float64": (DoubleType(), _A, ""),
-    "BFloat16": (FloatType(), _A, ""),
-    "Bool": (BooleanType(), _A, ""),
-    "String": (StringType(), _C, ""),
-    "Date": (DateType(), _A, ""),
-    "Date32": (DateType(), _A, ""),
-    "Time": (LongType(), _B, "seconds"),
-    "UUID": (UUIDType(), _A, ""),
+_PRIMITIVE: Final[dict[str, IcebergType]] = {
+    "Int8": IntegerType(),
+    "Int16": IntegerType(),
+    "Int32": IntegerType(),
+    "Int64": LongType(),
+    "UInt8": IntegerType(),
+    "UInt16": IntegerType(),
+    "UInt32": LongType(),
+    "UInt64": LongType(),
+    "Float32": FloatType(),
+    "Float64": DoubleType(),
+    "Bool": BooleanType(),
+    "Date32": DateType(),
+    "UUID": UUIDType(),
 }
-_CONVERTED: Final[dict[tuple[str, str], tuple[IcebergType, Faithfulness, str]]] = {
-    ("String", "string"): (StringType(), _C, ""),
-    ("String", "binary"): (BinaryType(), _A, "bytes"),
-    ("UInt64", "long"): (LongType(), _C, ""),
-}
-_GREATEST_PRECISION: Final = 38
-_MICROSECONDS: Final = 6
+
+
+_LEAVE: Final = "drop the column or keep the value in a column of another type"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a type has no mapping, and what to do; `{column}` in the way round is to be filled in."""
+
+    why: str
+    way_round: str
 
 
 @dataclass(slots=True)
@@ -110,7 +97,8 @@ class TypeMapping:
     """Maps the type of one column and gathers on the way what there is to say about it.
 
     `notes` say what changed kind or cannot be seen in the Iceberg type, `refused` what has no
-    mapping, `converted` whether `conversion` applied anywhere. Field ids are taken from `ids`.
+    mapping, `converted` whether `conversion` applied anywhere, `changed` whether a value changes
+    kind without having been asked to. Field ids are taken from `ids`.
     """
 
     conversion: str = ""
@@ -118,92 +106,175 @@ class TypeMapping:
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     faithfulness: Faithfulness = Faithfulness.LOSSLESS
     notes: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
     converted: bool = False
+    changed: bool = False
 
     def map(self, of: DataType) -> tuple[IcebergType, bool]:
         """Return the Iceberg type and whether a value is required; see `refused` afterwards."""
+        return self._map(of, parse_conversion(self.conversion))
+
+    def _map(self, of: DataType, conversion: Conversion) -> tuple[IcebergType, bool]:
+        asked = takes(of, conversion)
+        self.converted = self.converted or asked
+        found = find_value(of, conversion)
+        if found is Fate.REFUSED:
+            return self._refuse(of), True
+        if isinstance(found, WireValue):
+            return self._value(of, found, asked=asked)
         match of:
             case Nullable(inner):
-                return self.map(inner)[0], False
+                mapped, _ = self._map(inner, conversion)
+                if isinstance(mapped, ListType | MapType):
+                    self._refuse_null(inner)
+                return mapped, False
             case LowCardinality(inner):
-                return self.map(inner)
-            case _:
-                return self._present(of), True
-
-    def _present(self, of: DataType) -> IcebergType:
-        match of:
-            case Simple(name) if name in _SIMPLE:
-                return self._simple(name)
-            case Decimal(precision, scale) if precision <= _GREATEST_PRECISION:
-                self._is(_C)
-                return DecimalType(precision, scale)
-            case Decimal():
-                return self._noted(StringType(), f"{render_type(of)} as decimal text")
-            case FixedString(length):
-                return FixedType(length)
-            case DateTime(zone):
-                self.notes.append(f"zone {zone or self.server_zone}")
-                return TimestamptzType()
-            case DateTime64(precision, zone):
-                # Coarser than microseconds holds instants that Iceberg cannot; finer holds digits.
-                self._is(_A if precision == _MICROSECONDS else _C)
-                self.notes.append(f"zone {zone or self.server_zone}")
-                return TimestamptzType()
-            case Time64(precision):
-                return self._noted(DecimalType(18, precision), f"{render_type(of)} as seconds")
-            case Enum(bits, _):
-                return self._noted(StringType(), f"label of Enum{bits}")
+                return self._map(inner, conversion)
+            case SimpleAggregateFunction(function, inner):
+                self.notes.append(f"{function}, of rows that may not be merged yet")
+                return self._map(inner, conversion)
+            case AggregateFunction(_, value) if value is not None:
+                self._is(_B, asked=asked)
+                self.notes.append(f"value of {render_type(of)}")
+                return self._map(value, DEFAULT)
             case Array(inner):
-                element, required = self.map(inner)
-                return ListType(next(self.ids), element, element_required=required)
+                element, required = self._map(inner, conversion)
+                return ListType(next(self.ids), element, element_required=required), True
+            case Nested(elements):
+                struct = self._struct(elements, conversion)
+                return ListType(next(self.ids), struct, element_required=True), True
             case Map(key, value):
                 self._is(_C)
-                key_type, _ = self.map(key)
-                value_type, required = self.map(value)
-                return MapType(
-                    next(self.ids), key_type, next(self.ids), value_type, value_required=required
-                )
-            case Tuple(elements) if elements:
-                return self._struct(elements)
+                key_type, _ = self._map(key, conversion)
+                value_type, required = self._map(value, conversion)
+                ids = next(self.ids), next(self.ids)
+                mapped = MapType(ids[0], key_type, ids[1], value_type, value_required=required)
+                return mapped, True
+            case Tuple(elements):
+                return self._struct(elements, conversion), True
             case _:
-                return self._refuse(of)
+                return self._alternatives(of, conversion, asked=asked), False
 
-    def _simple(self, name: str) -> IcebergType:
-        default = _SIMPLE[name]
-        chosen = _CONVERTED.get((name, self.conversion))
-        self.converted = self.converted or chosen is not None
-        mapped, faithfulness, note = chosen or default
-        self._is(faithfulness)
-        if note:
-            self.notes.append(f"{name} as {note}")
-        return mapped
+    def _value(self, of: DataType, value: WireValue, *, asked: bool) -> tuple[IcebergType, bool]:
+        self._is(value.faithfulness, asked=asked)
+        if value.note:
+            self._note(value.note)
+        if isinstance(of, DateTime | DateTime64):
+            self._note(f"zone {of.zone or self.server_zone}")
+        return self._of_wire(value.type, is_text=value.is_text)
 
-    def _struct(self, elements: tuple[tuple[str | None, DataType], ...]) -> IcebergType:
+    def _of_wire(self, wire: DataType, *, is_text: bool) -> tuple[IcebergType, bool]:
+        match wire:
+            case Nullable(inner):
+                return self._of_wire(inner, is_text=is_text)[0], False
+            case Simple("String"):
+                return StringType() if is_text else BinaryType(), True
+            case Simple(name) if name in _PRIMITIVE:
+                return _PRIMITIVE[name], True
+            case Decimal(precision, scale):
+                return DecimalType(precision, scale), True
+            case FixedString(length):
+                return FixedType(length), True
+            case DateTime64():
+                return TimestamptzType(), True
+            case Array(inner):
+                element, required = self._of_wire(inner, is_text=is_text)
+                return ListType(next(self.ids), element, element_required=required), True
+            case Tuple(elements):
+                fields = (
+                    (str(name), *self._of_wire(inner, is_text=is_text)) for name, inner in elements
+                )
+                return self._fields(fields), True
+            case _:
+                message = (
+                    f"Cannot map {wire!r}: it is no wire type. This is a bug, please report it."
+                )
+                raise InternalError(message)
+
+    def _struct(
+        self, elements: tuple[tuple[str | None, DataType], ...], conversion: Conversion
+    ) -> IcebergType:
         if any(name is None for name, _ in elements):
-            self._noted(StringType(), "unnamed Tuple")
-        fields = []
-        for position, (name, inner) in enumerate(elements):
-            mapped, required = self.map(inner)
-            fields.append(
-                NestedField(next(self.ids), element_name(name, position), mapped, required=required)
-            )
-        return StructType(*fields)
+            self._is(_B)
+            self._note("unnamed Tuple")
+        return self._fields(
+            (element_name(name, position), *self._map(inner, conversion))
+            for position, (name, inner) in enumerate(elements)
+        )
 
-    def _noted(self, mapped: IcebergType, note: str) -> IcebergType:
-        self._is(_B)
-        self.notes.append(note)
-        return mapped
+    def _alternatives(self, of: DataType, conversion: Conversion, *, asked: bool) -> IcebergType:
+        """Return the struct of a Variant: the type that is meant, and each alternative."""
+        self._is(_B, asked=asked)
+        members = alternatives_of(of)
+        self._note(f"{'Geometry' if isinstance(of, Simple) else 'Variant'} as a struct")
+        for member, inner in members:
+            if member != render_type(inner):
+                self._note(f"{member} is {render_type(inner)}")
+        fields = ((member, self._map(inner, conversion)[0], False) for member, inner in members)
+        return self._fields(itertools.chain([("type", StringType(), True)], fields))
+
+    def _fields(self, members: Iterator[tuple[str, IcebergType, bool]]) -> StructType:
+        return StructType(
+            *(
+                NestedField(next(self.ids), name, mapped, required=required)
+                for name, mapped, required in members
+            )
+        )
 
     def _refuse(self, of: DataType) -> IcebergType:
-        self.refused.append(
-            "an empty Tuple() has no Iceberg type"
-            if isinstance(of, Tuple)
-            else f"ClickHouse type {render_type(of)} has no mapping in this release"
-        )
+        ways = conversions_of(of)
+        if isinstance(of, Tuple):
+            refusal = Refusal("an empty Tuple() has no Iceberg type", _LEAVE)
+        elif ways:
+            offered = " or ".join(f"--convert {{column}}={way}" for way in ways)
+            refusal = Refusal(
+                f"ClickHouse type {render_type(of)} is exported only by a conversion",
+                f"choose {offered}",
+            )
+        else:
+            refusal = Refusal(
+                f"ClickHouse type {render_type(of)} has no mapping in this release", _LEAVE
+            )
+        self.refused.append(refusal)
         return BinaryType()
 
-    def _is(self, faithfulness: Faithfulness) -> None:
+    def _refuse_null(self, of: DataType) -> None:
+        ways = " or ".join(f"--convert {{column}}={way}" for way in conversions_of(of))
+        why = f"ClickHouse has no list that may be NULL, as a Nullable({render_type(of)})"
+        self.refused.append(Refusal(f"{why} would become", f"choose {ways}"))
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _is(self, faithfulness: Faithfulness, *, asked: bool = False) -> None:
         # B is kept over C: `strict` must see that the kind changed, the checks look at the types.
         order = (_A, _C, _B)
         self.faithfulness = max(self.faithfulness, faithfulness, key=order.index)
+        self.changed = self.changed or (faithfulness is _B and not asked)
+
+
+def conversions_in(of: DataType) -> dict[str, tuple[str, ...]]:
+    """Return what `--convert` may say for a column, by each type in it that takes any."""
+    found: dict[str, tuple[str, ...]] = {}
+    waiting = [of]
+    while waiting:
+        inner = waiting.pop()
+        if ways := conversions_of(inner):
+            found[render_type(inner)] = ways
+        waiting.extend(reversed(_inside(inner)))
+    return found
+
+
+def _inside(of: DataType) -> tuple[DataType, ...]:
+    match of:
+        case Nullable(inner) | LowCardinality(inner) | Array(inner):
+            return (inner,)
+        case SimpleAggregateFunction(_, inner):
+            return (inner,)
+        case Tuple(elements) | Nested(elements):
+            return tuple(inner for _, inner in elements)
+        case Map(key, value):
+            return (key, value)
+        case _:
+            return tuple(inner for _, inner in alternatives_of(of))

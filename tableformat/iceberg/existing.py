@@ -1,18 +1,22 @@
 """An existing lake table: may these columns be exported to it? Every difference is found at once.
 
-Columns are matched by name. Types must be equal, or the table's must hold every value of ours by
-one of Iceberg's promotions (int to long, float to double, decimal of more digits). A column that
-only the table has stays NULL and must be optional; a column of ours that may be NULL must be
-optional there.
+Fields are matched by name, members of structs too, and keep the ids and the order of the table.
+Types must be equal, or the table's must hold every value of ours by one of Iceberg's promotions
+(int to long, float to double, decimal of more digits). A field that only the table has stays NULL
+and must be optional; a field of ours that may be NULL must be optional there. What could be closed
+says how: a conversion, `--evolve-schema` (`evolution.py`), or the SQL that the table's owner runs;
+nothing of the table is changed here (requirements reading 7, types.md section 3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -27,45 +31,56 @@ from pyiceberg.types import (
 )
 
 from tableformat.errors import RefusedError, refuse_all
+from tableformat.iceberg.column_types import TypeMapping, conversions_in
+from tableformat.iceberg.evolution import stands_in_the_way
 from tableformat.iceberg.partition_spec import DerivedSpec, spec_matches
-from tableformat.iceberg.schema import MappedColumns
+from tableformat.iceberg.schema import MappedColumn, MappedColumns
+from tableformat.names import quote_identifier
 
-__all__ = ["check_existing", "existing_refusal"]
+__all__ = ["ExistingTable", "check_existing", "divided_by", "existing_refusal", "written_schema"]
 
 FORMAT_VERSION: Final = 2
 _BAD_ARGUMENTS: Final = 36
 _NOT_IMPLEMENTED: Final = 48
 _INCOMPATIBLE_COLUMNS: Final = 122
-# Ours, theirs, and the conversion that closes the difference.
-_CONVERTIBLE: Final = (("string", "binary", "binary"), ("decimal(20, 0)", "long", "long"))
+_OTHER_VERSIONS: Final = {
+    1: (
+        "version 1 has no sequence numbers, without which two exports cannot be kept apart. "
+        "Upgrade the table, which rewrites no file: ALTER TABLE {name} SET TBLPROPERTIES "
+        "('format-version'='2')"
+    ),
+    3: (
+        "the library that writes its manifests writes no version 3 yet, and no table goes back to "
+        "an older version. Export into a new table: a name that nothing has is created"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingTable:
+    """What an existing table is: `name` as in SQL, its current schema and its default spec."""
+
+    name: str
+    schema: Schema
+    spec: PartitionSpec
+    format_version: int
 
 
 def check_existing(
-    schema: Schema,
-    spec: PartitionSpec,
-    format_version: int,
-    mapped: MappedColumns,
-    derived: DerivedSpec,
+    existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec
 ) -> tuple[str, ...]:
     """Return every difference that forbids the export, one sentence each; empty when it may go on.
 
     Args:
-        schema: the table's current schema.
-        spec: its default partition spec.
-        format_version: its format version.
+        existing: the table.
         mapped: the columns to export.
         derived: the spec to export with.
     """
-    return tuple(text for _, text in _differences(schema, spec, format_version, mapped, derived))
+    return tuple(text for _, text in _differences(existing, mapped, derived))
 
 
 def existing_refusal(
-    what: str,
-    schema: Schema,
-    spec: PartitionSpec,
-    format_version: int,
-    mapped: MappedColumns,
-    derived: DerivedSpec,
+    what: str, existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec
 ) -> RefusedError | None:
     """Return the refusal to export to an existing table, or None when it fits.
 
@@ -74,87 +89,192 @@ def existing_refusal(
 
     Args:
         what: what cannot be done, without the leading "Cannot".
-        schema: the table's current schema.
-        spec: its default partition spec.
-        format_version: its format version.
+        existing: the table.
         mapped: the columns to export.
         derived: the spec to export with.
     """
-    found = tuple(_differences(schema, spec, format_version, mapped, derived))
+    found = tuple(_differences(existing, mapped, derived))
     if not found:
         return None
     return refuse_all(what, tuple(text for _, text in found), code=found[0][0])
 
 
+def written_schema(schema: Schema, mapped: MappedColumns) -> Schema:
+    """Return the part of a table's schema that files of an export hold, in the table's order.
+
+    Fields that only the table has are not in the files: readers find no field of their id there,
+    and answer NULL.
+    """
+    return Schema(*_written(mapped.schema.fields, schema.fields))
+
+
+def divided_by(spec: PartitionSpec) -> tuple[PartitionField, ...]:
+    """Return the fields of a spec that divide anything.
+
+    A field that was taken out of the spec of a version 1 table stays there as `void`.
+    """
+    return tuple(f for f in spec.fields if not isinstance(f.transform, VoidTransform))
+
+
 def _differences(
-    schema: Schema,
-    spec: PartitionSpec,
-    format_version: int,
-    mapped: MappedColumns,
-    derived: DerivedSpec,
+    existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec
 ) -> Iterator[tuple[int, str]]:
-    if format_version != FORMAT_VERSION:
+    version = existing.format_version
+    if version != FORMAT_VERSION:
+        why = _OTHER_VERSIONS.get(version, "this release does not know it. Export into a new table")
         yield (
             _NOT_IMPLEMENTED,
             (
-                f"Destination storage Iceberg of format version {format_version} does not support "
+                f"Destination storage Iceberg of format version {version} does not support "
                 "MergeTree parts or uses unsupported partitioning: only tables of format version "
-                f"{FORMAT_VERSION} are written. Name one, or a name that nothing has: it is created"
+                f"{FORMAT_VERSION} are written; {why.format(name=existing.name)}"
             ),
         )
-    for text in _members("", mapped.schema.fields, schema.fields):
+    for text in _Comparison(existing, mapped).differences():
         yield _INCOMPATIBLE_COLUMNS, f"Tables have different structure: column {text}"
-    if different_key := spec_matches(derived, spec, schema):
+    for f in existing.spec.fields:
+        if f.source_id not in existing.schema.field_ids:
+            yield _NOT_IMPLEMENTED, _without_column(f)
+    spec = PartitionSpec(*divided_by(existing.spec))
+    if different_key := spec_matches(derived, spec, existing.schema):
         yield _BAD_ARGUMENTS, different_key
 
 
-def _members(
-    where: str, ours: tuple[NestedField, ...], theirs: tuple[NestedField, ...]
-) -> Iterator[str]:
-    have = {f.name: f for f in theirs}
-    for f in ours:
-        if f.name not in have:
-            yield (
-                f"{where}{f.name} ({f.field_type}) is missing in the destination; "
-                "add it there as optional"
-            )
-        else:
-            yield from _field(f"{where}{f.name}", f, have[f.name])
-    known = {f.name for f in ours}
-    for f in theirs:
-        if f.name not in known and f.required:
-            yield (
-                f"{where}{f.name} is required in the destination, and the source has no such "
-                "column; declare it optional there"
-            )
+def _without_column(of: PartitionField) -> str:
+    # Its type is not known, and the library writes a manifest that it cannot read back.
+    return (
+        "Destination storage Iceberg does not support MergeTree parts or uses unsupported "
+        f"partitioning: the column of its partition field {of.name} was dropped, and no manifest "
+        "can be written without it. Export into a new table: a name that nothing has is created"
+    )
 
 
-def _field(where: str, ours: NestedField, theirs: NestedField) -> Iterator[str]:
-    if theirs.required and not ours.required:
-        yield (
-            f"{where} may be NULL in the source and is required in the destination; "
-            "declare it optional there"
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a field stands: its names from the column down; `fixed` inside the key of a map."""
+
+    path: tuple[str, ...]
+    fixed: bool = False
+
+    def within(self, name: str, *, fixed: bool = False) -> _Place:
+        return _Place((*self.path, name), self.fixed or fixed)
+
+    @property
+    def sql(self) -> str:
+        """The field as ALTER COLUMN takes it."""
+        return ".".join(n if n.isidentifier() else quote_identifier(n) for n in self.path)
+
+    def __str__(self) -> str:
+        return ".".join(self.path)
+
+
+class _Comparison:
+    """Compares the columns of an export with an existing table's."""
+
+    def __init__(self, existing: ExistingTable, mapped: MappedColumns) -> None:
+        self._existing = existing
+        self._mapped = mapped
+
+    def differences(self) -> Iterator[str]:
+        theirs = {f.name: f for f in self._existing.schema.fields}
+        for column, ours in zip(self._mapped.columns, self._mapped.schema.fields, strict=True):
+            place = _Place((ours.name,))
+            if ours.name not in theirs:
+                yield self._missing(place, ours)
+                continue
+            found = tuple(self._field(place, ours, theirs[ours.name]))
+            way = self._conversion(column, theirs[ours.name]) if found else ""
+            for text in found:
+                # A sentence that has its own way out says it after a semicolon.
+                other = "" if ";" in text else "; no conversion makes them equal"
+                yield (
+                    f"{text}; --convert {column.name}={way} makes them equal"
+                    if way
+                    else (f"{text}{other}")
+                )
+        known = {f.name for f in self._mapped.schema.fields}
+        for f in self._existing.schema.fields:
+            if f.name not in known and f.required:
+                yield self._unknown(_Place((f.name,)))
+
+    def _conversion(self, column: MappedColumn, theirs: NestedField) -> str:
+        """Return the conversion that leaves no difference in a column, '' when there is none."""
+        offered = conversions_in(column.source.type).values()
+        ways = dict.fromkeys(way for words in offered for way in words)
+        if isinstance(theirs.field_type, DecimalType):
+            # Offered as any decimal; this one is meant.
+            ways[str(theirs.field_type).replace(" ", "")] = None
+        for way in ways:
+            mapping = TypeMapping(way)
+            of, required = mapping.map(column.source.type)
+            ours = NestedField(1, column.name, of, required=required)
+            fits = mapping.converted and not mapping.refused and way != column.conversion
+            if fits and not any(self._field(_Place((column.name,)), ours, theirs)):
+                return way
+        return ""
+
+    def _field(self, place: _Place, ours: NestedField, theirs: NestedField) -> Iterator[str]:
+        if theirs.required and not ours.required:
+            yield (
+                f"{place} may be NULL in the source and is required in the destination; "
+                f"{self._allow_null(place)}"
+            )
+        yield from self._type(place, ours.field_type, theirs.field_type)
+
+    def _type(self, place: _Place, ours: IcebergType, theirs: IcebergType) -> Iterator[str]:
+        match ours, theirs:
+            case StructType(), StructType():
+                yield from self._members(place, ours, theirs)
+            case ListType(), ListType():
+                element = place.within("element")
+                yield from self._field(element, ours.element_field, theirs.element_field)
+            case MapType(), MapType():
+                key = place.within("key", fixed=True)
+                yield from self._field(key, ours.key_field, theirs.key_field)
+                value = place.within("value")
+                yield from self._field(value, ours.value_field, theirs.value_field)
+            case _ if ours == theirs or _promoted(ours, theirs):
+                return
+            case _:
+                text = f"{place} is {ours} for ClickHouse and {theirs} in the destination"
+                if _promoted(theirs, ours) and not place.fixed:
+                    text += f"; widen it there: {self._alter(place)} TYPE {_spark_type(ours)}"
+                yield text
+
+    def _members(self, place: _Place, ours: StructType, theirs: StructType) -> Iterator[str]:
+        have = {f.name: f for f in theirs.fields}
+        for f in ours.fields:
+            if f.name in have:
+                yield from self._field(place.within(f.name), f, have[f.name])
+            else:
+                yield self._missing(place.within(f.name), f)
+        known = {f.name for f in ours.fields}
+        for f in theirs.fields:
+            if f.name not in known and f.required:
+                yield self._unknown(place.within(f.name))
+
+    def _missing(self, place: _Place, ours: NestedField) -> str:
+        text = f"{place} ({ours.field_type}) is missing in the destination"
+        if place.fixed:
+            return f"{text}, and the key of a map keeps its members; choose another destination"
+        other = stands_in_the_way(place.path, ours, self._existing.schema, self._existing.spec)
+        if other:
+            return f"{text}, and cannot be added beside {other}; rename one of them"
+        return f"{text}; --evolve-schema adds it"
+
+    def _unknown(self, place: _Place) -> str:
+        return (
+            f"{place} is required in the destination, and the source has no such column; "
+            f"{self._allow_null(place)}"
         )
-    yield from _type(where, ours.field_type, theirs.field_type)
 
+    def _allow_null(self, place: _Place) -> str:
+        if place.fixed:
+            return "choose another destination"
+        return f"allow NULL there: {self._alter(place)} DROP NOT NULL"
 
-def _type(where: str, ours: IcebergType, theirs: IcebergType) -> Iterator[str]:
-    match ours, theirs:
-        case StructType(), StructType():
-            yield from _members(f"{where}.", ours.fields, theirs.fields)
-        case ListType(), ListType():
-            yield from _field(f"{where}.element", ours.element_field, theirs.element_field)
-        case MapType(), MapType():
-            yield from _field(f"{where}.key", ours.key_field, theirs.key_field)
-            yield from _field(f"{where}.value", ours.value_field, theirs.value_field)
-        case _ if ours == theirs or _promoted(ours, theirs):
-            return
-        case _:
-            hint = next((h for a, b, h in _CONVERTIBLE if (a, b) == (str(ours), str(theirs))), "")
-            tail = (
-                f"; --convert {where}={hint} makes them equal" if hint and "." not in where else ""
-            )
-            yield f"{where} is {ours} for ClickHouse and {theirs} in the destination{tail}"
+    def _alter(self, place: _Place) -> str:
+        return f"ALTER TABLE {self._existing.name} ALTER COLUMN {place.sql}"
 
 
 def _promoted(ours: IcebergType, theirs: IcebergType) -> bool:
@@ -167,3 +287,40 @@ def _promoted(ours: IcebergType, theirs: IcebergType) -> bool:
             return ours.scale == theirs.scale and ours.precision <= theirs.precision
         case _:
             return False
+
+
+def _spark_type(of: IcebergType) -> str:
+    return "bigint" if isinstance(of, LongType) else str(of).replace(" ", "")
+
+
+def _written(
+    ours: tuple[NestedField, ...], theirs: tuple[NestedField, ...]
+) -> tuple[NestedField, ...]:
+    ours_by_name = {f.name: f for f in ours}
+    return tuple(_field_of(ours_by_name[f.name], f) for f in theirs if f.name in ours_by_name)
+
+
+def _field_of(ours: NestedField, theirs: NestedField) -> NestedField:
+    of = _type_of(ours.field_type, theirs.field_type)
+    return NestedField(theirs.field_id, theirs.name, of, required=theirs.required)
+
+
+def _type_of(ours: IcebergType, theirs: IcebergType) -> IcebergType:
+    match ours, theirs:
+        case StructType(), StructType():
+            return StructType(*_written(ours.fields, theirs.fields))
+        case ListType(), ListType():
+            element = _field_of(ours.element_field, theirs.element_field)
+            return ListType(element.field_id, element.field_type, element_required=element.required)
+        case MapType(), MapType():
+            key = _field_of(ours.key_field, theirs.key_field)
+            value = _field_of(ours.value_field, theirs.value_field)
+            return MapType(
+                key.field_id,
+                key.field_type,
+                value.field_id,
+                value.field_type,
+                value_required=value.required,
+            )
+        case _:
+            return theirs

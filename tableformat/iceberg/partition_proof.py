@@ -3,13 +3,15 @@
 A partition key is not a function of the data: the zone of a DateTime may change under a table, and
 a DateTime64 wraps (types.md, traps 1 and 5). So each Iceberg transform is computed in ClickHouse
 over the rows of the partition (`Probe`), and least and greatest value must be equal. The SQL is the
-reference of types.md 5.2, compared with PyIceberg's own transforms.
+reference of types.md 5.2, compared with PyIceberg's own transforms. ClickHouse's calendar ends with
+the years 1 and 9999, where it gives later times the values of the last second: such rows have no
+value here, so that no reader looks for them in another partition.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import InvalidOperation
+from decimal import Decimal, InvalidOperation
 from hashlib import sha256
 from typing import Any, Final
 
@@ -26,12 +28,14 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from tableformat.errors import InternalError, UnsupportedError, refuse_all
+from tableformat.errors import InternalError, refuse_all
 from tableformat.hive_names import escape, partition_directory
+from tableformat.iceberg.key_columns import plain_type
 from tableformat.iceberg.partition_spec import DerivedSpec
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
 from tableformat.iceberg.spec_fields import SpecField
 from tableformat.iceberg.values import Value, decimal_of, to_text
+from tableformat.mergetree.types import DateTime, Simple
 from tableformat.mergetree.wire_types import qualified, wire_expression
 from tableformat.names import PartitionId
 from tableformat.source import Probe, ProbedValue
@@ -42,6 +46,11 @@ _HOUR: Final = 3_600_000_000
 _NULL: Final = "NULL"
 # ClickHouse's icebergTruncate takes decimals of 64 bits at most.
 _LONGEST_TRUNCATED: Final = 18
+# The years 1 to 9999, in days and in microseconds since 1970.
+_DAYS: Final = (-719_162, 2_932_896)
+_MICROSECONDS: Final = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+_NO_YEAR: Final = 2**31
+_NO_YEAR_SHOWN: Final = "a time outside the years 1 to 9999"
 # File systems take 255 bytes per name.
 _LONGEST_NAME: Final = 200
 
@@ -65,7 +74,6 @@ def probe(field: SpecField, columns: MappedColumns) -> Probe:
 
     Raises:
         InternalError: the column is not there or not of a fitting type.
-        UnsupportedError: the transform cannot be computed in ClickHouse.
     """
     column = _column(field, columns)
     wire = wire_expression(qualified(column.name), column.source.type, conversion=column.conversion)
@@ -98,6 +106,11 @@ def prove(
         value = seen[0][1]
         if seen[0][0] is None or value is not None:
             return Proved(value)
+        if shown[0] == _NO_YEAR_SHOWN:
+            return Disproved(
+                f"partition {partition_id}: {field.column} holds {shown[0]}, for which readers "
+                f"have no {field}; correct the rows, or choose a spec without {field.column}"
+            )
         return Disproved(
             f"partition {partition_id}: the value of {field} is {shown[0]}, which an Iceberg "
             f"{column.type} cannot hold; choose a spec without {field.column}"
@@ -181,11 +194,12 @@ def _transform_sql(field: SpecField, column: MappedColumn, wire: str) -> str:
         case "identity":
             return wire
         case "year":
-            return f"toInt32(toYear({wire})) - 1970"
+            return _in_calendar(f"toInt32(toYear({wire})) - 1970", column, wire)
         case "month":
-            return f"(toInt32(toYear({wire})) - 1970) * 12 + toMonth({wire}) - 1"
+            months = f"(toInt32(toYear({wire})) - 1970) * 12 + toMonth({wire}) - 1"
+            return _in_calendar(months, column, wire)
         case "day":
-            return f"toInt32(toDate32({wire}))"
+            return _in_calendar(f"toInt32(toDate32({wire}))", column, wire)
         case "hour":
             us = f"toUnixTimestamp64Micro({wire})"
             return f"intDiv({us} - positiveModulo({us}, {_HOUR}), {_HOUR})"
@@ -201,6 +215,19 @@ def _transform_sql(field: SpecField, column: MappedColumn, wire: str) -> str:
             raise InternalError(message)
 
 
+def _in_calendar(sql: str, column: MappedColumn, wire: str) -> str:
+    """Return the value of a time, and `_NO_YEAR` for one that ClickHouse's calendar clamps."""
+    match plain_type(column.source.type):
+        case Simple("Date") | DateTime():
+            return sql
+        case Simple("Date32"):
+            count, (first, last) = f"toInt32({wire})", _DAYS
+        case _:
+            count, (first, last) = f"toUnixTimestamp64Micro({wire})", _MICROSECONDS
+    # A condition that is NULL takes the other branch, which is NULL then.
+    return f"if({count} < {first} OR {count} > {last}, toInt64({_NO_YEAR}), toInt64({sql}))"
+
+
 def _truncate_sql(field: SpecField, column: MappedColumn, wire: str) -> str:
     width = field.argument
     match column.type:
@@ -210,16 +237,10 @@ def _truncate_sql(field: SpecField, column: MappedColumn, wire: str) -> str:
             return f"substring({wire}, 1, {width})"
         case DecimalType(precision=precision) if precision <= _LONGEST_TRUNCATED:
             return f"icebergTruncate({width}, {wire})"
-        case DecimalType(precision=20, scale=0):
-            # A UInt64: subtraction would give an Int64 and wrap, products of UInt64 do not.
-            return f"intDiv({qualified(column.name)}, {width}) * {width}"
         case DecimalType():
-            message = (
-                f"Cannot partition by {field}: ClickHouse truncates decimals of up to "
-                f"{_LONGEST_TRUNCATED} digits, and {column.name} is a {column.source.type_text}. "
-                "Choose another partition spec."
-            )
-            raise UnsupportedError(message, code=36)
+            # The number without its point, in 128 bits: see `_value`.
+            value = f"reinterpretAsInt128({wire})"
+            return f"{value} - positiveModulo({value}, {width})"
         case _:
             value = f"toInt64({wire})"
             return f"{value} - positiveModulo({value}, {width})"
@@ -250,8 +271,16 @@ def _value(text: str | None, field: SpecField, column: MappedColumn) -> Value | 
                 return bytes.fromhex(text)
             case BooleanType():
                 return text in ("true", "1")
+            case DecimalType(precision=digits) if (
+                field.transform == "truncate" and digits > _LONGEST_TRUNCATED
+            ):
+                return _fitting(f"{text}E{-of.scale}", of)
             case DecimalType():
                 return _fitting(text, of)
+            case DateType():
+                return _between(int(text), _DAYS)
+            case TimestamptzType():
+                return _between(int(text), _MICROSECONDS)
             case LongType():
                 return _whole(int(text), field, bits=64)
             case IntegerType():
@@ -273,6 +302,10 @@ def _whole(value: int, field: SpecField, *, bits: int) -> Value | None:
     return value if held and not wrapped else None
 
 
+def _between(value: int, ends: tuple[int, int]) -> Value | None:
+    return value if ends[0] <= value <= ends[1] else None
+
+
 def _fitting(text: str, of: DecimalType) -> Value | None:
     value = decimal_of(text, of.scale)
     return value if len(value.as_tuple().digits) <= of.precision else None
@@ -281,15 +314,24 @@ def _fitting(text: str, of: DecimalType) -> Value | None:
 def _shown(text: str | None, value: Value | None, field: SpecField, column: MappedColumn) -> str:
     if text is None:
         return _NULL
+    if value is None and isinstance(column.type, DateType | TimestamptzType):
+        return _NO_YEAR_SHOWN
     if value is None:
         return f"0x{text}" if isinstance(column.type, StringType) else text
     return _human(value, field, column)
 
 
 def _human(value: Any, field: SpecField, column: MappedColumn) -> str:
-    """Return a value as people read it; dates beyond the calendar of Python stay numbers."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    """Return a value as people read it; hours beyond the calendar of Python stay numbers."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return value.hex()
+        case Decimal():
+            return format(value, "f")
+        case _:
+            pass
     try:
         return str(field.iceberg.to_human_string(column.type, value))
     except OverflowError:

@@ -1,41 +1,27 @@
 """A ClickHouse partition key becomes an Iceberg partition spec, here and nowhere else.
 
-A key is a tuple of expressions, each becomes one field of the spec, or the key is refused. What
-each expression does was observed on 4,600 instants (edges of years, months, days and hours, changes
-of summer time, one tick around 1970, the years 1900 to 2299) by comparing ClickHouse's value with
-the Iceberg transform's (types.md 5.1):
+A key is a tuple of expressions (none for `tuple()`: unpartitioned), each becomes one field of the
+spec, or the key is refused with all reasons at once. An expression is read as
 
-    =t  one to one with the transform t on all data
-    ~t  one to one with t from 1970-01-01 to 2105-12-31; outside, ClickHouse's result wraps or
-        clamps, and one partition holds several t (toDate('1950-06-15') is 2129-11-19)
-    -   neither
+    the column itself                  identity               `key_columns.py`
+    a function of a time               year, month, day, hour `partition_matrix.py`
+    a part of a date beside another    the finer field        `calendar_parts.py`
+    a width of a number or a text      truncate               `partition_widths.py`
+    icebergBucket                      bucket                 `partition_widths.py`
+    a function of columns that are in the key themselves      nothing: it divides nothing more
 
-     row  expression           Date       Date32     DateTime, UTC  DateTime64, UTC  other zone
-      1   the column itself    =identity  =identity  =identity      =identity        =identity
-      2   toYYYYMM             =month     =month     =month         =month           -
-      3   toYYYYMMDD           =day       =day       =day           =day             -
-      4   toYear               =year      =year      =year          =year            -
-      5   toDate32             =day       =day       =day           =day             -
-      6   toDate               =day       ~day       =day           ~day             -
-      7   toStartOfMonth       =month     ~month     =month         ~month           -
-      8   toStartOfYear        =year      ~year      =year          ~year            -
-      9   toStartOfDay         ~day       -          =day           ~day             -
-     10   toStartOfHour        -          -          =hour          ~hour            - (a)
-     11   (month, day) of one  the finer field alone: a day lies in one month
-     12   tuple()              unpartitioned
+The Iceberg type decides together with the source type, because a conversion changes what a
+transform is taken of. Of several time fields of a column only the finest divides anything. `void`
+is never made.
 
-    (a) hour(ts) in zones of whole hours, but not at +5:30, and only the data can tell: it is
-        refused with that suggestion
-
-An explicit 'UTC' argument (`toYYYYMM(ts, 'UTC')`) makes every zone a UTC one. A DateTime without a
-zone takes the server's, which may differ from the one in force when a part was written (types.md,
-trap 1). So no row of this table is trusted alone: every exported partition is proved to lie in one
-Iceberg partition (`partition_proof.py`), and `~` says so to the user.
+A DateTime without a zone takes the server's, which may differ from the one in force when a part was
+written (types.md, trap 1), and some functions wrap. So no expression is trusted alone: every
+exported partition is proved to lie in one Iceberg partition (`partition_proof.py`), and what is
+exact from 1970 to 2105 only says so to the user.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +29,11 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from tableformat.errors import refuse_all
+from tableformat.iceberg.calendar_parts import CalendarPart, calendar_part, divided
+from tableformat.iceberg.key_columns import identifies, keeps_order
+from tableformat.iceberg.partition_matrix import INEXACT, DerivedField, time_field
+from tableformat.iceberg.partition_suggestions import suggestions
+from tableformat.iceberg.partition_widths import bucket_field, kept_column, truncate_field
 from tableformat.iceberg.schema import MappedColumns
 from tableformat.iceberg.spec_fields import (
     TIME_TRANSFORMS,
@@ -51,17 +42,13 @@ from tableformat.iceberg.spec_fields import (
     render_spec,
     why_not,
 )
-from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
-from tableformat.mergetree.expression_text import parse_partition_key, render_expression
-from tableformat.mergetree.table import MergeTreeTable
-from tableformat.mergetree.types import (
-    DataType,
-    DateTime,
-    DateTime64,
-    LowCardinality,
-    Nullable,
-    Simple,
+from tableformat.mergetree.expression import ColumnName, Expression
+from tableformat.mergetree.expression_text import (
+    columns_of,
+    parse_partition_key,
+    render_expression,
 )
+from tableformat.mergetree.table import MergeTreeTable
 
 __all__ = [
     "DerivedField",
@@ -72,67 +59,7 @@ __all__ = [
     "spec_matches",
 ]
 
-# Rows 2 to 10. The words are the columns of the table above: what the source column is.
-_MATRIX: Final[Mapping[str, Mapping[str, str]]] = {
-    "toYYYYMM": {
-        "Date": "=month", "Date32": "=month", "DateTime": "=month", "DateTime64": "=month",
-    },
-    "toYYYYMMDD": {"Date": "=day", "Date32": "=day", "DateTime": "=day", "DateTime64": "=day"},
-    "toYear": {"Date": "=year", "Date32": "=year", "DateTime": "=year", "DateTime64": "=year"},
-    "toDate32": {"Date": "=day", "Date32": "=day", "DateTime": "=day", "DateTime64": "=day"},
-    "toDate": {"Date": "=day", "Date32": "~day", "DateTime": "=day", "DateTime64": "~day"},
-    "toStartOfMonth": {
-        "Date": "=month", "Date32": "~month", "DateTime": "=month", "DateTime64": "~month",
-    },
-    "toStartOfYear": {
-        "Date": "=year", "Date32": "~year", "DateTime": "=year", "DateTime64": "~year",
-    },
-    "toStartOfDay": {"Date": "~day", "DateTime": "=day", "DateTime64": "~day"},
-    "toStartOfHour": {"DateTime": "=hour", "DateTime64": "~hour"},
-}  # fmt: skip
-# Expressions that are no row of the table, with the field that holds several of their values, or as
-# many: what a user may choose, and the data must then prove.
-_FINER: Final = {
-    "toStartOfSecond": "hour",
-    "toStartOfMinute": "hour",
-    "toStartOfFiveMinutes": "hour",
-    "toStartOfTenMinutes": "hour",
-    "toStartOfFifteenMinutes": "hour",
-    "timeSlot": "hour",
-    "toStartOfHour": "hour",
-    "toStartOfQuarter": "year",
-}
-_ARGUED: Final = {"icebergBucket": "bucket", "icebergTruncate": "truncate", "intDiv": "truncate"}
-_UTC: Final = frozenset(
-    {
-        "UTC",
-        "UCT",
-        "Zulu",
-        "Universal",
-        "GMT",
-        "GMT0",
-        "GMT+0",
-        "GMT-0",
-        "Greenwich",
-        "Etc/UTC",
-        "Etc/UCT",
-        "Etc/Zulu",
-        "Etc/Universal",
-        "Etc/GMT",
-        "Etc/GMT0",
-        "Etc/GMT+0",
-        "Etc/GMT-0",
-        "Etc/Greenwich",
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedField:
-    """What one key expression is in Iceberg; `exact` is `=` of the table, otherwise `~`."""
-
-    field: SpecField
-    exact: bool
+_WRONG_KEY: Final = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,31 +88,33 @@ def derive_spec(table: MergeTreeTable, columns: MappedColumns) -> DerivedSpec:
         UsageError: the key's text cannot be read.
     """
     key = table.engine.partition_by
-    found: list[SpecField] = []
-    notes: list[str] = []
-    reasons: list[str] = []
-    possible: list[SpecField] = []
-    for expression in parse_partition_key(key):
-        derived = derive_field(expression, columns, table.server_zone)
-        if isinstance(derived, DerivedField):
-            found.append(derived.field)
-            possible.append(derived.field)
-            if not derived.exact:
-                notes.append(
-                    f"{render_expression(expression)} is {derived.field} from 1970 to 2105 only; "
-                    "partitions with other dates are refused"
-                )
-        else:
-            reasons.append(f"{render_expression(expression)} of the partition key {derived}")
-            possible.extend(_suggestions(expression, columns))
-    if reasons:
-        offer = render_spec(name_fields(_finest(possible), columns))
-        what = (
-            f"derive a partition spec for {table.name}, PARTITION BY {key}; choose one with "
-            f"--partition-spec, for example '{offer}', which is then proved on the data"
+    read = [
+        _Member(e, derive_field(e, columns, table.server_zone)) for e in parse_partition_key(key)
+    ]
+    found = _explained(read, columns, table.server_zone)
+    refused = [m for m in found if isinstance(m.derived, str)]
+    if not refused:
+        fields = [m.derived.field for m in found if isinstance(m.derived, DerivedField)]
+        notes = tuple(_note(m) for m in found if _is_inexact(m))
+        return DerivedSpec(name_fields(_finest(fields), columns), key, notes)
+    possible = [
+        f
+        for m in found
+        for f in (
+            (m.derived.field,)
+            if isinstance(m.derived, DerivedField)
+            else suggestions(m.expression, columns, table.server_zone)
         )
-        raise refuse_all(what, tuple(reasons), code=36)
-    return DerivedSpec(name_fields(_finest(found), columns), key, tuple(notes))
+    ]
+    offer = render_spec(name_fields(_finest(possible), columns))
+    what = (
+        f"derive a partition spec for {table.name}, PARTITION BY {key}; choose one with "
+        f"--partition-spec, for example '{offer}', which is then proved on the data"
+    )
+    reasons = tuple(
+        f"{render_expression(m.expression)} of the partition key {m.derived}" for m in refused
+    )
+    raise refuse_all(what, reasons, code=_WRONG_KEY)
 
 
 def chosen_spec(table: MergeTreeTable, fields: tuple[SpecField, ...]) -> DerivedSpec:
@@ -197,33 +126,19 @@ def derive_field(
     expression: Expression, columns: MappedColumns, server_zone: str
 ) -> DerivedField | str:
     """Return the field that one key expression is, or why it is none ("has no ...")."""
-    match expression:
-        case ColumnName(name):
-            field = SpecField(name, "identity")
-            why = why_not(field, columns)
-            return f"cannot be used: {why}" if why else DerivedField(field, exact=True)
-        case Call(function, (ColumnName(name), *rest)) if function in _MATRIX:
-            column = columns.find(name)
-            if column is None:
-                return f"cannot be used: the table stores no column {name}"
-            kind, zone = _kind(column.source.type)
-            relation = _MATRIX[function].get(kind)
-            if relation is None:
-                return f"has no Iceberg transform when {name} is a {column.source.type_text}"
-            if rest:
-                match rest:
-                    case [Literal(str(given))]:
-                        zone = given
-                    case _:
-                        return "has arguments without an Iceberg meaning"
-            if kind.startswith("DateTime") and (zone or server_zone) not in _UTC:
-                return (
-                    f"follows the time zone {zone or server_zone}, and Iceberg's {relation[1:]} "
-                    "follows UTC"
-                )
-            return DerivedField(SpecField(name, relation[1:]), exact=relation[0] == "=")
-        case _:
-            return "has no Iceberg transform that is exact on all data"
+    if isinstance(expression, ColumnName):
+        return _column(expression.name, columns)
+    for read in (truncate_field(expression, columns), bucket_field(expression, columns)):
+        if read is not None:
+            return read
+    timed = time_field(expression, columns, server_zone)
+    if isinstance(timed, DerivedField):
+        return timed
+    column = kept_column(expression, columns)
+    if column is not None and identifies(column):
+        # The cast compares as the lake does only where it is the value itself.
+        return DerivedField(SpecField(column.name, "identity"), exact=True, ordered=False)
+    return timed or INEXACT
 
 
 def spec_matches(derived: DerivedSpec, spec: PartitionSpec, schema: Schema) -> str:
@@ -244,19 +159,68 @@ def spec_matches(derived: DerivedSpec, spec: PartitionSpec, schema: Schema) -> s
     )
 
 
-def _kind(of: DataType) -> tuple[str, str]:
-    """Return which column of the table above a type belongs to ('' for none), and its own zone."""
-    match of:
-        case Nullable(inner) | LowCardinality(inner):
-            return _kind(inner)
-        case Simple(name="Date" | "Date32" as name):
-            return name, ""
-        case DateTime(zone):
-            return "DateTime", zone or ""
-        case DateTime64(_, zone):
-            return "DateTime64", zone or ""
-        case _:
-            return "", ""
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One expression of a key and what became of it; None: it divides nothing more."""
+
+    expression: Expression
+    derived: DerivedField | str | None
+
+
+def _column(name: str, columns: MappedColumns) -> DerivedField | str:
+    field = SpecField(name, "identity")
+    why = why_not(field, columns)
+    column = columns.find(name)
+    if not why and column is not None and not identifies(column):
+        why = f"different values of {name} may be one value of the lake's {column.type}"
+    if why or column is None:
+        return f"cannot be used: {why}"
+    return DerivedField(field, exact=True, ordered=keeps_order(column))
+
+
+def _explained(members: list[_Member], columns: MappedColumns, server_zone: str) -> list[_Member]:
+    """Read what has no transform of its own beside the other members of the key."""
+    whole = {
+        m.derived.field.column
+        for m in members
+        if isinstance(m.derived, DerivedField) and m.derived.field.transform == "identity"
+    }
+    parts: dict[int, CalendarPart] = {}
+    for i, m in enumerate(members):
+        of = columns_of(m.expression)
+        if isinstance(m.derived, str) and of and of <= whole:
+            members[i] = _Member(m.expression, None)
+        elif isinstance(m.derived, str):
+            part = calendar_part(m.expression, columns, server_zone)
+            if part is not None:
+                parts[i] = part
+    for m in list(members):
+        if (
+            not isinstance(m.derived, DerivedField)
+            or m.derived.field.transform not in TIME_TRANSFORMS
+        ):
+            continue
+        column, coarse = m.derived.field.column, m.derived.field.transform
+        _, explained = divided(column, coarse, parts.values())
+        for i, part in parts.items():
+            if part in explained and isinstance(members[i].derived, str):
+                field = SpecField(column, part.gives)
+                members[i] = _Member(
+                    members[i].expression, DerivedField(field, exact=m.derived.exact)
+                )
+    return members
+
+
+def _is_inexact(member: _Member) -> bool:
+    return isinstance(member.derived, DerivedField) and not member.derived.exact
+
+
+def _note(member: _Member) -> str:
+    field = member.derived.field if isinstance(member.derived, DerivedField) else ""
+    return (
+        f"{render_expression(member.expression)} is {field} from 1970 to 2105 only; partitions "
+        "that mix other dates are refused"
+    )
 
 
 def _finest(fields: list[SpecField]) -> tuple[SpecField, ...]:
@@ -269,17 +233,3 @@ def _finest(fields: list[SpecField]) -> tuple[SpecField, ...]:
         else:
             kept[key] = f
     return tuple(kept.values())
-
-
-def _suggestions(expression: Expression, columns: MappedColumns) -> list[SpecField]:
-    """Return a field that may hold the expression's partitions: what the user could choose."""
-    match expression:
-        case Call(function, (ColumnName(name), *_)) if function in _FINER:
-            field = SpecField(name, _FINER[function])
-        case Call(function, (Literal(int(n)), ColumnName(name))) | Call(
-            function, (ColumnName(name), Literal(int(n)))
-        ) if function in _ARGUED and n > 0:
-            field = SpecField(name, _ARGUED[function], n)
-        case _:
-            return []
-    return [] if why_not(field, columns) else [field]

@@ -1,26 +1,31 @@
 """What a lake table remembers of the ClickHouse table it came from, and how we set up new ones.
 
 The properties are documented in docs/spec/table-properties.md. With them partition expressions and
-same-structure checks work on the lake table alone, without a server. Properties of the export
-protocol (marks, ledger identity) are not here but in `snapshot.py`.
+same-structure checks work on the lake table alone, without a server: `remembered_source` gives the
+MergeTree table back. Properties of the export protocol (marks, ledger identity) are not here but in
+`snapshot.py`.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tableformat.errors import DestinationError
 from tableformat.iceberg.schema import MappedColumns
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import Column, Engine, MergeTreeTable, Projection, SkipIndex
+from tableformat.mergetree.type_text import parse_type
+from tableformat.names import TableName
 
 __all__ = [
     "MAPPING_VERSION",
     "TABLE_SETTINGS",
-    "RememberedColumn",
     "RememberedSource",
+    "grown_properties",
     "remembered_source",
     "table_properties",
 ]
@@ -31,8 +36,12 @@ MAPPING_VERSION: Final = 1
 _PREFIX: Final = "mergeberg.source."
 _VERSION: Final = f"{_PREFIX}mapping-version"
 _COLUMNS: Final = f"{_PREFIX}columns"
-_CLAUSES: Final = ("table", "engine", "partition-key", "sorting-key", "primary-key", "server-zone")
 _WIDE: Final = 200
+# Every commit writes all properties again, and a thousand columns are 60 kB of text.
+_LONGEST_TEXT: Final = 4000
+_PACKED: Final = "deflate:"
+# The definition of an own disk may hold credentials.
+_NOT_REMEMBERED: Final = frozenset({"disk"})
 
 TABLE_SETTINGS: Final[Mapping[str, str]] = {
     # PyIceberg writes no other version, and the fence of the commit protocol needs sequence
@@ -47,62 +56,50 @@ TABLE_SETTINGS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class RememberedColumn:
-    """One stored column as it was in ClickHouse; `conversion` is what the user chose for it."""
-
-    name: str
-    type_text: str
-    default_kind: str = ""
-    default_expression: str = ""
-    conversion: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class RememberedSource:
-    """The ClickHouse table that a lake table was made from."""
+    """The ClickHouse table that a lake table was made from, without the definition of its own disk.
 
-    table: str
-    engine: str
-    partition_key: str
-    sorting_key: str
-    primary_key: str
-    server_zone: str
-    columns: tuple[RememberedColumn, ...]
+    `conversions` are those in force, by column.
+    """
+
+    table: MergeTreeTable
+    conversions: Mapping[str, str]
     mapping_version: int = MAPPING_VERSION
 
 
 def table_properties(table: MergeTreeTable, columns: MappedColumns) -> dict[str, str]:
     """Return all properties of a new lake table: its settings, and what it remembers."""
-    settings = dict(TABLE_SETTINGS)
     # Statistics of every column cost about 20 bytes per column and file in the manifests.
-    settings["write.metadata.metrics.default"] = (
-        "counts" if len(columns.columns) > _WIDE else "truncate(16)"
-    )
+    metrics = "counts" if len(columns.columns) > _WIDE else "truncate(16)"
     engine = table.engine
-    remembered = [
-        RememberedColumn(
-            c.name,
-            c.source.type_text,
-            c.source.default_kind,
-            c.source.default_expression,
-            c.conversion,
-        )
-        for c in columns.columns
-    ]
     arguments = f"({engine.arguments})" if engine.arguments else ""
-    texts = (
-        str(table.name),
-        f"{engine.name}{arguments}",
-        engine.partition_by,
-        engine.order_by,
-        engine.primary_key,
-        table.server_zone,
-    )
+    settings = dict(pair for pair in engine.settings if pair[0] not in _NOT_REMEMBERED)
+    indices = [[i.name, i.expression, i.type_text, i.granularity] for i in table.indices]
+    conversions = columns.conversions
+    remembered = {
+        "table": str(table.name),
+        "identity": table.identity,
+        "uuid": table.uuid,
+        "engine": f"{engine.name}{arguments}",
+        "partition-key": engine.partition_by,
+        "sorting-key": engine.order_by,
+        "primary-key": engine.primary_key,
+        "sampling-key": engine.sample_by,
+        "ttl": engine.ttl,
+        "column-ttl": "true" if table.has_ttl_columns else "false",
+        "settings": _packed(settings),
+        "storage-policy": table.storage_policy,
+        "indices": _packed(indices),
+        "projections": _packed([[p.name, p.query] for p in table.projections]),
+        "server-version": table.server_version,
+        "server-zone": table.server_zone,
+        "columns": _packed([_to_json(c, conversions) for c in table.columns]),
+        "mapping-version": str(MAPPING_VERSION),
+    }
     return {
-        **settings,
-        **{f"{_PREFIX}{name}": text for name, text in zip(_CLAUSES, texts, strict=True)},
-        _COLUMNS: json.dumps([_to_json(c) for c in remembered], ensure_ascii=False),
-        _VERSION: str(MAPPING_VERSION),
+        **TABLE_SETTINGS,
+        "write.metadata.metrics.default": metrics,
+        **{f"{_PREFIX}{name}": _utf8(text) for name, text in remembered.items()},
     }
 
 
@@ -121,38 +118,120 @@ def remembered_source(properties: Mapping[str, str]) -> RememberedSource | None:
             f"{MAPPING_VERSION}. Use the release that made the table, or a newer one."
         )
         raise DestinationError(message)
+    texts = {k.removeprefix(_PREFIX): v for k, v in properties.items() if k.startswith(_PREFIX)}
     try:
-        columns = tuple(_from_json(c) for c in json.loads(properties[_COLUMNS]))
-        table, engine, partition_key, sorting_key, primary_key, server_zone = (
-            properties[f"{_PREFIX}{name}"] for name in _CLAUSES
+        columns = _unpacked(texts["columns"])
+        return RememberedSource(
+            _table(texts, columns), {c["name"]: c["convert"] for c in columns if "convert" in c}
         )
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, zlib.error) as error:
         message = (
             f"Cannot read what the lake table remembers of its source: {error!r} in its properties "
             f"{_PREFIX}*. Restore the properties, or create the table anew."
         )
         raise DestinationError(message) from error
-    return RememberedSource(
-        table, engine, partition_key, sorting_key, primary_key, server_zone, columns
+
+
+def grown_properties(
+    properties: Mapping[str, str], columns: MappedColumns, changed: frozenset[str]
+) -> dict[str, str]:
+    """Return the properties that change with the schema; none of a table that remembers nothing.
+
+    Columns that are new, or hold something new, are described as they are now, the others stay.
+
+    Args:
+        properties: the table's.
+        columns: the columns to export.
+        changed: names of the columns whose place in the lake table changes.
+
+    Raises:
+        DestinationError: as `remembered_source`.
+    """
+    if remembered_source(properties) is None:
+        return {}
+    known = {c["name"]: c for c in _unpacked(properties[_COLUMNS])}
+    known |= {
+        c.name: _to_json(c.source, columns.conversions)
+        for c in columns.columns
+        if c.name in changed
+    }
+    return {_COLUMNS: _packed(list(known.values()))}
+
+
+def _table(texts: Mapping[str, str], columns: list[dict[str, str]]) -> MergeTreeTable:
+    name, bracket, arguments = texts["engine"].partition("(")
+    engine = Engine(
+        name=name,
+        arguments=arguments.removesuffix(")") if bracket else "",
+        partition_by=texts["partition-key"],
+        primary_key=texts["primary-key"],
+        order_by=texts["sorting-key"],
+        sample_by=texts["sampling-key"],
+        ttl=texts["ttl"],
+        settings=tuple(_unpacked(texts["settings"]).items()),
+    )
+    return MergeTreeTable(
+        name=TableName.parse(texts["table"]),
+        identity=texts["identity"],
+        uuid=texts["uuid"],
+        engine=engine,
+        columns=tuple(_from_json(c) for c in columns),
+        storage_policy=texts["storage-policy"],
+        server_version=texts["server-version"],
+        server_zone=texts["server-zone"],
+        has_ttl_columns=texts["column-ttl"] == "true",
+        indices=tuple(SkipIndex(*index) for index in _unpacked(texts["indices"])),
+        projections=tuple(Projection(*one) for one in _unpacked(texts["projections"])),
     )
 
 
-def _to_json(column: RememberedColumn) -> dict[str, str]:
+def _to_json(column: Column, conversions: Mapping[str, str]) -> dict[str, str]:
     texts = {
         "name": column.name,
         "type": column.type_text,
         "default_kind": column.default_kind,
         "default": column.default_expression,
-        "convert": column.conversion,
+        "comment": column.comment,
+        "convert": conversions.get(column.name, ""),
     }
     return {key: text for key, text in texts.items() if text}
 
 
-def _from_json(raw: dict[str, Any]) -> RememberedColumn:
-    return RememberedColumn(
+def _from_json(raw: Mapping[str, str]) -> Column:
+    return Column(
         raw["name"],
+        parse_type(raw["type"]),
         raw["type"],
         raw.get("default_kind", ""),
         raw.get("default", ""),
-        raw.get("convert", ""),
+        raw.get("comment", ""),
     )
+
+
+def _packed(value: object) -> str:
+    """Return JSON, compressed when it is long."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        utf8 = text.encode()
+    except UnicodeEncodeError:
+        # Bytes that are not UTF-8, as Python carries them: JSON has escapes for them.
+        text = json.dumps(value, separators=(",", ":"))
+        utf8 = text.encode()
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    return _PACKED + base64.b64encode(zlib.compress(utf8, 9)).decode()
+
+
+def _unpacked(text: str) -> Any:
+    if text.startswith(_PACKED):
+        compressed = base64.b64decode(text.removeprefix(_PACKED), validate=True)
+        text = zlib.decompress(compressed).decode()
+    return json.loads(text)
+
+
+def _utf8(text: str) -> str:
+    """Return a text that metadata can hold: bytes that are not UTF-8 are shown in hex.
+
+    Names, types and keys have none (`map_columns` refuses them); a query or a TTL may.
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -16,7 +16,8 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids, make_compatible_na
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from tableformat.errors import refuse_all
-from tableformat.iceberg.column_types import CONVERSIONS, Faithfulness, TypeMapping
+from tableformat.iceberg.column_types import TypeMapping, conversions_in
+from tableformat.mergetree.conversions import Faithfulness, parse_conversion
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.names import SOURCE_ALIAS
 
@@ -83,7 +84,8 @@ def map_columns(
         table: as the source describes it.
         conversions: column name to how it is converted (`--convert`); it applies to every value of
             the fitting type inside the column, also in arrays, tuples and maps.
-        strict: refuse columns whose values would change kind (class B) without being asked to.
+        strict: refuse columns whose values would change kind (class B) without having been asked to
+            by a conversion.
 
     Raises:
         RefusedError: one or more columns cannot be exported; every reason is listed (code 48).
@@ -122,17 +124,18 @@ def map_columns(
 def _draft(
     column: Column, conversion: str, server_zone: str, reasons: list[str], *, strict: bool
 ) -> MappedColumn:
+    conversion = str(parse_conversion(conversion))
     mapping = TypeMapping(conversion, server_zone)
     mapped, required = mapping.map(column.type)
     where = f"column {column.name}: "
     reasons.extend(
-        f"{where}{why} (its type is {column.type_text}); drop the column or keep the value in a "
-        "column of another type"
-        for why in mapping.refused
+        f"{where}{refusal.why} (its type is {column.type_text}); "
+        f"{refusal.way_round.replace('{column}', column.name)}"
+        for refusal in mapping.refused
     )
     if conversion and not mapping.converted:
         reasons.append(f"{where}{_wrong_conversion(column, conversion)}")
-    if strict and mapping.faithfulness is Faithfulness.OTHER_KIND and not mapping.refused:
+    if strict and mapping.changed and not mapping.refused:
         reasons.append(
             f"{where}ClickHouse type {column.type_text} would change kind to {mapped} "
             f"({'; '.join(mapping.notes)}), which --strict refuses; leave --strict out to allow it"
@@ -146,10 +149,12 @@ def _draft(
 
 
 def _wrong_conversion(column: Column, conversion: str) -> str:
-    offered = "; ".join(f"{of}: {', '.join(ways)}" for of, ways in CONVERSIONS.items())
+    offered = conversions_in(column.type)
+    takes = "; ".join(f"{of}: {', '.join(ways)}" for of, ways in offered.items())
     return (
         f"--convert {column.name}={conversion} does not apply to the ClickHouse type "
-        f"{column.type_text}; available are, by ClickHouse type, {offered}"
+        f"{column.type_text}; "
+        + (f"available are, by ClickHouse type, {takes}" if takes else "it takes no conversion")
     )
 
 

@@ -11,17 +11,21 @@ from typing import cast
 from uuid import UUID
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
+    AddSchemaUpdate,
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
     AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
     AssertTableUUID,
     RemovePropertiesUpdate,
+    SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
@@ -37,6 +41,7 @@ from tableformat.committer import (
     LakeTableState,
     Layout,
     Mark,
+    SchemaChange,
     SnapshotSeen,
     Staged,
 )
@@ -44,7 +49,15 @@ from tableformat.errors import InternalError
 from tableformat.file_names import is_of_key
 from tableformat.iceberg.data_files import data_file
 
-__all__ = ["MainFiles", "is_in_use", "request", "stage", "state_of", "table_of"]
+__all__ = [
+    "MainFiles",
+    "is_in_use",
+    "request",
+    "schema_request",
+    "stage",
+    "state_of",
+    "table_of",
+]
 
 
 class _MemoisedTransaction(Transaction):
@@ -228,9 +241,7 @@ def request(
         (
             *requirements,
             AssertTableUUID(uuid=UUID(layout.table_uuid)),
-            AssertCurrentSchemaId.model_validate(
-                {"type": "assert-current-schema-id", "current-schema-id": layout.schema_id}
-            ),
+            _same_schema(layout.schema_id),
             AssertDefaultSpecId.model_validate(
                 {"type": "assert-default-spec-id", "default-spec-id": layout.spec_id}
             ),
@@ -241,4 +252,42 @@ def request(
                 }
             ),
         ),
+    )
+
+
+def schema_request(
+    state: LakeTableState, change: SchemaChange
+) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """Return the updates and requirements of a change of the schema: one request, all or nothing.
+
+    The ids of new fields follow the last one of `state`, so it must still be the last.
+    """
+    metadata = table_of(state).metadata
+    number = max(schema.schema_id for schema in metadata.schemas) + 1
+    schema = Schema.model_validate_json(change.schema_json).model_copy(update={"schema_id": number})
+    updates: list[TableUpdate] = [
+        AddSchemaUpdate(schema=schema),
+        # Without an id it is the one added last.
+        SetCurrentSchemaUpdate(),
+    ]
+    if change.properties:
+        updates.append(SetPropertiesUpdate(updates=dict(change.properties)))
+    return (
+        tuple(updates),
+        (
+            AssertTableUUID(uuid=UUID(state.layout.table_uuid)),
+            _same_schema(state.layout.schema_id),
+            AssertLastAssignedFieldId.model_validate(
+                {
+                    "type": "assert-last-assigned-field-id",
+                    "last-assigned-field-id": metadata.last_column_id,
+                }
+            ),
+        ),
+    )
+
+
+def _same_schema(schema_id: int) -> TableRequirement:
+    return AssertCurrentSchemaId.model_validate(
+        {"type": "assert-current-schema-id", "current-schema-id": schema_id}
     )

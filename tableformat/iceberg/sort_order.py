@@ -3,14 +3,18 @@
 The facts are in types.md section 4. A declared order is a promise that readers use to skip rows, so
 only fields whose order is equal on both sides are declared; the first other one ends the prefix:
 
-    integers, Decimal up to 38 digits, Bool, Date, Date32, DateTime,    identity; bytes compare
-    DateTime64, Time, Time64, String, FixedString                       unsigned on both sides
-    NULL                      last ascending, first descending, and said so
-    toYYYYMM, toDate, toStartOfX ... where the partition matrix has `=`   year, month, day or hour
-    -x                        x descending, for types whose negation cannot wrap
-    everything else           ends the prefix: UUID (ClickHouse compares its low half first), Enum
-                              (by code, not label), Float (-NaN, -0), what became decimal text,
-                              other functions
+    a column that compares alike on both sides   identity, see `key_columns.keeps_order`; UUID, an
+                                                 Enum as its label and numbers as text do not, nor
+                                                 do Float (-NaN, -0)
+    -x                                           x the other way round, where it cannot wrap
+    toYYYYMM, icebergTruncate, intDiv ...        the field of the partition matrix, where that is
+                                                 exact and its values come in the same order
+    toHour beside toDate                         the finer field, as in a partition key
+    everything else                              ends the prefix
+
+NULL stands last ascending and first descending, and the order says so. What follows the server's
+zone (a function of a DateTime without a zone) ends the prefix: parts written under another zone are
+sorted by that one.
 """
 
 from __future__ import annotations
@@ -23,46 +27,20 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from pyiceberg.table.sorting import SortField as IcebergSortField
 
 from tableformat.errors import InternalError
+from tableformat.iceberg.calendar_parts import calendar_part
+from tableformat.iceberg.key_columns import keeps_order, plain_type
 from tableformat.iceberg.partition_spec import DerivedField, derive_field
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
-from tableformat.iceberg.spec_fields import SpecField
+from tableformat.iceberg.spec_fields import TIME_TRANSFORMS, SpecField
 from tableformat.mergetree.expression import Call, ColumnName, SortKey
 from tableformat.mergetree.expression_text import parse_sorting_key
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.mergetree.types import (
-    DataType,
-    DateTime,
-    DateTime64,
-    Decimal,
-    FixedString,
-    LowCardinality,
-    Nullable,
-    Simple,
-    Time64,
-)
+from tableformat.mergetree.types import Decimal, Simple
 
 __all__ = ["SortedField", "file_order", "same_order", "sort_order", "sort_prefix"]
 
-_ORDERED: Final = frozenset(
-    {
-        "Int8",
-        "Int16",
-        "Int32",
-        "Int64",
-        "UInt8",
-        "UInt16",
-        "UInt32",
-        "UInt64",
-        "Bool",
-        "String",
-        "Date",
-        "Date32",
-        "Time",
-    }
-)
 # Negating the least signed integer gives itself again, and a large UInt64 a positive number.
 _NEGATED_UNSIGNED: Final = frozenset({"UInt8", "UInt16", "UInt32"})
-_GREATEST_PRECISION: Final = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +62,10 @@ def sort_prefix(table: MergeTreeTable, columns: MappedColumns) -> tuple[SortedFi
     """
     prefix: list[SortedField] = []
     for key in parse_sorting_key(table.engine.order_by or table.engine.primary_key):
-        field = _field(key, columns, table.server_zone)
-        if field is None:
+        fields = _fields(key, prefix, columns, table.server_zone)
+        if fields is None:
             break
-        prefix.append(field)
+        prefix.extend(fields)
     return tuple(prefix)
 
 
@@ -139,49 +117,58 @@ def file_order(
     return tuple(order)
 
 
-def _field(key: SortKey, columns: MappedColumns, server_zone: str) -> SortedField | None:
+def _fields(
+    key: SortKey, before: list[SortedField], columns: MappedColumns, server_zone: str
+) -> tuple[SortedField, ...] | None:
+    """Return what one element of the key adds to the order (perhaps nothing); None: it ends it."""
     # NULLs stay where ClickHouse puts them by the direction of the key, also under a negation.
     match key.expression:
         case ColumnName(name):
             column = columns.find(name)
-            if column is None or not _ordered(column.source.type):
+            if column is None or not keeps_order(column):
                 return None
-            return SortedField(SpecField(name, "identity"), key.descending, key.descending)
+            return (SortedField(SpecField(name, "identity"), key.descending, key.descending),)
         case Call("negate", (ColumnName(name),)):
             column = columns.find(name)
             if column is None or not _negatable(column):
                 return None
-            return SortedField(SpecField(name, "identity"), not key.descending, key.descending)
+            return (SortedField(SpecField(name, "identity"), not key.descending, key.descending),)
         case expression:
             derived = derive_field(expression, columns, server_zone)
-            if not isinstance(derived, DerivedField) or not derived.exact:
-                return None
-            return SortedField(derived.field, key.descending, key.descending)
+            if isinstance(derived, DerivedField):
+                if not (derived.exact and derived.ordered):
+                    return None
+                return (SortedField(derived.field, key.descending, key.descending),)
+            return _parted(key, before, columns, server_zone)
 
 
-def _ordered(of: DataType) -> bool:
-    match of:
-        case Nullable(inner) | LowCardinality(inner):
-            return _ordered(inner)
-        case Simple(name):
-            return name in _ORDERED
-        case Decimal(precision, _):
-            return precision <= _GREATEST_PRECISION
-        case FixedString() | DateTime() | DateTime64() | Time64():
-            return True
-        case _:
-            return False
+def _parted(
+    key: SortKey, before: list[SortedField], columns: MappedColumns, server_zone: str
+) -> tuple[SortedField, ...] | None:
+    """Read a part of a date: among rows of one year, the order of toMonth is that of the months."""
+    part = calendar_part(key.expression, columns, server_zone)
+    if part is None or part.assumed:
+        return None
+    times = [
+        TIME_TRANSFORMS.index(f.field.transform)
+        for f in before
+        if f.field.column == part.column and f.field.transform in TIME_TRANSFORMS
+    ]
+    fixed = max(times, default=-1)
+    if fixed >= TIME_TRANSFORMS.index(part.gives):
+        return ()
+    if fixed < TIME_TRANSFORMS.index(part.needs):
+        return None
+    field = SpecField(part.column, part.gives)
+    return (SortedField(field, key.descending, key.descending),)
 
 
 def _negatable(column: MappedColumn) -> bool:
-    of = column.source.type
-    while isinstance(of, Nullable | LowCardinality):
-        of = of.of
-    match of:
+    match plain_type(column.source.type):
         case Simple(name):
-            return name in _NEGATED_UNSIGNED
-        case Decimal(precision, _):
-            return precision <= _GREATEST_PRECISION
+            return name in _NEGATED_UNSIGNED and keeps_order(column)
+        case Decimal():
+            return keeps_order(column)
         case _:
             return False
 

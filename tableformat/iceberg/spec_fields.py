@@ -22,6 +22,7 @@ from tableformat.mergetree.expression_text import parse_expression, render_expre
 from tableformat.names import quote_identifier
 
 __all__ = [
+    "GREATEST_ARGUMENT",
     "TIME_TRANSFORMS",
     "UNPARTITIONED",
     "SpecField",
@@ -39,7 +40,8 @@ _WORDS: Final = {f"{t}s": t for t in TIME_TRANSFORMS} | {t: t for t in TIME_TRAN
 _SUFFIX: Final = {"bucket": "bucket", "truncate": "trunc", **{t: t for t in TIME_TRANSFORMS}}
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _FIRST_FIELD_ID: Final = 1000
-_GREATEST_ARGUMENT: Final = 2**31 - 1
+GREATEST_ARGUMENT: Final = 2**31 - 1
+"""The most buckets, or the greatest width, that Iceberg takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ def _read(text: str, element: Expression) -> SpecField:
         ) if (
             function.lower() in ("bucket", "truncate")
             and not isinstance(n, bool)
-            and 0 < n <= _GREATEST_ARGUMENT
+            and 0 < n <= GREATEST_ARGUMENT
         ):
             return SpecField(name, function.lower(), n)
         case _:

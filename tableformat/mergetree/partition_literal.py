@@ -1,9 +1,10 @@
-"""What stands after PARTITION in a statement: an id, ALL, or the value of the partition key.
+"""What stands after PARTITION or PART in a statement: an id, ALL, a value of the key, a name.
 
 The forms are those of ALTER … PARTITION (requirements, "How to set the partition expression"):
 `ID '202401'`, `ALL`, `202401`, `'x'`, `('x', 3)`, `tuple(toYYYYMM(toDate('2024-01-25')))`. A value
 is made of constants and of functions called with them. Operators are refused: a date without quotes
 would be the number 2022. Which partition a value names is decided by whoever knows the table's key.
+A part is named in quotes or, as ClickHouse's own examples do, without.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from tableformat.errors import UsageError
 from tableformat.mergetree.expression import Expression
 from tableformat.mergetree.expression_text import columns_of, parse_expression, render_expression
 from tableformat.mergetree.tokens import Token, TokenKind, tokenize
-from tableformat.names import PartitionId, quote_string
+from tableformat.names import PartitionId, PartName, quote_string
 
 __all__ = [
     "All",
     "ById",
     "ByValue",
     "PartitionLiteral",
+    "parse_part_literal",
     "parse_partition_literal",
+    "render_part_literal",
     "render_partition_literal",
 ]
 
@@ -118,3 +121,27 @@ def _check_constant(text: str, token: Token, after: Token, columns: frozenset[st
             f"{where} {after.text!r} at position {after.start + 1} calculates, where only "
             "constants can stand. Put a date or a text in single quotes: '2024-01-31'."
         )
+
+
+def parse_part_literal(text: str) -> PartName:
+    """Read what stands after PART: the name of a part, in quotes or bare, `201901_2_2_0`.
+
+    Raises:
+        UsageError: it is malformed, or not the name of a part.
+    """
+    bare = text.strip()
+    if not bare.startswith(("'", '"', "`")):
+        return PartName.parse(bare)
+    name, end, *_ = tokenize(bare, "part")
+    if name.kind is not TokenKind.STRING or end.kind is not TokenKind.END:
+        message = (
+            f"Cannot read the part {text!r}: it is not one text in quotes. Write the name of a "
+            "part, for example 'all_1_1_0'."
+        )
+        raise UsageError(message)
+    return PartName.parse(name.value)
+
+
+def render_part_literal(part: PartName) -> str:
+    """Return the name as ClickHouse SQL."""
+    return quote_string(str(part))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tableformat.mergetree.types import DataType
 from tableformat.names import TableName
 
-__all__ = ["Column", "Engine", "MergeTreeTable"]
+__all__ = ["Column", "Engine", "MergeTreeTable", "Projection", "SkipIndex"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,24 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class SkipIndex:
+    """A data skipping index: `type_text` is the type with its arguments, `set(100)`."""
+
+    name: str
+    expression: str
+    type_text: str
+    granularity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A projection and its query."""
+
+    name: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
 class Engine:
     """The clauses of system.tables.engine_full, each as its text; '' when absent.
 
@@ -45,6 +63,11 @@ class Engine:
     sample_by: str = ""
     ttl: str = ""
     settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def family(self) -> str:
+        """The engine without replication: what a table needs to have in common with another."""
+        return self.name.removeprefix("Replicated").removeprefix("Shared")
 
     @property
     def replicated(self) -> bool:
@@ -70,8 +93,8 @@ class MergeTreeTable:
     server_version: str
     server_zone: str
     has_ttl_columns: bool = False
-    indices: tuple[str, ...] = ()
-    projections: tuple[str, ...] = ()
+    indices: tuple[SkipIndex, ...] = ()
+    projections: tuple[Projection, ...] = ()
 
     @property
     def stored_columns(self) -> tuple[Column, ...]:

@@ -20,12 +20,15 @@ from tableformat.mergetree.types import (
     DateTime,
     DateTime64,
     Decimal,
+    Dynamic,
     Enum,
     FixedString,
+    Json,
     LowCardinality,
     Map,
     Nested,
     Nullable,
+    QBit,
     Simple,
     SimpleAggregateFunction,
     Time64,
@@ -47,7 +50,7 @@ _OF_ONE: Final[dict[str, Callable[[DataType], DataType]]] = {
     "Array": Array,
 }
 _NEEDS_ARGUMENTS: Final = frozenset(
-    (*_DECIMALS, *_ENUMS, *_OF_ONE, "FixedString", "Tuple", "Nested", "Map", "Variant")
+    (*_DECIMALS, *_ENUMS, *_OF_ONE, "FixedString", "Tuple", "Nested", "Map", "Variant", "QBit")
 ) | {"AggregateFunction", "SimpleAggregateFunction"}
 # What a bare name means; ClickHouse itself always shows the arguments.
 _DEFAULTS: Final[dict[str, DataType]] = {
@@ -56,6 +59,8 @@ _DEFAULTS: Final[dict[str, DataType]] = {
     "DateTime64": DateTime64(3),
     "Time64": Time64(3),
     "Decimal": Decimal(10, 0),
+    "JSON": Json(),
+    "Dynamic": Dynamic(),
 }
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # The words that ClickHouse puts in backticks although they look like plain names.
@@ -121,8 +126,9 @@ def _with_arguments(reader: TokenReader, name: str, start: int) -> DataType:
     """Read from behind the opening bracket to the closing one."""
     match name:
         case "AggregateFunction":
-            first = reader.peek().start
-            return AggregateFunction(reader.text[first : reader.skip_group().start].rstrip())
+            return AggregateFunction(_between(reader))
+        case "JSON":
+            return Json(_between(reader))
         case "SimpleAggregateFunction":
             return _simple_aggregate(reader, start)
         case "Tuple":
@@ -131,6 +137,15 @@ def _with_arguments(reader: TokenReader, name: str, start: int) -> DataType:
             found = Nested(tuple(_list_of(reader, _named_element)))
         case "Variant":
             found = Variant(tuple(_list_of(reader, read_type)))
+        case "Dynamic":
+            found = _dynamic(reader)
+        case "QBit":
+            element = read_type(reader)
+            reader.expect(",")
+            found = QBit(element, _integer(reader, "a length"))
+            if reader.accept(","):
+                # A stride, or what a later release adds: not the layout that we know.
+                return Unknown(reader.text[start : reader.skip_group().stop])
         case "Map":
             key = read_type(reader)
             reader.expect(",")
@@ -168,6 +183,20 @@ def _with_numbers(reader: TokenReader, name: str) -> DataType | None:
             return DateTime64(precision, _zone(reader) if reader.accept(",") else None)
         case _:
             return None
+
+
+def _between(reader: TokenReader) -> str:
+    """Return the text up to the closing bracket, and take that too."""
+    first = reader.peek().start
+    return reader.text[first : reader.skip_group().start].rstrip()
+
+
+def _dynamic(reader: TokenReader) -> Dynamic:
+    name = reader.expect_kind(TokenKind.WORD, "max_types")
+    if name.text != "max_types":
+        raise reader.complaint("max_types", token=name)
+    reader.expect("=")
+    return Dynamic(_integer(reader, "a number of types"))
 
 
 def _zone(reader: TokenReader) -> str:
@@ -262,6 +291,12 @@ def render_type(of: DataType) -> str:
             return f"SimpleAggregateFunction({function}, {render_type(inner)})"
         case AggregateFunction(arguments):
             return f"AggregateFunction({arguments})"
+        case Json(arguments):
+            return f"JSON({arguments})" if arguments else "JSON"
+        case Dynamic(max_types):
+            return "Dynamic" if max_types is None else f"Dynamic(max_types={max_types})"
+        case QBit(element, length):
+            return f"QBit({render_type(element)}, {length})"
         case Unknown(text):
             return text
         case _:

@@ -6,7 +6,8 @@ touched; it is never guessed (types.md section 1).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 __all__ = [
@@ -17,18 +18,22 @@ __all__ = [
     "DateTime",
     "DateTime64",
     "Decimal",
+    "Dynamic",
     "Enum",
     "FixedString",
+    "Json",
     "LowCardinality",
     "Map",
     "Nested",
     "Nullable",
+    "QBit",
     "Simple",
     "SimpleAggregateFunction",
     "Time64",
     "Tuple",
     "Unknown",
     "Variant",
+    "rebuild",
 ]
 
 SIMPLE_TYPES: Final = frozenset(
@@ -192,14 +197,42 @@ class SimpleAggregateFunction:
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """AggregateFunction(...): a state; `arguments` is the text between the parentheses."""
+    """AggregateFunction(...): a state; `arguments` is the text between the parentheses.
+
+    `value` is the type of what the state comes to (finalizeAggregation). The text does not say it,
+    and two types of one text are equal: a source asks ClickHouse, and leaves None where it cannot
+    tell.
+    """
 
     arguments: str
+    value: DataType | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """JSON; `arguments` is the text between the parentheses, '' when there are none."""
+
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamic:
+    """Dynamic, with its own limit of types or (None) the default one."""
+
+    max_types: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QBit:
+    """QBit(element, length): a vector of floating point numbers, stored bit by bit."""
+
+    element: DataType
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A type that this release does not know (also JSON, Dynamic, QBit with their arguments)."""
+    """A type that this release does not know."""
 
     text: str
 
@@ -221,5 +254,35 @@ DataType = (
     | Variant
     | SimpleAggregateFunction
     | AggregateFunction
+    | Json
+    | Dynamic
+    | QBit
     | Unknown
 )
+
+
+def rebuild(of: DataType, change: Callable[[DataType], DataType]) -> DataType:
+    """Return `of` with `change` applied to every type in it, the inner ones first.
+
+    What a state comes to is not in the state: `AggregateFunction.value` is left as it is.
+    """
+    match of:
+        case Nullable(inner):
+            of = Nullable(rebuild(inner, change))
+        case LowCardinality(inner):
+            of = LowCardinality(rebuild(inner, change))
+        case Array(inner):
+            of = Array(rebuild(inner, change))
+        case Tuple(elements):
+            of = Tuple(tuple((name, rebuild(inner, change)) for name, inner in elements))
+        case Nested(members):
+            of = Nested(tuple((name, rebuild(inner, change)) for name, inner in members))
+        case Map(key, value):
+            of = Map(rebuild(key, change), rebuild(value, change))
+        case Variant(alternatives):
+            of = Variant(tuple(rebuild(inner, change) for inner in alternatives))
+        case SimpleAggregateFunction():
+            of = replace(of, of=rebuild(of.of, change))
+        case _:
+            pass
+    return change(of)

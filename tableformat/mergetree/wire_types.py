@@ -1,4 +1,4 @@
-"""The canonical wire: as which ClickHouse type each value leaves ClickHouse (types.md section 3).
+"""The canonical wire: as which ClickHouse type each column leaves ClickHouse (types.md section 3).
 
 Every column is cast in ClickHouse to a small set of types whose Arrow form is the same in all
 server versions and keeps every value: `Int8..64, UInt8..32, Float32/64, Bool, Decimal(P <= 38),
@@ -6,34 +6,41 @@ String, FixedString, Date32, DateTime64(6, 'UTC'), UUID` and `Array`, `Tuple`, `
 these. Arrow alone no longer knows a DateTime's zone or an Enum's labels, so nothing is mended after
 the hand-over.
 
-This file owns the wire type and the SQL of a value. Which types may be exported at all is decided
-by `iceberg/schema.py`; a type that it refuses has no wire type here.
+This file puts the values of `wire_values.py` together, to any depth: one CAST of the whole column
+where that is enough, else an expression that goes into it. Which types may be exported at all is
+decided by `iceberg/schema.py`; a type that it refuses has no wire type here.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from tableformat.errors import InternalError
+from tableformat.mergetree.conversions import DEFAULT, Conversion, Fate, WireValue, parse_conversion
 from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
+    AggregateFunction,
     Array,
     DataType,
-    DateTime,
-    DateTime64,
-    Decimal,
     Enum,
-    FixedString,
     LowCardinality,
     Map,
+    Nested,
     Nullable,
     Simple,
-    Time64,
+    SimpleAggregateFunction,
     Tuple,
+    Variant,
+    rebuild,
 )
-from tableformat.names import SOURCE_ALIAS, quote_identifier
+from tableformat.mergetree.wire_values import GEOMETRY, find_value
+from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 
 __all__ = [
+    "WIRE_SETTINGS",
+    "alternative_sql",
+    "alternatives_of",
     "element_name",
     "qualified",
     "wire_expression",
@@ -41,37 +48,25 @@ __all__ = [
     "without_low_cardinality",
 ]
 
-_SAME: Final = frozenset(
-    {
-        "Int8",
-        "Int16",
-        "Int32",
-        "Int64",
-        "UInt8",
-        "UInt16",
-        "UInt32",
-        "Float32",
-        "Float64",
-        "Bool",
-        "String",
-        "Date32",
-        "UUID",
-    }
+WIRE_SETTINGS: Final = (
+    "output_format_arrow_string_as_string = 1, output_format_arrow_date_as_uint16 = 0, "
+    "output_format_arrow_fixed_string_as_fixed_byte_array = 1, "
+    "output_format_arrow_uuid_as_fixed_byte_array = 0, "
+    "output_format_arrow_low_cardinality_as_dictionary = 0, "
+    "output_format_arrow_unsupported_types_as_binary = 0, "
+    "output_format_json_quote_64bit_integers = 0, output_format_json_quote_64bit_floats = 0, "
+    "output_format_json_quote_decimals = 0, output_format_json_quote_denormals = 1, "
+    "output_format_json_escape_forward_slashes = 0, output_format_json_validate_utf8 = 0, "
+    "output_format_json_named_tuples_as_objects = 1, "
+    "output_format_json_skip_null_value_in_named_tuples = 0, "
+    "output_format_json_map_as_array_of_tuples = 0, "
+    "output_format_decimal_trailing_zeros = 0, date_time_output_format = 'simple'"
 )
-_SIMPLE: Final[dict[str, DataType]] = {
-    # Iceberg has no unsigned 64 bits: decimal(20,0) holds them all, long would wrap.
-    "UInt64": Decimal(20, 0),
-    "Int128": Simple("String"),
-    "UInt128": Simple("String"),
-    "Int256": Simple("String"),
-    "UInt256": Simple("String"),
-    "BFloat16": Simple("Float32"),
-    # Servers before 26.2 give Date as a bare number; Date32 is a date in all of them.
-    "Date": Simple("Date32"),
-    "Time": Simple("Int64"),
-}
-_INSTANT: Final = DateTime64(6, "UTC")
-_GREATEST_PRECISION: Final = 38
+"""What every query of wire values sets, after SETTINGS: their form never depends on a default."""
+
+_TYPE_MEMBER: Final = "type"
+_WORDS: Final = re.compile(r"[A-Za-z0-9]+")
+_LONGEST_NAME: Final = 60
 
 
 def qualified(column: str) -> str:
@@ -89,57 +84,50 @@ def element_name(name: str | None, position: int) -> str:
     return f"_{position + 1}" if name is None else name
 
 
+def alternatives_of(of: DataType) -> tuple[tuple[str, DataType], ...]:
+    """Return name and type of each alternative of a Variant or Geometry, () for other types.
+
+    The names are those of the struct that it becomes: the words of the type (`Array_String`), told
+    apart without regard to case, as Spark does, and from the member `type`.
+    """
+    match of:
+        case Variant(alternatives):
+            pass
+        case Simple("Geometry"):
+            alternatives = GEOMETRY
+        case _:
+            return ()
+    taken, found = {_TYPE_MEMBER}, []
+    for alternative in alternatives:
+        # The labels of an Enum are not its name.
+        text = (
+            f"Enum{alternative.bits}" if isinstance(alternative, Enum) else render_type(alternative)
+        )
+        base = name = "_".join(_WORDS.findall(text))[:_LONGEST_NAME].rstrip("_")
+        number = 2
+        while name.lower() in taken:
+            name, number = f"{base}_{number}", number + 1
+        taken.add(name.lower())
+        found.append((name, alternative))
+    return tuple(found)
+
+
+def alternative_sql(sql: str, of: DataType) -> str:
+    """Return SQL of one alternative of a Variant; it is NULL, or empty, where another is meant."""
+    return f"variantElement({sql}, {quote_string(render_type(of))})"
+
+
 def wire_type(of: DataType, *, conversion: str = "") -> DataType:
     """Return the type that a value of type `of` has on the wire.
 
     Args:
-        of: a type of the first half of types.md section 3.
-        conversion: what the user chose for the column (`--convert`), '' for the default. `long`
-            keeps UInt64 as it is, so that Arrow's safe cast refuses what does not fit.
+        of: a ClickHouse type.
+        conversion: what the user chose for the column (`--convert`), '' for the default.
 
     Raises:
         InternalError: the type has no mapping; `iceberg.schema.map_columns` refuses it first.
     """
-    match of:
-        case Simple(name="UInt64") if conversion == "long":
-            return of
-        case Simple(name) if name in _SAME:
-            return of
-        case Simple(name) if name in _SIMPLE:
-            return _SIMPLE[name]
-        case Decimal(precision, _) if precision > _GREATEST_PRECISION:
-            return Simple("String")
-        case Decimal() | FixedString():
-            return of
-        case DateTime() | DateTime64():
-            return _INSTANT
-        case Time64(precision):
-            return Decimal(18, precision)
-        case Enum():
-            return Simple("String")
-        case LowCardinality(inner):
-            return wire_type(inner, conversion=conversion)
-        case Nullable(inner):
-            return Nullable(wire_type(inner, conversion=conversion))
-        case Array(inner):
-            return Array(wire_type(inner, conversion=conversion))
-        case Tuple(elements):
-            return Tuple(
-                tuple(
-                    (element_name(name, i), wire_type(inner, conversion=conversion))
-                    for i, (name, inner) in enumerate(elements)
-                )
-            )
-        case Map(key, value):
-            return Map(
-                wire_type(key, conversion=conversion), wire_type(value, conversion=conversion)
-            )
-        case _:
-            message = (
-                f"Cannot export a value of the ClickHouse type {of!r}: it has no wire type. "
-                "This is a bug, please report it."
-            )
-            raise InternalError(message)
+    return _wire(of, parse_conversion(conversion))
 
 
 def wire_expression(sql: str, of: DataType, *, conversion: str = "") -> str:
@@ -156,24 +144,141 @@ def wire_expression(sql: str, of: DataType, *, conversion: str = "") -> str:
     Raises:
         InternalError: as `wire_type`.
     """
-    target = wire_type(of, conversion=conversion)
-    if target == without_low_cardinality(of):
-        return sql
-    return f"CAST({sql} AS {render_type(target)})"
+    return _expression(sql, of, parse_conversion(conversion), depth=0)
 
 
 def without_low_cardinality(of: DataType) -> DataType:
     """Return the type with every LowCardinality taken off: it is an encoding, not another value."""
+    return rebuild(of, lambda inner: inner.of if isinstance(inner, LowCardinality) else inner)
+
+
+def _plain(of: DataType) -> DataType:
+    """Return the type that values of `of` have without its encodings and its other names."""
     match of:
-        case LowCardinality(inner):
-            return without_low_cardinality(inner)
-        case Nullable(inner):
-            return Nullable(without_low_cardinality(inner))
-        case Array(inner):
-            return Array(without_low_cardinality(inner))
-        case Tuple(elements):
-            return Tuple(tuple((name, without_low_cardinality(inner)) for name, inner in elements))
-        case Map(key, value):
-            return Map(without_low_cardinality(key), without_low_cardinality(value))
+        case LowCardinality(inner) | SimpleAggregateFunction(_, inner):
+            return inner
+        case Nested(elements):
+            return Array(Tuple(elements))
         case _:
             return of
+
+
+def _wire(of: DataType, conversion: Conversion) -> DataType:
+    found = find_value(of, conversion)
+    if isinstance(found, WireValue):
+        return found.type
+    match of:
+        case _ if found is Fate.REFUSED:
+            pass
+        case LowCardinality() | SimpleAggregateFunction() | Nested():
+            return _wire(_plain(of), conversion)
+        case Nullable(inner):
+            return _optional(_wire(inner, conversion))
+        case Array(inner):
+            return Array(_wire(inner, conversion))
+        case Tuple(elements):
+            return Tuple(
+                tuple(
+                    (element_name(name, i), _wire(inner, conversion))
+                    for i, (name, inner) in enumerate(elements)
+                )
+            )
+        case Map(key, value):
+            return Map(_wire(key, conversion), _wire(value, conversion))
+        case AggregateFunction(_, value) if value is not None:
+            return _wire(value, DEFAULT)
+        case _ if members := alternatives_of(of):
+            wires = tuple((name, _optional(_wire(inner, conversion))) for name, inner in members)
+            return Nullable(Tuple(((_TYPE_MEMBER, Simple("String")), *wires)))
+        case _:
+            pass
+    message = (
+        f"Cannot export a value of the ClickHouse type {of!r}: it has no wire type. "
+        "This is a bug, please report it."
+    )
+    raise InternalError(message)
+
+
+def _optional(wire: DataType) -> DataType:
+    """Return the type with room for NULL, where ClickHouse has one: no Array or Map is Nullable."""
+    return wire if isinstance(wire, Nullable | Array | Map) else Nullable(wire)
+
+
+def _expression(sql: str, of: DataType, conversion: Conversion, *, depth: int) -> str:
+    found = find_value(of, conversion)
+    target = _wire(of, conversion)
+    if isinstance(found, WireValue):
+        return found.sql.replace("{}", sql) if found.sql else _cast(sql, of, target)
+    if _castable(of, conversion):
+        return _cast(sql, of, target)
+    match of:
+        case LowCardinality() | SimpleAggregateFunction() | Nested():
+            plain = _plain(of)
+            same = sql if not isinstance(of, LowCardinality) else _cast_to(sql, plain)
+            return _expression(same, plain, conversion, depth=depth)
+        case Nullable(inner):
+            inside = _expression(f"assumeNotNull({sql})", inner, conversion, depth=depth)
+            return f"if(isNull({sql}), NULL, {inside})"
+        case Array(inner):
+            return _each(sql, inner, conversion, depth)
+        case Tuple(elements):
+            members = (
+                _expression(f"tupleElement({sql}, {i})", inner, conversion, depth=depth)
+                for i, (_, inner) in enumerate(elements, start=1)
+            )
+            return _cast_to(f"tuple({', '.join(members)})", target)
+        case Map(key, value):
+            keys = _each(f"mapKeys({sql})", key, conversion, depth)
+            values = _each(f"mapValues({sql})", value, conversion, depth)
+            return _cast_to(f"({keys}, {values})", target)
+        case AggregateFunction(_, value) if value is not None:
+            return _expression(f"finalizeAggregation({sql})", value, DEFAULT, depth=depth)
+        case _:
+            return _struct(sql, of, conversion, depth)
+
+
+def _struct(sql: str, of: DataType, conversion: Conversion, depth: int) -> str:
+    """Return a Variant as a struct: its type by name, and a member for each alternative."""
+    members = [f"toString(variantType({sql}))"]
+    for _, alternative in alternatives_of(of):
+        value = alternative_sql(sql, alternative)
+        wire = _wire(alternative, conversion)
+        has_null = not isinstance(wire, Array | Map | Nullable)
+        inner = Nullable(alternative) if has_null else alternative
+        members.append(_expression(value, inner, conversion, depth=depth))
+    target = _wire(of, conversion)
+    plain = target.of if isinstance(target, Nullable) else target
+    whole = _cast_to(f"tuple({', '.join(members)})", plain)
+    return f"if(isNull({sql}), NULL, {whole})"
+
+
+def _each(sql: str, inner: DataType, conversion: Conversion, depth: int) -> str:
+    element = f"x{depth}"
+    inside = _expression(element, inner, conversion, depth=depth + 1)
+    return sql if inside == element else f"arrayMap({element} -> {inside}, {sql})"
+
+
+def _castable(of: DataType, conversion: Conversion) -> bool:
+    """Whether one CAST of the whole gives the wire values."""
+    found = find_value(of, conversion)
+    if isinstance(found, WireValue):
+        return not found.sql
+    match of:
+        case LowCardinality(inner) | SimpleAggregateFunction(_, inner):
+            return _castable(inner, conversion)
+        case Nullable(inner) | Array(inner):
+            return _castable(inner, conversion)
+        case Tuple(elements) | Nested(elements):
+            return all(_castable(inner, conversion) for _, inner in elements)
+        case Map(key, value):
+            return _castable(key, conversion) and _castable(value, conversion)
+        case _:
+            return False
+
+
+def _cast(sql: str, of: DataType, target: DataType) -> str:
+    return sql if target == rebuild(of, _plain) else _cast_to(sql, target)
+
+
+def _cast_to(sql: str, target: DataType) -> str:
+    return f"CAST({sql} AS {render_type(target)})"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -22,39 +20,13 @@ from tableformat.export.selection import ById
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import State
 from tableformat.names import LakeName, PartitionId, TableName
+from tests.dying import Dies, DiesAt
 from tests.fakes import FakeSource, job_ports, part
 
-T = TypeVar("T")
 _REQUEST = ExportRequest(
     TableName("db", "t"), LakeName("lake", ("n",), "t"), ById(PartitionId("all")), Wish(), {}
 )
 _ROWS = 12
-
-
-class Dies(BaseException):
-    """The process ends here: nothing after this happens any more."""
-
-
-class DiesAt:
-    """Dies before or after the effect of a number; whatever is tried afterwards dies as well."""
-
-    def __init__(self, number: int, *, after: bool) -> None:
-        self._left, self._after, self._dead = number, after, False
-        self.steps: list[Step] = []
-
-    def __call__(self, step: Step, act: Callable[[], T]) -> T:
-        if self._dead:
-            raise Dies
-        self.steps.append(step)
-        now, self._left = self._left == 0, self._left - 1
-        if now and not self._after:
-            self._dead = True
-            raise Dies
-        result = act()
-        if now:
-            self._dead = True
-            raise Dies
-        return result
 
 
 def run(directory: Path, source: FakeSource, effects: Effects | None = None) -> list[Outcome]:

@@ -26,7 +26,12 @@ from tests.scenarios import (
 )
 
 _HONEST = {"committed", "already_exported", "in_progress"}
-_NOT_IN_A_FIRST_EXPORT = {Step.NOTE_ERROR, Step.NOTE_LANDED, Step.CLEAN_ATTEMPT}
+_NOT_IN_A_FIRST_EXPORT = {
+    Step.EVOLVE_SCHEMA,
+    Step.NOTE_ERROR,
+    Step.NOTE_LANDED,
+    Step.CLEAN_ATTEMPT,
+}
 _STEPS = [s for s in Step if s not in _NOT_IN_A_FIRST_EXPORT]
 
 

@@ -46,7 +46,7 @@ _COLUMNS: Final = ("column", "clickhouse", "iceberg", "kind", "note")
 def check(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, to: str | None, partition_spec: str | None, convert: tuple[str, ...], source: str,
     source_wait: float, warehouse: Path, ledger: str | None,
-    connect_timeout: float, read_timeout: float, *, strict: bool, as_json: bool
+    connect_timeout: float, read_timeout: float, *, evolve_schema: bool, strict: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Say whether TABLE (database.table) can be exported, and how each column would be mapped.
 
@@ -60,7 +60,9 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
     output = output_for(as_json=as_json)
     name = TableName.parse(table)
     destination = parse_destination(to, name, source, source_wait) if to is not None else None
-    request = CheckRequest(name, destination, conversions(convert), strict, partition_spec)
+    request = CheckRequest(
+        name, destination, conversions(convert), strict, partition_spec, evolve_schema
+    )
     time_outs = TimeOuts(connect_timeout, read_timeout)
     lake = (
         open_catalog(destination.catalog, warehouse=warehouse, time_outs=time_outs)

@@ -76,6 +76,11 @@ _MIB: Final = 1024 * 1024
     help="Spark's master.",
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting. Repeatable.")
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Compare every exported partition with its source after the commit, and keep the digest.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @source_options
 @ledger_options
@@ -86,7 +91,8 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, target_file_size: int,
     master: str, conf: tuple[str, ...], source: str, source_wait: float, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
-    *, everything: bool, strict: bool, force: bool, dry_run: bool, as_json: bool
+    *, everything: bool, evolve_schema: bool, strict: bool, force: bool, verify: bool,
+    dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
 
@@ -108,6 +114,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,
+        evolve_schema=evolve_schema,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
     time_outs = TimeOuts(connect_timeout, read_timeout)
@@ -115,7 +122,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     if dry_run:
         return show_rehearsal(request, places, output, slots=slots(master), as_json=as_json)
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
-    ports = open_ports(places, spark, output)
+    ports = open_ports(places, spark, output, verify=verify)
     with contextlib.closing(ports.ledger):
         return exit_code(export_all(request, ports, master=master))
 

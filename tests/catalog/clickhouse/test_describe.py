@@ -9,8 +9,17 @@ import pytest
 from catalog.clickhouse.describe import list_parts
 from catalog.clickhouse.table_text import definitions, ttl_columns
 from tableformat.errors import NotFoundError, UnsupportedError
-from tableformat.mergetree.table import Engine
-from tableformat.mergetree.types import LowCardinality, Nullable, Simple
+from tableformat.mergetree.table import Engine, Projection, SkipIndex
+from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import (
+    AggregateFunction,
+    Array,
+    DataType,
+    LowCardinality,
+    Nullable,
+    Simple,
+    Tuple,
+)
 from tableformat.names import TableName
 from tests.clickhouse_source import Clickhouse, ids
 
@@ -53,10 +62,36 @@ def test_columns_and_clauses_are_told_as_they_were_declared(clickhouse: Clickhou
     ]
     assert table.columns[2].type == LowCardinality(Nullable(Simple("String")))
     assert [column.name for column in table.stored_columns] == ["p", "k", "s", "d"]
-    assert (table.indices, table.projections) == (("i",), ("j",))
+    assert table.indices == (SkipIndex("i", "k", "minmax", 1),)
+    assert table.projections == (Projection("j", "SELECT p, count() GROUP BY p"),)
     assert (table.storage_policy, table.has_ttl_columns) == ("default", False)
     assert table.server_version.startswith("2")
     assert table.server_zone
+
+
+def test_a_state_of_an_aggregate_function_tells_what_it_comes_to(clickhouse: Clickhouse) -> None:
+    """Only ClickHouse knows, and the lake's columns get that type with --convert …=finalize."""
+    name = clickhouse.table(
+        "ENGINE = MergeTree ORDER BY tuple()",
+        "a AggregateFunction(sum, UInt8), b Array(Tuple(x AggregateFunction(groupArray, String),"
+        " y UInt8)), c AggregateFunction(quantiles(0.5), Float64), d UInt8",
+    )
+
+    columns = {c.name: c for c in clickhouse.source.describe(name).columns}
+
+    assert _value(columns["a"].type) == Simple("UInt64")
+    match columns["b"].type:
+        case Array(Tuple(((_, inner), _))):
+            assert _value(inner) == Array(Simple("String"))
+        case other:
+            pytest.fail(repr(other))
+    assert _value(columns["c"].type) == Array(Simple("Float64"))
+    assert columns["a"].type == parse_type("AggregateFunction(sum, UInt8)")
+
+
+def _value(of: DataType) -> DataType | None:
+    assert isinstance(of, AggregateFunction)
+    return of.value
 
 
 def test_an_identity_follows_the_data_and_not_the_name(clickhouse: Clickhouse) -> None:

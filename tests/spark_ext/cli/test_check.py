@@ -116,3 +116,32 @@ def test_check_says_that_java_is_missing(idle: Places, monkeypatch: pytest.Monke
 
 class _NoJava:
     reason = "the extra 'java' is not installed"
+
+
+@pytest.mark.parametrize("words", [("check",), ("export", "--all", "--dry-run")])
+def test_what_would_be_added_to_the_destination_is_told_and_not_done(
+    idle: Places, words: tuple[str, ...]
+) -> None:
+    """Harm prevented: a look at an export that changes a table of others."""
+    before = idle.files()
+    command, *options = words
+    given = (command, "db.events", *options, "--to", "lake.n.lacking", "--evolve-schema")
+
+    code, out, err = idle.run(*given)
+    refused, *_ = idle.run(*given[:-1])
+
+    assert (code, refused) == (0, 3)
+    assert "would be added to lake.n.lacking: s (string)" in out + err
+    assert idle.files() == before
+
+
+def test_check_uses_the_conversions_that_the_destination_remembers(idle: Places) -> None:
+    """Harm prevented: a check that refuses what the export does, or the other way round."""
+    words = ("check", "db.events", "--to", "lake.n.bytes", "--json")
+
+    code, out, _ = idle.run(*words)
+    _, other, _ = idle.run(*words, "--convert", "s=string")
+
+    assert (code, json.loads(out)["columns"][2]["iceberg"]) == (0, "binary")
+    (reason,) = json.loads(other)["reasons"]
+    assert "--convert s=string was given, and the destination's column s was made with" in reason

@@ -70,11 +70,25 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     "the destination is another ClickHouse table": export(to="db.log"),
     "the destination is an Iceberg table of version 1": export(to="lake.n.v1"),
     "the destination is an Iceberg table of version 3": export(to="lake.n.v3"),
+    "the destination has a column of a type that is not known": export(to="lake.n.variant"),
     "partition keys differ": export(to="lake.n.by_day"),
     "structures differ": export(to="lake.n.structure"),
+    "`--evolve-schema` beside a name that differs in case": export(
+        "--all", "--evolve-schema", to="lake.n.case"
+    ),
+    "another conversion than the destination was made with": export(
+        "--all", "--convert", "s=binary", to="lake.n.ours"
+    ),
+    "the destination was made by a newer release": export(to="lake.n.newer"),
     "a partition key without an exact spec": export(table="db.berlin"),
     "columns without a mapping": export(table="db.odd"),
     "`--strict` and a column that changes kind": export("--all", "--strict", table="db.enum"),
+    "`verify` without a partition": ("verify", "db.events", "--to", "lake.n.new"),
+    "`verify` in a lake table that is not there": ("verify", *export()[1:]),
+    "`verify` of an unknown partition id": (
+        "verify",
+        *export("--partition-id", "203001", to="lake.n.by_day")[1:],
+    ),
     "an export that the ledger does not have": ("exports", "show", "203001"),
 }
 

@@ -14,17 +14,23 @@ from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type
 from tests.embedded_clickhouse import EmbeddedClickHouse
+from tests.strategies_conversions import converted_samples
 from tests.strategies_mapping import Sample, column_of, samples, table_of
 
 LONG, WHOLE, TWICE = "greatest long", "whole microseconds", "key twice"
+PLACE, YEARS = "chosen decimal has no place", "years 0 to 9999"
+FARTHEST = 92 * 10**17
 TICKS = "reinterpret(toInt64({}), 'DateTime64({})')"
+NANO = (TICKS.format(1, 9), TICKS.format(2, 9))
 
 
 @pytest.fixture(scope="module")
 def clickhouse() -> Iterator[EmbeddedClickHouse]:
     with EmbeddedClickHouse() as started:
         started.run(
-            "SET allow_suspicious_low_cardinality_types = 1", "SET enable_time_time64_type = 1"
+            "SET allow_suspicious_low_cardinality_types = 1",
+            "SET enable_time_time64_type = 1",
+            "SET allow_suspicious_variant_types = 1",
         )
         yield started
 
@@ -68,6 +74,27 @@ def found(
         ("Array(DateTime64(8))", "", f"[{TICKS.format(1, 8)}]", WHOLE, True),
         ("Map(String, Int8)", "", "map('a', 1, 'b', 2, 'a', 3)", TWICE, True),
         ("Array(Map(Int8, Map(Int8, Int8)))", "", "[map(1, map(7, 1, 7, 2))]", TWICE, True),
+        ("Nested(a Int8, b String)", "", "[(1, unhex('FF'))]", "UTF-8", False),
+        ("SimpleAggregateFunction(any, String)", "", "unhex('FF')", "UTF-8", False),
+        ("FixedString(2)", "string", "CAST(unhex('00FF') AS FixedString(2))", "UTF-8", False),
+        ("Array(FixedString(1))", "string", "CAST([unhex('FF')] AS {})", "UTF-8", False),
+        ("Int128", "decimal(38,0)", f"toInt128('-1{'0' * 38}')", "38 digits", False),
+        ("UInt256", "decimal(38,0)", f"toUInt256('1{'0' * 38}')", "38 digits", False),
+        ("Array(Int256)", "decimal(38,0)", f"[toInt256('1{'0' * 60}')]", "38 digits", False),
+        ("Decimal(50, 5)", "decimal(38,4)", "CAST('1.00001' AS {})", PLACE, True),
+        ("Decimal(50, 5)", "decimal(38,10)", f"CAST('-1{'0' * 28}' AS {{}})", PLACE, True),
+        ("Decimal(50, 5)", "decimal(38,38)", "CAST('-1' AS {})", PLACE, True),
+        ("Decimal(5, 0)", "decimal(6,0)", "CAST(toDecimal32(9e6, 0) AS {})", "digits", False),
+        ("Map(DateTime64(9), Int8)", "truncate", f"map({NANO[0]}, 1, {NANO[1]}, 2)", TWICE, True),
+        ("DateTime64(7)", "string", TICKS.format(FARTHEST, 7), YEARS, True),
+        ("DateTime64(8)", "string", TICKS.format(-FARTHEST, 8), YEARS, True),
+        ("Variant(String, UInt8)", "", "CAST(unhex('FF') AS {})", "UTF-8", False),
+        ("Variant(String, UInt8)", "json", "CAST(unhex('FF') AS {})", "UTF-8", False),
+        ("Variant(Array(String), UInt64)", "", "CAST([unhex('FF')] AS {})", "UTF-8", False),
+        ("Variant(Int8, UInt64)", "long", f"CAST(toUInt64({2**63}) AS {{}})", LONG, False),
+        ("Dynamic", "json", "CAST(unhex('FF') AS Dynamic)", "UTF-8", False),
+        ("Dynamic", "struct", "CAST(unhex('FF') AS Dynamic)", "UTF-8", False),
+        ("Geometry", "wkb", "CAST(CAST([(0, 0)] AS Ring) AS Geometry)", "a Ring", False),
     ],
 )  # fmt: skip
 def test_a_value_that_iceberg_cannot_hold_is_found(
@@ -90,24 +117,39 @@ def test_a_value_that_iceberg_cannot_hold_is_found(
 
 @pytest.mark.parametrize(
     "type_text",
-    ["Nullable(Decimal(1, 1))", "Nullable(Decimal(5, 2))", "Array(Nullable(Decimal(1, 1)))"],
+    [
+        "Nullable(Decimal(1, 1))",
+        "Nullable(Decimal(5, 2))",
+        "Array(Nullable(Decimal(1, 1)))",
+        "Nullable(FixedString(2)) as string",
+        "Nullable(Int256) as decimal(38,0)",
+        "Nullable(Decimal(50, 5)) as decimal(38,38)",
+        "Nullable(DateTime64(7)) as string",
+        "Nullable(DateTime64(9))",
+        "Nullable(JSON)",
+        "Variant(String, UInt64) as long",
+        "Variant(String, UInt64) as json",
+        "Dynamic as struct",
+        "Geometry as wkb",
+    ],
 )
 def test_a_null_breaks_no_rule(clickhouse: EmbeddedClickHouse, type_text: str) -> None:
     """Harm prevented: NULLs are shown as the values that a file could not hold."""
-    null = f"CAST({'[NULL]' if type_text.startswith('Array') else 'NULL'} AS {type_text})"
+    of, _, conversion = type_text.partition(" as ")
+    null = f"CAST({'[NULL]' if of.startswith('Array') else 'NULL'} AS {of})"
 
-    assert not found(clickhouse, checks_of(type_text, ""), null)
+    assert checks_of(of, conversion)
+    assert not found(clickhouse, checks_of(of, conversion), null)
 
 
-@settings(max_examples=40, deadline=None)
-@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+@given(sample=st.one_of(samples(), converted_samples()))
 def test_values_that_iceberg_holds_pass_every_check(
-    clickhouse: EmbeddedClickHouse, data: st.DataObject
+    clickhouse: EmbeddedClickHouse, sample: Sample
 ) -> None:
     """A false alarm would refuse a good partition."""
-    sample: Sample = data.draw(samples())
     table = table_of(column_of("c", sample.type))
-    checks = data_checks(map_columns(table))
+    checks = data_checks(map_columns(table, {"c": sample.conversion} if sample.conversion else {}))
     if not checks:
         return
 

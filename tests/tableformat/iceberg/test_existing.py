@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 
 import pytest
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
     DecimalType,
     DoubleType,
+    FixedType,
+    FloatType,
     IcebergType,
     IntegerType,
     ListType,
@@ -19,16 +24,25 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestampType,
 )
 
-from tableformat.iceberg.existing import check_existing, existing_refusal
-from tableformat.iceberg.partition_spec import derive_spec
-from tableformat.iceberg.schema import map_columns
+from tableformat.iceberg.evolution import evolve
+from tableformat.iceberg.existing import (
+    ExistingTable,
+    check_existing,
+    existing_refusal,
+    written_schema,
+)
+from tableformat.iceberg.partition_spec import DerivedSpec, derive_spec
+from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type
-from tests.strategies_mapping import table_of
+from tests.strategies_existing import mutated_schemas
+from tests.strategies_mapping import Sample, column_of, samples, table_of
 
 INTS = ListType(9, IntegerType(), element_required=True)
+UNPARTITIONED = DerivedSpec((), "")
 ONLY_A = StructType(NestedField(9, "a", IntegerType(), required=False))
 
 
@@ -37,9 +51,11 @@ def differences(
 ) -> tuple[str, ...]:
     table = table_of(*(Column(n, parse_type(t), t) for n, t in columns.items()), partition_by=key)
     mapped = map_columns(table)
-    return check_existing(
-        Schema(*lake), UNPARTITIONED_PARTITION_SPEC, version, mapped, derive_spec(table, mapped)
-    )
+    return check_existing(existing(*lake, version=version), mapped, derive_spec(table, mapped))
+
+
+def existing(*lake: NestedField, version: int = 2) -> ExistingTable:
+    return ExistingTable("lake.n.t", Schema(*lake), UNPARTITIONED_PARTITION_SPEC, version)
 
 
 def field(number: int, name: str, of: IcebergType, *, required: bool = False) -> NestedField:
@@ -78,6 +94,11 @@ def test_a_wider_column_of_the_lake_takes_every_value(clickhouse: str, lake: Ice
         ("Int64", IntegerType(), False, "c is long for ClickHouse and int in the destination"),
         ("String", BinaryType(), False, "--convert c=binary"),
         ("UInt64", LongType(), False, "--convert c=long"),
+        ("UUID", StringType(), False, "--convert c=string"),
+        ("Array(UUID)", ListType(9, FixedType(16), element_required=False), False,
+         "--convert c=binary"),
+        ("DateTime", TimestampType(), False, "no conversion makes them equal"),
+        ("Int256", DecimalType(38, 0), False, r"--convert c=decimal\(38,0\)"),
         ("Decimal(9, 2)", DecimalType(20, 3), False, r"decimal\(9, 2\)"),
         ("Nullable(Int32)", IntegerType(), True, "c may be NULL in the source"),
         ("Array(Nullable(Int32))", INTS, False, r"c\.element may be NULL"),
@@ -131,9 +152,7 @@ def test_the_refusal_has_clickhouses_code_for_the_first_difference(
 
     refused = existing_refusal(
         "export to lake.n.t",
-        Schema(field(1, "a", lake)),
-        UNPARTITIONED_PARTITION_SPEC,
-        version,
+        existing(field(1, "a", lake), version=version),
         mapped,
         derive_spec(table, mapped),
     )
@@ -150,11 +169,173 @@ def test_a_table_that_fits_is_not_refused() -> None:
     assert (
         existing_refusal(
             "export",
-            mapped.schema,
-            UNPARTITIONED_PARTITION_SPEC,
-            2,
+            existing(*mapped.schema.fields),
             mapped,
             derive_spec(table, mapped),
         )
         is None
     )
+
+
+SAYS = {
+    "missing": "(",
+    "fixed": "(",
+    "extra": "is required in the destination",
+    "null": "may be NULL",
+    "type": "is ",
+}
+
+
+def columns_of_samples(found: list[Sample]) -> MappedColumns:
+    return map_columns(table_of(*(column_of(f"c{i}", s.type) for i, s in enumerate(found))))
+
+
+def assert_says_exactly(found: tuple[str, ...], expected: list[tuple[str, str]]) -> None:
+    """Check that there is one sentence for each difference, and no other."""
+    left = list(found)
+    for path, kind in sorted(expected, key=lambda pair: (pair[1] == "type", pair)):
+        start = f"Tables have different structure: column {path} {SAYS[kind]}"
+        (text, *_) = [text for text in left if text.startswith(start)] or [f"no {path}: {kind}"]
+        assert text in left, (text, left)
+        left.remove(text)
+    assert left == []
+
+
+COLUMNS = st.lists(samples(rows=1), min_size=1, max_size=5).map(columns_of_samples)
+PROPERTY = settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@PROPERTY
+@given(data=st.data(), mapped=COLUMNS)
+def test_whatever_was_done_to_a_table_all_of_it_that_matters_is_said_and_nothing_else(
+    data: st.DataObject, mapped: MappedColumns
+) -> None:
+    """Harm prevented: a difference that is found only after the others were mended, or never."""
+    lake = data.draw(mutated_schemas(mapped.schema, first_id=7))
+
+    found = check_existing(existing(*lake.schema.fields), mapped, UNPARTITIONED)
+
+    assert_says_exactly(found, lake.forbidden)
+
+
+@PROPERTY
+@given(data=st.data(), mapped=COLUMNS)
+def test_a_table_that_grew_lacks_nothing_and_keeps_what_it_had(
+    data: st.DataObject, mapped: MappedColumns
+) -> None:
+    """Harm prevented: an id that is used twice shows one column's values in another."""
+    lake = data.draw(mutated_schemas(mapped.schema, first_id=7))
+    last = lake.schema.highest_field_id + 20
+
+    grown = evolve(lake.schema, UNPARTITIONED_PARTITION_SPEC, mapped, last)
+
+    missing = sorted(path for path, kind in lake.forbidden if kind == "missing")
+    if grown is None:
+        assert missing == []
+        return
+    assert sorted(text.partition(" (")[0] for text in grown.added) == missing
+    before, after = ids_of(lake.schema), ids_of(grown.schema)
+    assert {name: after[name] for name in before} == before
+    assert all(number > last for name, number in after.items() if name not in before)
+    assert len(set(after.values())) == len(after)
+    assert evolve(grown.schema, UNPARTITIONED_PARTITION_SPEC, mapped, max(after.values())) is None
+    others = [pair for pair in lake.forbidden if pair[1] != "missing"]
+    found = check_existing(existing(*grown.schema.fields), mapped, UNPARTITIONED)
+    assert_says_exactly(found, others)
+
+
+@PROPERTY
+@given(data=st.data(), mapped=COLUMNS)
+def test_files_hold_the_tables_fields_that_the_source_has_under_the_tables_ids(
+    data: st.DataObject, mapped: MappedColumns
+) -> None:
+    """Harm prevented: values under the id of another field, which readers would show as its."""
+    lake = data.draw(mutated_schemas(mapped.schema, forbidden=False, first_id=7))
+
+    written = written_schema(lake.schema, mapped)
+
+    there = ids_of(lake.schema)
+    assert set(ids_of(written)) == set(ids_of(mapped.schema))
+    assert {name: there[name] for name in ids_of(written)} == ids_of(written)
+
+
+def ids_of(schema: Schema) -> dict[str, int]:
+    """Return the id of every field at every depth, by its whole name."""
+    return {str(schema.find_column_name(i)): i for i in schema.field_ids}
+
+
+@pytest.mark.parametrize(
+    ("clickhouse", "lake", "way"),
+    [
+        ("Int64", IntegerType(), "c TYPE bigint"),
+        ("Decimal(9, 2)", DecimalType(5, 2), "c TYPE decimal(9,2)"),
+        ("Array(Float64)", ListType(9, FloatType(), element_required=False),
+         "c.element TYPE double"),
+    ],
+)  # fmt: skip
+def test_a_table_that_could_become_wider_is_refused_with_the_statement(
+    clickhouse: str, lake: IcebergType, way: str
+) -> None:
+    """Other people's tables are never changed silently."""
+    (found,) = differences({"c": clickhouse}, field(1, "c", lake))
+
+    assert found.endswith(f"ALTER TABLE lake.n.t ALTER COLUMN {way}")
+
+
+def test_a_table_that_forbids_null_is_refused_with_the_statement() -> None:
+    found = differences(
+        {"a b": "Nullable(Int32)"},
+        field(1, "a b", IntegerType(), required=True),
+        field(2, "x", IntegerType(), required=True),
+    )
+
+    assert [text.rpartition(": ")[2] for text in found] == [
+        "ALTER TABLE lake.n.t ALTER COLUMN `a b` DROP NOT NULL",
+        "ALTER TABLE lake.n.t ALTER COLUMN x DROP NOT NULL",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lake", "stands"),
+    [
+        ((field(1, "ID", LongType()),), "ID"),
+        ((field(1, "s", StructType(field(2, "id", LongType(), required=False))),), None),
+        ((field(1, "x", LongType()),), None),
+    ],
+)
+def test_a_column_is_not_added_beside_one_that_differs_only_in_case(
+    lake: tuple[NestedField, ...], stands: str | None
+) -> None:
+    """Harm prevented: a table that Spark cannot read any more."""
+    (found,) = differences({"id": "Int64"}, *lake)
+
+    way = f"cannot be added beside {stands}; rename one" if stands else "--evolve-schema adds it"
+    assert way in found
+
+
+def test_a_column_is_not_added_under_the_name_of_a_partition_field() -> None:
+    mapped = map_columns(table_of(Column("ts_month", parse_type("Int64"), "Int64")))
+    lake = Schema(field(1, "ts", LongType()))
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "ts_month"))
+
+    assert evolve(lake, spec, mapped, 1) is None
+    found = check_existing(ExistingTable("t", lake, spec, 2), mapped, UNPARTITIONED)
+    assert "cannot be added beside the partition field ts_month" in found[0]
+
+
+@pytest.mark.parametrize("version", [1, 3, 4])
+def test_other_format_versions_are_refused_with_the_reason(version: int) -> None:
+    says = {
+        1: r"SET TBLPROPERTIES \('format-version'='2'\)",
+        3: "writes no version 3",
+        4: "not know",
+    }
+
+    (found,) = differences({"a": "Int32"}, field(1, "a", IntegerType()), version=version)
+
+    assert re.search(says[version], found)
+    assert f"Iceberg of format version {version} does not support MergeTree parts" in found

@@ -29,8 +29,10 @@ from tableformat.iceberg.arrow_schema import file_schema, to_file
 from tableformat.iceberg.properties import TABLE_SETTINGS
 from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.mergetree.types import Array, Simple
+from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.parquet.wire import select_list
 from tests.embedded_clickhouse import EmbeddedClickHouse
+from tests.strategies_conversions import converted_samples
 from tests.strategies_mapping import Sample, column_of, samples, table_of
 
 EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
@@ -64,9 +66,11 @@ def selected(
     inner = ", ".join(
         f"arrayElement([{', '.join(s.sql)}], number + 1) AS c{i}" for i, s in enumerate(columns)
     )
-    wire = select_list(table.columns)
+    conversions = {f"c{i}": s.conversion for i, s in enumerate(columns) if s.conversion}
+    wire = select_list(table.columns, conversions)
     query = f"SELECT {wire} FROM (SELECT {inner} FROM numbers({len(rows)})) AS __src"
-    return map_columns(table), clickhouse.arrow(query)
+    settings = f" SETTINGS {WIRE_SETTINGS}"
+    return map_columns(table, conversions), clickhouse.arrow(query + settings)
 
 
 def seen(value: Any) -> Any:
@@ -138,6 +142,42 @@ def test_every_value_of_every_type_is_the_same_in_the_file(
         assert [escaped(seen(_plain(v))) for v in by_duckdb.column(i).to_pylist()] == [
             seen(_plain(v)) for v in sample.seen
         ]
+
+
+@PROPERTY
+@given(columns=st.lists(converted_samples(), min_size=1, max_size=4))
+def test_every_converted_value_is_the_same_in_the_file(
+    clickhouse: EmbeddedClickHouse, columns: list[Sample]
+) -> None:
+    """A conversion goes to any depth, loses no NULL and leaves what it does not fit alone."""
+    mapped, given_by_clickhouse = selected(clickhouse, columns)
+
+    table = to_file(given_by_clickhouse, mapped.schema)
+    table.validate(full=True)
+
+    for i, sample in enumerate(columns):
+        wanted = [seen(v) for v in sample.seen]
+        assert [escaped(seen(v)) for v in _rows(table.column(i))] == wanted
+
+
+def _rows(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values, instants as microseconds: they may lie outside Python's calendar."""
+    return list(column.cast(_counted(column.type)).to_pylist())
+
+
+def _counted(of: pa.DataType) -> pa.DataType:
+    match of:
+        case pa.TimestampType():
+            return pa.int64()
+        case pa.ListType():
+            return pa.list_(of.value_field.with_type(_counted(of.value_type)))
+        case pa.MapType():
+            key = of.key_field.with_type(_counted(of.key_type))
+            return pa.map_(key, of.item_field.with_type(_counted(of.item_type)))
+        case pa.StructType():
+            return pa.struct([f.with_type(_counted(f.type)) for f in of.fields])
+        case _:
+            return of
 
 
 def _plain(value: Any) -> Any:

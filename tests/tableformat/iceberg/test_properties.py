@@ -2,52 +2,136 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tableformat.errors import DestinationError
 from tableformat.iceberg.properties import (
-    RememberedColumn,
     RememberedSource,
+    grown_properties,
     remembered_source,
     table_properties,
 )
-from tableformat.iceberg.schema import map_columns
+from tableformat.iceberg.schema import MappedColumns, map_columns
+from tableformat.mergetree.table import (
+    Column,
+    Engine,
+    MergeTreeTable,
+    Projection,
+    SkipIndex,
+)
+from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import Simple
+from tableformat.names import TableName
 from tests.strategies_mapping import column_of, table_of
+from tests.strategies_types import data_types, names, nasty_text
 
 PAGE = Path(__file__).parents[3] / "docs" / "spec" / "table-properties.md"
+PREFIX = "mergeberg.source."
+
+# A type as a source gives it: read from its text.
+types = data_types.map(render_type).map(parse_type)
+columns = st.builds(
+    lambda name, of, kind, expression, comment: Column(
+        name, of, render_type(of), kind, expression if kind else "", comment
+    ),
+    names,
+    types,
+    st.sampled_from(["", "DEFAULT", "MATERIALIZED", "ALIAS", "EPHEMERAL"]),
+    nasty_text,
+    nasty_text,
+)
+engines = st.builds(
+    Engine,
+    st.sampled_from(["MergeTree", "ReplicatedReplacingMergeTree", "SharedMergeTree"]),
+    arguments=st.sampled_from(["", "ver", "'/clickhouse/{uuid}', '{replica}', (a, b)", "(x)"]),
+    partition_by=nasty_text,
+    primary_key=nasty_text,
+    order_by=nasty_text,
+    sample_by=nasty_text,
+    ttl=nasty_text,
+    settings=st.dictionaries(
+        st.from_regex("[a-z_]{1,9}", fullmatch=True).filter(lambda name: name != "disk"), nasty_text
+    ).map(lambda found: tuple(found.items())),
+)
+tables = st.builds(
+    MergeTreeTable,
+    name=st.builds(TableName, names, names),
+    identity=nasty_text,
+    uuid=st.uuids().map(str),
+    engine=engines,
+    columns=st.lists(columns, min_size=1, max_size=5).map(tuple),
+    storage_policy=nasty_text,
+    server_version=st.just("26.9.2.1"),
+    server_zone=nasty_text,
+    has_ttl_columns=st.booleans(),
+    indices=st.lists(
+        st.builds(SkipIndex, names, nasty_text, nasty_text, st.integers(1, 1000)), max_size=3
+    ).map(tuple),
+    projections=st.lists(st.builds(Projection, names, nasty_text), max_size=3).map(tuple),
+)
+NO_COLUMNS = MappedColumns((), map_columns(table_of(column_of("a", Simple("Int8")))).schema)
 
 
-@given(expression=st.text(max_size=20), key=st.text(max_size=20), zone=st.text(max_size=10))
-def test_the_source_reads_back_as_it_was_remembered(expression: str, key: str, zone: str) -> None:
-    table = table_of(
-        column_of("a", Simple("UInt64")),
-        column_of("ü", Simple("String"), default_kind="DEFAULT", default_expression=expression),
-        server_zone=zone,
-        partition_by=key,
-        order_by="a",
-        primary_key="a",
-        arguments="ver",
-    )
+def remembered(properties: dict[str, str]) -> RememberedSource:
+    found = remembered_source(properties)
+    assert found is not None
+    return found
 
-    again = remembered_source(table_properties(table, map_columns(table, {"a": "long"})))
 
-    assert again == RememberedSource(
-        table="db.t",
-        engine="MergeTree(ver)",
-        partition_key=key,
-        sorting_key="a",
-        primary_key="a",
-        server_zone=zone,
-        columns=(
-            RememberedColumn("a", "UInt64", conversion="long"),
-            RememberedColumn("ü", "String", "DEFAULT", expression),
-        ),
-    )
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(table=tables)
+def test_any_table_reads_back_as_it_was_remembered(table: MergeTreeTable) -> None:
+    """Harm prevented: statements on the lake that go by another key than the source's."""
+    assert remembered(table_properties(table, NO_COLUMNS)) == RememberedSource(table, {})
+
+
+def test_conversions_are_remembered_by_column() -> None:
+    table = table_of(column_of("a", Simple("UInt64")), column_of("ü", Simple("String")))
+
+    properties = table_properties(table, map_columns(table, {"a": "long"}))
+
+    assert remembered(properties) == RememberedSource(table, {"a": "long"})
+
+
+def test_the_definition_of_a_disk_is_not_remembered() -> None:
+    """Harm prevented: credentials in the metadata of a table that many may read."""
+    given_settings = (("disk", "disk(secret = 'x')"), ("index_granularity", "1"))
+    engine = Engine("MergeTree", settings=given_settings)
+    table = replace(table_of(column_of("a", Simple("Int8"))), engine=engine)
+
+    properties = table_properties(table, map_columns(table))
+
+    assert "secret" not in str(properties)
+    assert remembered(properties).table.engine.settings == (("index_granularity", "1"),)
+
+
+def test_bytes_that_are_not_utf_8_are_remembered_and_do_not_stop_the_export() -> None:
+    """Names, types and keys are refused before; a query of a projection is only remembered."""
+    text = b"SELECT '\xff'".decode("utf-8", "surrogateescape")
+    table = table_of(column_of("a", Simple("Int8")), ttl=text)
+    table = replace(table, projections=(Projection("p", text),))
+
+    properties = table_properties(table, map_columns(table))
+
+    assert "\\xff" in "".join(properties.values()).encode().decode()
+    assert remembered(properties).table.projections == table.projections
+
+
+@pytest.mark.parametrize("count", [1, 40, 1000])
+def test_what_is_remembered_stays_small(count: int) -> None:
+    """Every commit writes all properties again."""
+    made = [column_of(f"column_{i}", Simple("UInt64"), comment=f"number {i}") for i in range(count)]
+    table = table_of(*made)
+
+    properties = table_properties(table, map_columns(table))
+
+    assert remembered(properties).table == table
+    assert sum(len(text) for text in properties.values()) < 12_000
 
 
 def test_a_new_table_is_version_2_and_cleans_its_metadata() -> None:
@@ -73,19 +157,43 @@ def test_a_table_that_mergeberg_did_not_make_remembers_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "why"),
+    ("name", "text", "why"),
     [
-        ({"mergeberg.source.mapping-version": "2"}, "this release reads 1"),
-        ({"mergeberg.source.mapping-version": "1"}, "mergeberg.source.columns"),
-        (
-            {"mergeberg.source.mapping-version": "1", "mergeberg.source.columns": "["},
-            "Restore the properties",
-        ),
+        ("mapping-version", "2", "this release reads 1. Use the release that made the table"),
+        ("columns", "[", "Restore the properties"),
+        ("columns", "deflate:AAAA", "Restore the properties"),
+        ("columns", "deflate:%%%%", "Restore the properties"),
+        ("columns", '[{"name":"a"}]', "Restore the properties"),
+        ("indices", "[[1]]", "Restore the properties"),
+        ("table", "a.b.c", "Restore the properties"),
+        ("partition-key", None, "'partition-key'.*Restore the properties"),
     ],
 )
-def test_properties_that_cannot_be_read_are_refused(properties: dict[str, str], why: str) -> None:
+def test_properties_that_cannot_be_read_are_refused(name: str, text: str | None, why: str) -> None:
+    """Harm prevented: a key that was lost is taken for none, and every partition for one."""
+    table = table_of(column_of("a", Simple("Int8")))
+    properties = table_properties(table, map_columns(table))
+    properties.pop(f"{PREFIX}{name}")
+    if text is not None:
+        properties[f"{PREFIX}{name}"] = text
+
     with pytest.raises(DestinationError, match=why):
         remembered_source(properties)
+
+
+def test_a_table_that_grew_remembers_new_columns_and_leaves_the_others() -> None:
+    """Harm prevented: the lake says of a column what its files do not hold."""
+    before = table_of(column_of("a", Simple("UInt64")), column_of("b", Simple("Int8")))
+    properties = table_properties(before, map_columns(before, {"a": "long"}))
+    now = map_columns(table_of(*(column_of(n, Simple("Int64")) for n in ("a", "b", "c"))))
+
+    grown = grown_properties(properties, now, frozenset({"b", "c"}))
+
+    assert list(grown) == [f"{PREFIX}columns"]
+    after = remembered(properties | grown)
+    assert [c.type_text for c in after.table.columns] == ["UInt64", "Int64", "Int64"]
+    assert after.conversions == {"a": "long"}
+    assert grown_properties({}, now, frozenset({"c"})) == {}
 
 
 def test_every_property_is_documented() -> None:

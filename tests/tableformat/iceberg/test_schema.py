@@ -7,8 +7,8 @@ from hypothesis import given
 from pyiceberg.schema import Schema
 
 from tableformat.errors import RefusedError
-from tableformat.iceberg.column_types import Faithfulness
 from tableformat.iceberg.schema import map_columns
+from tableformat.mergetree.conversions import Faithfulness
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import Array, DateTime, Enum, Map, Nullable, Simple, Tuple, Unknown
@@ -99,16 +99,16 @@ def test_columns_that_are_not_stored_are_not_exported() -> None:
 
 def test_every_column_that_has_no_mapping_is_named_at_once() -> None:
     table = table_of(
-        column_of("j", Unknown("JSON")),
+        column_of("j", Unknown("UUID2")),
         column_of("ok", Simple("Int8")),
-        column_of("t", Tuple((("a", Unknown("QBit(Float32, 3)")), ("b", Simple("IPv4"))))),
+        column_of("t", Tuple((("a", Unknown("QBit(Float32, 3, 4)")), ("b", Simple("Nothing"))))),
     )
 
     with pytest.raises(RefusedError, match=r"Cannot export db\.t: 3 reasons") as refused:
         map_columns(table)
 
     assert refused.value.code == 48
-    for words in ("column j: ", "JSON", "column t: ", "QBit", "IPv4"):
+    for words in ("column j: ", "UUID2", "column t: ", "QBit", "Nothing"):
         assert words in refused.value.message
     assert "column ok" not in refused.value.message
 
@@ -171,21 +171,83 @@ def test_a_conversion_applies_to_every_fitting_value_of_the_column() -> None:
 @pytest.mark.parametrize(
     ("conversions", "why"),
     [
+        ({"n": "binary"}, "does not apply to the ClickHouse type Int8; it takes no conversion"),
         (
-            {"n": "binary"},
-            "does not apply to the ClickHouse type Int8; available are.*UInt64: long",
+            {"s": "wkb"},
+            r"s=wkb does not apply.*available are, by ClickHouse type, String: string, b",
         ),
-        ({"s": "wkb"}, "s=wkb does not apply"),
+        ({"m": "json"}, r"type, UInt64: long, string; Decimal\(9, 2\): decimal\(P,2\)\.$"),
+        ({"m": "decimal(8,2)"}, r"m=decimal\(8,2\) does not apply"),
+        ({"m": "decimal(39,2)"}, r"m=decimal\(39,2\) does not apply"),
+        ({"m": "decimal(12,3)"}, r"m=decimal\(12,3\) does not apply"),
         ({"nothing": "long"}, "names the column nothing"),
     ],
 )
 def test_a_conversion_that_does_not_apply_is_refused_with_those_that_do(
     conversions: dict[str, str], why: str
 ) -> None:
-    table = table_of(column_of("n", Simple("Int8")), column_of("s", Simple("String")))
+    table = table_of(
+        column_of("n", Simple("Int8")),
+        column_of("s", Simple("String")),
+        column_of("m", parse_type("Map(UInt64, Nullable(Decimal(9, 2)))")),
+    )
 
     with pytest.raises(RefusedError, match=why):
         map_columns(table, conversions)
+
+
+@pytest.mark.parametrize(
+    ("type_text", "why"),
+    [
+        ("AggregateFunction(sum, UInt64)", r"exported only by a conversion .*choose --convert c=s"),
+        ("Array(Dynamic)", r"Dynamic is .* choose --convert c=json or --convert c=string or --con"),
+        ("Nullable(QBit(Float32, 2))", r"no list that may be NULL.*choose --convert c=string"),
+    ],
+)
+def test_a_type_that_needs_a_conversion_is_refused_with_those_that_would_export_it(
+    type_text: str, why: str
+) -> None:
+    with pytest.raises(RefusedError, match=why):
+        mapped(c=type_text)
+
+
+def test_strict_lets_pass_what_a_conversion_asks_for() -> None:
+    """Who writes --convert e=string knows that the value becomes another kind."""
+    table = table_of(
+        column_of("e", Enum(8, (("a", 1),))),
+        column_of("t", parse_type("Tuple(a IPv4, b Time)")),
+    )
+
+    with pytest.raises(RefusedError, match=r"Cannot export db\.t: column t: .*Time as seconds"):
+        map_columns(table, {"e": "string", "t": "long"}, strict=True)
+
+
+def test_the_doc_says_what_the_iceberg_type_does_not() -> None:
+    schema = mapped(
+        i="IntervalWeek",
+        s="SimpleAggregateFunction(max, UInt8)",
+        v="Variant(UInt8, Array(Int8))",
+        f="FixedString(3)",
+    )
+
+    assert schema.find_field("i").doc == "(number of weeks)"
+    assert schema.find_field("s").doc == "(max, of rows that may not be merged yet)"
+    assert schema.find_field("v").doc == "(Variant as a struct; Array_Int8 is Array(Int8))"
+    assert schema.find_field("f").doc is None
+
+
+def test_a_conversion_is_remembered_in_one_form() -> None:
+    table = table_of(column_of("d", parse_type("Decimal(9, 2)")))
+
+    assert map_columns(table, {"d": " decimal( 12 , 2 ) "}).conversions == {"d": "decimal(12,2)"}
+
+
+def test_members_of_a_variant_are_told_apart_without_regard_to_case() -> None:
+    """Spark takes `a` and `A` for one; `type` is the discriminator."""
+    schema = mapped(v="Variant(Tuple(a Int8), Tuple(A Int8), Enum8('x' = 1), Enum8('y' = 1))")
+
+    members = [f.name for f in schema.find_type("v").fields]  # type: ignore[attr-defined]
+    assert members == ["type", "Tuple_a_Int8", "Tuple_A_Int8_2", "Enum8", "Enum8_2"]
 
 
 @given(sample=samples())

@@ -13,10 +13,12 @@ from tableformat.mergetree.partition_literal import (
     ById,
     ByValue,
     PartitionLiteral,
+    parse_part_literal,
     parse_partition_literal,
+    render_part_literal,
     render_partition_literal,
 )
-from tableformat.names import PartitionId
+from tableformat.names import PartitionId, PartName
 from tests.strategies_expressions import columns, constants
 from tests.strategies_types import NASTY
 from tests.tableformat.mergetree.clickhouse_process import ClickHouse
@@ -138,3 +140,53 @@ def test_no_text_makes_anything_but_a_partition_or_an_error(text: str) -> None:
     except UsageError:
         return
     assert repr(parse_partition_literal(render_partition_literal(literal))) == repr(literal)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("'all_1_1_0'", "all_1_1_0"),
+        ("all_1_1_0", "all_1_1_0"),
+        ("201901_2_2_0", "201901_2_2_0"),
+        (" '20000101-1_1_3_1_5' ", "20000101-1_1_3_1_5"),
+        ("'f1d64ec28a3a97fb9d19e6a1a1d8e9e5_1_1_0'", "f1d64ec28a3a97fb9d19e6a1a1d8e9e5_1_1_0"),
+    ],
+)
+def test_a_part_is_named_in_quotes_or_without(text: str, name: str) -> None:
+    """ClickHouse's own examples have both forms."""
+    part = parse_part_literal(text)
+
+    assert str(part) == name
+    assert parse_part_literal(render_part_literal(part)) == part
+
+
+@given(
+    st.from_regex(r"[A-Za-z0-9-]{1,20}", fullmatch=True),
+    st.integers(0, 10**9),
+    st.integers(0, 10**9),
+    st.integers(0, 100),
+    st.none() | st.integers(0, 100),
+)
+def test_a_part_that_is_written_is_read_as_the_same(
+    partition: str, low: int, high: int, level: int, mutation: int | None
+) -> None:
+    part = PartName(PartitionId(partition), low, high, level, mutation)
+
+    assert parse_part_literal(render_part_literal(part)) == part
+    assert parse_part_literal(str(part)) == part
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "'' as a part name"),
+        ("all", "it is not <partition>_<low>_<high>_<level>"),
+        ("'all_1_1_0' x", "it is not one text in quotes"),
+        ("all_1_1_0; DROP TABLE t", "it is not <partition>"),
+        ("'all_1_1_0", "the quote ' at position 1 is not closed"),
+        ("`all_1_1_0`", "it is not one text in quotes"),
+    ],
+)
+def test_what_names_no_part_is_an_error(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        parse_part_literal(text)

@@ -103,8 +103,7 @@ def test_every_type_that_clickhouse_shows_is_read_and_written_the_same(
 
     assert len(shown) == len(COLUMNS)
     assert [render_type(parse_type(text)) for text in shown] == shown
-    unknown = {text.partition("(")[0] for text in shown if isinstance(parse_type(text), Unknown)}
-    assert unknown == {"JSON", "Dynamic", "QBit"}
+    assert not [text for text in shown if isinstance(parse_type(text), Unknown)]
 
 
 @given(data_types)

@@ -1,0 +1,233 @@
+"""Runs the digest's query: over the frozen parts of a snapshot, and over the lake's data files.
+
+Files are read by a ClickHouse of its own, an empty one in a temporary directory, which sees each
+file under a plain name: a data file's name may hold any character, and ClickHouse would take some
+of them for a pattern. Nothing is inferred: columns and their types are given (`file_columns`), and
+the settings below decide what could read otherwise.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from catalog.clickhouse.connection import ClickHouseError, Connection, text
+from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.second_reader import FileTally, tally_file
+from catalog.storage import local_path, open_storage
+from tableformat.digest import Digest, KeptDigest
+from tableformat.errors import DestinationError
+from tableformat.iceberg.file_columns import FileColumn, file_columns
+from tableformat.mergetree.digest_sql import (
+    DigestColumn,
+    Tally,
+    digest_sql,
+    empty_digest,
+    read_digest,
+)
+from tableformat.mergetree.type_text import render_type
+from tableformat.mergetree.wire_types import WIRE_SETTINGS
+from tableformat.names import (
+    SOURCE_ALIAS,
+    PartitionId,
+    TableName,
+    quote_identifier,
+    quote_string,
+)
+
+__all__ = ["FileDigests", "digest_partitions"]
+
+_SETTINGS: Final = (
+    "input_format_null_as_default = 0, input_format_parquet_allow_missing_columns = 1, "
+    "input_format_parquet_case_insensitive_column_matching = 0, "
+    "optimize_count_from_files = 0, use_cache_for_count_from_files = 0, "
+    # What is read ahead; by default it grows with the file, up to 4 GiB.
+    "input_format_parquet_memory_high_watermark = 268435456"
+)
+
+
+def digest_partitions(
+    connection: Connection,
+    table: TableName,
+    partition_ids: Sequence[PartitionId],
+    columns: Sequence[DigestColumn],
+) -> dict[str, Digest]:
+    """Return the digest of each partition of a table, by id: of the rows that a SELECT shows.
+
+    Raises:
+        ClickHouseError: a part cannot be read.
+        SourceError: ClickHouse does not answer any more.
+    """
+    listed = ", ".join(quote_string(str(one)) for one in partition_ids)
+    where = f"{SOURCE_ALIAS}._partition_id IN ({listed})"
+    shown = f"{table.sql} AS {SOURCE_ALIAS} WHERE {where}"
+    sql = digest_sql(columns, shown, group=f"{SOURCE_ALIAS}._partition_id", tallies=False)
+    found = {str(one): empty_digest(columns) for one in partition_ids}
+    for group, *row in connection.rows(f"{sql} SETTINGS {WIRE_SETTINGS}"):
+        found[text(group)], _ = read_digest(columns, row, tallies=False)
+    return found
+
+
+class FileDigests:
+    """Reads data files twice: the digest by ClickHouse, its counts and sums by a second reader.
+
+    A `tableformat.export.verification.LakeDigests`. The ClickHouse is started by the first file, or
+    by entering, and ended by `close`; a context manager: leaving it closes.
+    """
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._held: tuple[EmbeddedConnection, tempfile.TemporaryDirectory[str]] | None = None
+        self._links = 0
+
+    def close(self) -> None:
+        """End the ClickHouse, if it was started. Closing twice is the same as once."""
+        held, self._held = self._held, None
+        if held is not None:
+            held[0].close()
+            held[1].cleanup()
+
+    def __enter__(self) -> Self:
+        self._opened()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def digest(
+        self, locations: Iterable[str], schema: Schema, columns: Sequence[DigestColumn]
+    ) -> Digest:
+        """Return the digest of all rows of data files.
+
+        Args:
+            locations: of the files.
+            schema: of the lake table.
+            columns: the exported columns as the source is digested.
+
+        Raises:
+            UnsupportedError: a file is not on a local disk.
+            DestinationError: a file cannot be read, or its two readers do not agree.
+        """
+        found = empty_digest(columns)
+        for location in locations:
+            found += self._of_file(location, schema, columns)
+        return found
+
+    def keep(self, location: str, kept: KeptDigest) -> None:
+        """Store a digest.
+
+        Raises:
+            DestinationError: it cannot be stored.
+        """
+        open_storage(location).put(location, kept.to_json().encode())
+
+    def kept(self, location: str) -> KeptDigest | None:
+        """Return the digest that was stored there, None when there is none.
+
+        Raises:
+            DestinationError: it cannot be read.
+        """
+        storage = open_storage(location)
+        stored = [o.location for o in storage.list(location.rpartition("/")[0])]
+        if location not in stored:
+            return None
+        return KeptDigest.from_json(storage.read(location).decode())
+
+    def _opened(self) -> tuple[EmbeddedConnection, Path]:
+        """Return the ClickHouse that reads files, and its directory."""
+        if self._held is None:
+            directory = tempfile.TemporaryDirectory(prefix="mergeberg-verify-")
+            try:
+                opened = EmbeddedConnection(Path(directory.name) / "clickhouse", create=True)
+            except BaseException:
+                directory.cleanup()
+                raise
+            self._held = (opened, directory)
+        return self._held[0], Path(self._held[1].name)
+
+    def _of_file(self, location: str, schema: Schema, columns: Sequence[DigestColumn]) -> Digest:
+        path = local_path(location, "verify the data file")
+        try:
+            written = pq.read_schema(path)
+            read_as = file_columns(columns, schema, written)
+            digest, tallies = self._asked(path, columns, read_as)
+            second = tally_file(path, read_as)
+        except (OSError, pa.ArrowException, ClickHouseError) as error:
+            reason = error.reason if isinstance(error, ClickHouseError) else str(error)
+            message = (
+                f"Cannot verify {location}: the file cannot be read: {reason}. Restore it from a "
+                "copy, or export its partition again."
+            )
+            raise DestinationError(message) from error
+        return _agreed(location, digest, tallies, second)
+
+    def _asked(
+        self, path: Path, columns: Sequence[DigestColumn], read_as: Sequence[FileColumn]
+    ) -> tuple[Digest, tuple[Tally, ...]]:
+        """Ask ClickHouse for the digest of one file."""
+        clickhouse, directory = self._opened()
+        self._links += 1
+        link = directory / f"{self._links}.parquet"
+        link.symlink_to(path)
+        as_read = [
+            DigestColumn(c.name, _column(i, r), r.type, c.canonical)
+            for i, (c, r) in enumerate(zip(columns, read_as, strict=True))
+        ]
+        structure = ", ".join(
+            f"{quote_identifier(_written(i, r))} {render_type(r.type)}"
+            for i, r in enumerate(read_as)
+        )
+        table = f"file({quote_string(str(link))}, Parquet, {quote_string(structure)})"
+        sql = digest_sql(as_read, table, group="0", tallies=True)
+        rows = clickhouse.rows(f"{sql} SETTINGS {_SETTINGS}")
+        link.unlink()
+        if not rows:
+            return empty_digest(columns), tuple(Tally(0, 0) for _ in columns)
+        return read_digest(as_read, rows[0][1:], tallies=True)
+
+
+def _agreed(location: str, digest: Digest, tallies: Sequence[Tally], second: FileTally) -> Digest:
+    """Return the digest, with the NULLs that only the second reader sees; both must agree.
+
+    Raises:
+        DestinationError: they do not; every figure is told.
+    """
+    wrong = [] if digest.rows == second.rows else [("rows", digest.rows, second.rows)]
+    columns = []
+    for column, first, other in zip(digest.columns, tallies, second.columns, strict=True):
+        composed = column.type.startswith(("Array(", "Map(", "Tuple("))
+        figures = [("values", first.values, other.values), ("sum", first.total, other.total)]
+        if not composed:
+            figures.append(("NULLs", column.nulls, other.nulls))
+        wrong += [(f"{what} of column {column.name}", a, b) for what, a, b in figures if a != b]
+        columns.append(replace(column, nulls=other.nulls))
+    if wrong:
+        told = ", ".join(f"{what}: {a} by ClickHouse, {b} by pyarrow" for what, a, b in wrong)
+        message = (
+            f"Cannot verify {location}: its two readers do not agree ({told}). Report it with the "
+            "file; the other files can be verified by partition."
+        )
+        raise DestinationError(message)
+    return replace(digest, columns=tuple(columns))
+
+
+def _column(number: int, column: FileColumn) -> str:
+    return quote_identifier(_written(number, column))
+
+
+def _written(number: int, column: FileColumn) -> str:
+    """Return the name under which a column is read; one of no column when the file lacks it."""
+    return column.written if column.written is not None else f"mergeberg_absent_{number}"

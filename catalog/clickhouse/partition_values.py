@@ -1,0 +1,202 @@
+"""Which partition a value names, by ClickHouse's own meaning and without the source's server.
+
+A lake table remembers its source's partition key (`tableformat.iceberg.properties`). A ClickHouse
+of our own, empty and gone afterwards, takes the value as it takes it in ALTER ... PARTITION and
+computes the id: conversions of literals, time zones and hashes are its business (types.md 5.3).
+What is said of a literal that names no partition is the same here and in `source.py`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Final, assert_never
+
+from catalog.clickhouse.capabilities import probe_capabilities
+from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts
+from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.table_text import column_list
+from tableformat.errors import RefusedError, UsageError
+from tableformat.mergetree.expression import Call, Expression
+from tableformat.mergetree.expression_text import (
+    columns_of,
+    parse_partition_key,
+    render_expression,
+)
+from tableformat.mergetree.partition_literal import (
+    All,
+    ById,
+    ByValue,
+    parse_partition_literal,
+    render_partition_literal,
+)
+from tableformat.mergetree.table import Column, MergeTreeTable
+from tableformat.mergetree.type_text import parse_type, render_type
+from tableformat.mergetree.types import Simple, Tuple
+from tableformat.names import PartitionId, quote_identifier, quote_string
+
+__all__ = ["partition_id_of", "stands_for_all", "unresolved"]
+
+_UNPARTITIONED: Final = PartitionId("all")
+_PATCHES_PENDING: Final = 344
+_SYNTAX: Final = 62
+_KEY: Final = "default.key"
+_VALUE: Final = "default.value"
+# What a key may need that exists already; both are harmless in a table without rows.
+_KEY_SETTINGS: Final = ("allow_nullable_key", "allow_floating_point_partition_key")
+
+
+def partition_id_of(table: MergeTreeTable, expression: str) -> PartitionId:
+    """Return the id of the partition that an expression names, whether there is one or not.
+
+    Args:
+        table: as its source describes it, or as a lake table remembers it.
+        expression: what stands after PARTITION: `202401`, `('x', 3)`, `ID '202401'`.
+
+    Raises:
+        UsageError: the expression is not made of literals, does not fit the partition key
+            (ClickHouse's code and text), or stands for all partitions.
+        SourceError: the embedded ClickHouse cannot be run.
+    """
+    match parse_partition_literal(expression):
+        case All():
+            raise stands_for_all(table, expression)
+        case ById(one):
+            return one
+        case ByValue() as literal:
+            with (
+                tempfile.TemporaryDirectory(prefix="mergeberg-value-") as directory,
+                EmbeddedConnection(Path(directory), create=True) as connection,
+            ):
+                return _Scratch(connection, table, expression).id_of(literal)
+        case unexpected:
+            assert_never(unexpected)
+
+
+def stands_for_all(table: MergeTreeTable, expression: str) -> UsageError:
+    """Return what is said of ALL where one partition is to be named."""
+    return UsageError(
+        f"Cannot find the partition {expression} of {table.name}: it stands for all of them. Use "
+        "--all."
+    )
+
+
+def unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -> UsageError:
+    """Return what is said of a value that ClickHouse does not take for the partition key's."""
+    what = f"Cannot find the partition {expression} of {table.name}"
+    if error.code == _PATCHES_PENDING:
+        message = (
+            f"{what}: lightweight updates have not been written into its parts yet. "
+            f"Run ALTER TABLE {table.name.sql} APPLY PATCHES IN PARTITION {expression} "
+            "SETTINGS mutations_sync = 2, or name the partition by its id."
+        )
+        return RefusedError(message, code=error.code)
+    # Of a statement that the user has not written, the place in it says nothing.
+    reason = "it is no value" if error.code == _SYNTAX else error.reason.rstrip(".")
+    message = (
+        f"{what}: {reason}. The partition key is {table.engine.partition_by or 'tuple()'}; "
+        "name a partition as `mergeberg partitions` shows it."
+    )
+    return UsageError(message, code=error.code)
+
+
+class _Scratch:
+    """An empty table with the partition key, and one whose only row has the value."""
+
+    def __init__(self, connection: Connection, table: MergeTreeTable, expression: str) -> None:
+        self._connection = connection
+        self._table = table
+        self._expression = expression
+        capabilities = probe_capabilities(connection)
+        allowed = [name for name in _KEY_SETTINGS if name in capabilities.table_settings]
+        self._settings = ", ".join(f"{name} = 1" for name in allowed)
+        # A DateTime without a zone takes the one in force when its table is made.
+        zone = f"session_timezone = {quote_string(table.server_zone or 'UTC')}"
+        permissions = (f"{name} = {value}" for name, value in capabilities.permissions)
+        connection.command(f"SET {', '.join((zone, *permissions))}")
+
+    def id_of(self, literal: ByValue) -> PartitionId:
+        sql = render_partition_literal(literal)
+        key = self._table.engine.partition_by
+        self._make(_KEY, _used_columns(self._table), key)
+        try:
+            # Nothing is there to be dropped: this is how ClickHouse checks the value.
+            self._connection.command(f"ALTER TABLE {_KEY} DROP PARTITION {sql}")
+        except ClickHouseError as error:
+            raise unresolved(self._table, self._expression, error) from error
+        if not parse_partition_key(key):
+            return _UNPARTITIONED
+        members = self._members()
+        names = [quote_identifier(m.name) for m in members]
+        self._make(_VALUE, members, f"tuple({', '.join(names)})" if len(names) > 1 else names[0])
+        found = self._proved(_values(literal.value, members), sql)
+        if found is not None:
+            return found
+        message = (
+            f"Cannot find the partition {self._expression} of {self._table.name}: which value of "
+            f"the partition key {key} it is can only be told by the source. Name the partition by "
+            "its id, for example ID '202401'."
+        )
+        raise UsageError(message)
+
+    def _make(self, name: str, columns: tuple[Column, ...], key: str) -> None:
+        by = f" PARTITION BY {key}" if key else ""
+        settings = f" SETTINGS {self._settings}" if self._settings else ""
+        self._connection.command(
+            f"CREATE TABLE {name} ({column_list(columns)}) ENGINE = MergeTree{by}"
+            f" ORDER BY tuple(){settings}"
+        )
+
+    def _members(self) -> tuple[Column, ...]:
+        """Return the members of the key with their types, as columns."""
+        ((_, of_value, *_),) = self._connection.rows(
+            f"DESCRIBE TABLE (SELECT _partition_value FROM {_KEY})"
+        )
+        of = parse_type(text(of_value))
+        elements = of.elements if isinstance(of, Tuple) else ((None, of),)
+        return tuple(
+            Column(f"c{i}", member, render_type(member)) for i, (_, member) in enumerate(elements)
+        )
+
+    def _proved(self, values: str, sql: str) -> PartitionId | None:
+        """Return the id of a row with these values, when the literal drops exactly that row.
+
+        A literal that ClickHouse takes as another value than CAST does would drop nothing.
+        """
+        parts = "SELECT partition_id FROM system.parts WHERE active AND table = 'value'"
+        try:
+            self._connection.command(f"INSERT INTO {_VALUE} SELECT {values}")
+        except ClickHouseError:
+            return None
+        (found,) = texts(self._connection, parts)
+        self._connection.command(f"ALTER TABLE {_VALUE} DROP PARTITION {sql}")
+        return None if texts(self._connection, f"{parts} AND rows > 0") else PartitionId(found)
+
+
+def _used_columns(table: MergeTreeTable) -> tuple[Column, ...]:
+    """Return the columns that the key reads, without defaults; any one for a key without columns.
+
+    A name in the key may be that of a member of a column.
+    """
+    used = frozenset[str]().union(
+        *(columns_of(e) for e in parse_partition_key(table.engine.partition_by))
+    )
+    found = [
+        Column(c.name, c.type, c.type_text)
+        for c in table.stored_columns
+        if any(f"{name}.".startswith(f"{c.name}.") for name in used)
+    ]
+    return tuple(found) or (Column("none", Simple("UInt8"), "UInt8"),)
+
+
+def _values(value: Expression, members: tuple[Column, ...]) -> str:
+    """Return the SELECT list of the literal's members as the key's types."""
+    match value:
+        case Call("tuple", given) if len(given) == len(members):
+            pass
+        case _:
+            given = (value,)
+    return ", ".join(
+        f"CAST({render_expression(one)} AS {member.type_text})"
+        for one, member in zip(given, members, strict=True)
+    )

@@ -1,0 +1,139 @@
+"""`mergeberg verify`: is what is in the lake what was in the source?"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from catalog.bounded_rest import TimeOuts
+from catalog.clickhouse.digests import FileDigests
+from catalog.iceberg import IcebergTable, open_catalog
+from catalog.ledgers.uris import open_ledger
+from catalog.sources import open_source
+from spark_ext.cli.destination import parse_destination
+from spark_ext.cli.options import (
+    catalog_options,
+    conversions,
+    ledger_options,
+    output_for,
+    output_options,
+    source_options,
+)
+from spark_ext.cli.output import Output, counted
+from spark_ext.verifying import Comparison, Verdict, Verifying, VerifyRequest, exit_code
+from tableformat.errors import NotFoundError, UsageError
+from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
+from tableformat.names import LakeName, PartitionId, TableName
+
+__all__ = ["verify"]
+
+_SAID = {
+    Verdict.EQUAL: "equal",
+    Verdict.DIFFERS: "differs",
+    Verdict.NOT_COMPARABLE: "not comparable",
+    Verdict.NOT_EXPORTED: "not exported",
+    Verdict.FAILED: "failed",
+}
+
+
+@click.command()
+@click.argument("table")
+@click.option("--partition-id", help="Compare the partition with this id.")
+@click.option(
+    "--partition",
+    "expression",
+    help="Compare the partition of this value, e.g. 202401 or \"tuple('x', 3)\".",
+)
+@click.option("--all", "everything", is_flag=True, help="Compare every partition of the table.")
+@click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
+@click.option(
+    "--convert",
+    multiple=True,
+    metavar="COLUMN=HOW",
+    help="A conversion of the export that the lake table does not remember. Repeatable.",
+)
+@source_options
+@ledger_options
+@catalog_options
+@output_options
+def verify(  # noqa: PLR0913, PLR0917  one parameter per option
+    table: str, partition_id: str | None, expression: str | None, to: str,
+    convert: tuple[str, ...], source: str, source_wait: float, warehouse: Path,
+    ledger: str | None, connect_timeout: float, read_timeout: float,
+    *, everything: bool, as_json: bool
+) -> int:  # fmt: skip
+    """Compare exported partitions of the ClickHouse TABLE (database.table) with their source.
+
+    Rows, and of each column NULLs, least, greatest and a checksum. Changes nothing. Ends with 1,
+    and every difference, when the lake does not hold what the source holds.
+
+    \b
+    Examples:
+      mergeberg verify db.events --partition-id 202401 --source chdb:./clickhouse \\
+          --to lake.analytics.events
+      mergeberg verify db.events --all --to lake.analytics.events --json
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    output = output_for(as_json=as_json)
+    name = TableName.parse(table)
+    request = VerifyRequest(
+        name,
+        parse_destination(to, name, source, source_wait),
+        _selection(partition_id, expression, everything=everything),
+        conversions(convert),
+    )
+    time_outs = TimeOuts(connect_timeout, read_timeout)
+    catalog = open_catalog(request.to.catalog, warehouse=warehouse, time_outs=time_outs)
+    lake = _existing(catalog.table(request.to), name, request.to)
+    known = open_ledger(ledger, local_warehouse=catalog.local_warehouse)
+    found = []
+    with (
+        contextlib.closing(known),
+        open_source(source, wait=source_wait) as opened,
+        FileDigests() as digests,
+    ):
+        for comparison in Verifying(request, opened, lake, known, digests).run():
+            _show(output, comparison, str(request.to), as_json=as_json)
+            found.append(comparison)
+    return exit_code(found, named=not everything)
+
+
+def _existing(lake: IcebergTable | None, table: TableName, to: LakeName) -> IcebergTable:
+    if lake is None:
+        message = (
+            f"Cannot verify {table} in {to}: there is no such lake table. Check --to and "
+            "--warehouse."
+        )
+        raise NotFoundError(message, code=60)
+    return lake
+
+
+def _selection(partition_id: str | None, expression: str | None, *, everything: bool) -> Selection:
+    if sum([partition_id is not None, expression is not None, everything]) != 1:
+        message = (
+            "Cannot choose partitions: give exactly one of --partition-id ID, --partition "
+            "EXPRESSION and --all."
+        )
+        raise UsageError(message)
+    if partition_id is not None:
+        return ById(PartitionId(partition_id))
+    return ByExpression(expression) if expression is not None else AllPartitions()
+
+
+def _show(output: Output, found: Comparison, table: str, *, as_json: bool) -> None:
+    if as_json:
+        output.record({**asdict(found), "table": table, "rows_per_second": found.rows_per_second})
+        return
+    text = f"partition {found.partition_id}: {_SAID[found.verdict]}"
+    if found.compared_with:
+        text += (
+            f" · {found.rows:,} rows · {counted(found.columns, 'column')} · "
+            f"{counted(found.data_files, 'file')} · {found.rows_per_second:,} rows/s"
+        )
+    if found.message:
+        text += f": {found.message}"
+    output.say(text)
+    for difference in found.differences:
+        output.say(f"  - {difference}")

@@ -1,0 +1,355 @@
+"""How a single value leaves ClickHouse, and what it is then: types.md section 3, row by row.
+
+Every type has a default and the conversions that a user may choose. Each says the type on the wire,
+the SQL where a CAST is not enough, how faithful it is, and what the data must keep.
+
+This is the only place that knows a type by name. `wire_types.py` puts values together to columns,
+`iceberg/column_types.py` gives them Iceberg types, `export/data_checks.py` asks for the limits;
+docs/reference/types.md shows the table to users. A type that is not here is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tableformat.mergetree import limits
+from tableformat.mergetree.conversions import (
+    DEFAULT,
+    Conversion,
+    Faithfulness,
+    Fate,
+    Ways,
+    WireValue,
+)
+from tableformat.mergetree.type_text import render_type
+from tableformat.mergetree.types import (
+    AggregateFunction,
+    Array,
+    DataType,
+    DateTime,
+    DateTime64,
+    Decimal,
+    Dynamic,
+    Enum,
+    FixedString,
+    Json,
+    LowCardinality,
+    Map,
+    Nested,
+    Nullable,
+    QBit,
+    Simple,
+    SimpleAggregateFunction,
+    Time64,
+    Tuple,
+    Variant,
+)
+
+__all__ = ["GEOMETRY", "conversions_of", "find_value", "takes"]
+
+_GREATEST_PRECISION: Final = 38
+_MICROSECONDS: Final = 6
+_INSTANT: Final = DateTime64(_MICROSECONDS, "UTC")
+_STRING: Final = Simple("String")
+_INT64: Final = Simple("Int64")
+_FLOAT64: Final = Simple("Float64")
+_A, _B, _C = Faithfulness.LOSSLESS, Faithfulness.OTHER_KIND, Faithfulness.CHECKED
+
+
+def find_value(of: DataType, conversion: Conversion = DEFAULT) -> WireValue | Fate:
+    """Return how values of a type leave ClickHouse; a conversion that it does not take is ignored.
+
+    Args:
+        of: any type.
+        conversion: what the user chose.
+    """
+    ways = _ways(of)
+    chosen = ways.chosen(conversion)
+    return ways.default if chosen is None else chosen
+
+
+def takes(of: DataType, conversion: Conversion) -> bool:
+    """Whether the conversion says something about values of this type itself."""
+    return _ways(of).chosen(conversion) is not None
+
+
+def conversions_of(of: DataType) -> tuple[str, ...]:
+    """Return what `--convert` may say for values of this type, in words for the user."""
+    ways = _ways(of)
+    return (*ways.words, *([ways.decimal_text] if ways.decimal_text else []))
+
+
+def _ways(of: DataType) -> Ways:
+    match of:
+        case Simple(name):
+            return _simple(name)
+        case Decimal():
+            return _decimal(of)
+        case FixedString(length):
+            return _fixed_string(length)
+        case DateTime():
+            return Ways(WireValue(_INSTANT, _A))
+        case DateTime64(precision, _):
+            return _datetime64(precision)
+        case Time64(precision):
+            seconds = WireValue(Decimal(18, precision), _B, f"{render_type(of)} as seconds")
+            return Ways(seconds, {"string": _text(render_type(of))})
+        case Enum(bits, _):
+            label = WireValue(_STRING, _B, f"label of Enum{bits}")
+            code = WireValue(Simple(f"Int{bits}"), _B, f"code of Enum{bits}")
+            return Ways(label, {"long": code, "string": label})
+        case QBit(element, _):
+            return _qbit(of, element)
+        case Json():
+            return Ways(_JSON, {"json": _JSON, "string": _JSON})
+        case Dynamic():
+            return Ways(Fate.REFUSED, {**_as_json("Dynamic"), "struct": _TYPED_JSON})
+        case Variant():
+            return Ways(Fate.APART, {"struct": Fate.APART, **_as_json("Variant")})
+        case AggregateFunction(_, value):
+            finalize: dict[str, WireValue | Fate] = (
+                {} if value is None else {"finalize": Fate.APART}
+            )
+            return Ways(Fate.REFUSED, {**finalize, "state": _STATE})
+        case Nullable() | LowCardinality() | Array() | Map() | Nested() | SimpleAggregateFunction():
+            return Ways(Fate.APART)
+        case Tuple(elements) if elements:
+            return Ways(Fate.APART)
+        case _:
+            return Ways(Fate.REFUSED)
+
+
+def _simple(name: str) -> Ways:
+    if name in _PLAIN:
+        return _PLAIN[name]
+    if name in _WIDE:
+        text = WireValue(_STRING, _B, f"{name} as decimal text")
+        number = WireValue(
+            Decimal(_GREATEST_PRECISION, 0),
+            _C,
+            # CAST knows no such conversion; the function looks at 128 bits, not at 38 digits.
+            sql="toDecimal128({}, 0)",
+            limit=limits.TOO_LONG,
+            bad=limits.longer_than(_GREATEST_PRECISION),
+        )
+        whole = (_GREATEST_PRECISION, 0)
+        return Ways(
+            text,
+            {"string": text},
+            lambda *digits: number if digits == whole else None,
+            "decimal(38,0)",
+        )
+    if name in _SHAPES:
+        shape = WireValue(_SHAPES[name], _A)
+        well_known = replace(_WKB, note=f"{name} as well-known binary")
+        # ClickHouse's wkb() does not know rings.
+        more = {} if name == "Ring" else {"wkb": well_known}
+        return Ways(shape, {"struct": shape, **more})
+    if name.startswith("Interval"):
+        unit = f"{name.removeprefix('Interval').lower()}s"
+        number = WireValue(_INT64, _B, f"number of {unit}")
+        return Ways(number, {"long": number})
+    return Ways(Fate.REFUSED)
+
+
+def _text(name: str) -> WireValue:
+    return WireValue(_STRING, _B, f"{name} as text")
+
+
+def _decimal(of: Decimal) -> Ways:
+    if of.precision <= _GREATEST_PRECISION:
+
+        def wider(precision: int, scale: int) -> WireValue | None:
+            fits = of.precision <= precision <= _GREATEST_PRECISION and scale == of.scale
+            return _digits(of, precision) if fits else None
+
+        return Ways(_digits(of, of.precision), {}, wider, f"decimal(P,{of.scale})")
+    text = WireValue(_STRING, _B, f"{render_type(of)} as decimal text")
+
+    def narrower(precision: int, scale: int) -> WireValue | None:
+        if precision != _GREATEST_PRECISION or scale > _GREATEST_PRECISION:
+            return None
+        return WireValue(
+            Decimal(precision, scale),
+            _C,
+            limit=limits.TOO_FINE,
+            bad=limits.finer_than(precision, scale),
+        )
+
+    return Ways(text, {"string": text}, narrower, "decimal(38,S)")
+
+
+def _digits(of: Decimal, precision: int) -> WireValue:
+    bad = limits.more_digits_than(precision, of.scale)
+    return WireValue(Decimal(precision, of.scale), _C, limit=limits.DIGITS, bad=bad)
+
+
+def _fixed_string(length: int) -> Ways:
+    # A CAST would cut trailing NULs off.
+    text = WireValue(
+        _STRING,
+        _C,
+        f"FixedString({length}) as text, with its NUL bytes",
+        sql="concat({}, '')",
+        limit=limits.FIXED_UTF8,
+        bad="NOT isValidUTF8(concat({}, ''))",
+    )
+    return Ways(WireValue(FixedString(length), _A), {"string": text})
+
+
+def _datetime64(precision: int) -> Ways:
+    if precision <= _MICROSECONDS:
+        # Coarser than microseconds holds instants that Iceberg cannot.
+        coarse = precision < _MICROSECONDS
+        bad = limits.beyond_microseconds(precision) if coarse else ""
+        limit = limits.RANGE if coarse else None
+        return Ways(WireValue(_INSTANT, _C if coarse else _A, limit=limit, bad=bad))
+    per_microsecond = 10 ** (precision - _MICROSECONDS)
+    ticks = "reinterpretAsInt64({})"
+    whole = WireValue(_INSTANT, _C, limit=limits.FINER, bad=f"{ticks} % {per_microsecond} != 0")
+    # Every rounding function goes through a product or toward zero; only division floors all ticks.
+    floor = f"intDiv({ticks}, {per_microsecond}) - ({ticks} % {per_microsecond} < 0)"
+    cut = WireValue(
+        _INSTANT,
+        _B,
+        f"DateTime64({precision}) cut off to microseconds",
+        sql=f"reinterpret(toInt64({floor}), 'DateTime64(6, \\'UTC\\')')",
+    )
+    number = WireValue(_INT64, _B, f"DateTime64({precision}) as ticks since 1970", sql=ticks)
+    # In UTC: a zone's own clock shows an hour twice when summer time ends.
+    text = WireValue(
+        _STRING,
+        _B,
+        f"DateTime64({precision}) as text in UTC",
+        sql="toString({}, 'UTC')",
+        limit=limits.YEARS,
+        bad=limits.beyond_years(precision),
+    )
+    return Ways(whole, {"truncate": cut, "long": number, "string": text})
+
+
+def _qbit(of: QBit, element: DataType) -> Ways:
+    of_list = Array(_FLOAT64 if element == _FLOAT64 else Simple("Float32"))
+    # Inside a Variant the value may be NULL where another alternative is meant.
+    plain = f"if(isNull({{}}), [], CAST(assumeNotNull({{}}) AS {render_type(of_list)}))"
+    vector = WireValue(of_list, _B, f"{render_type(of)} as a list", sql=plain)
+    return Ways(vector, {"string": replace(_text(render_type(of)), sql=f"toString({plain})")})
+
+
+def _as_json(name: str) -> dict[str, WireValue | Fate]:
+    value = replace(
+        _JSON,
+        type=Nullable(_STRING),
+        note=f"{name} as JSON text",
+        sql="if(isNull({}), NULL, toJSONString({}))",
+        bad="NOT isValidUTF8(assumeNotNull(toJSONString({})))",
+    )
+    return {"json": value, "string": value}
+
+
+_JSON: Final = WireValue(
+    _STRING,
+    _B,
+    "JSON text as ClickHouse writes it",
+    sql="toJSONString({})",
+    limit=limits.JSON_UTF8,
+    bad="NOT isValidUTF8(toJSONString({}))",
+)
+_TYPED_JSON: Final = WireValue(
+    Nullable(Tuple((("type", _STRING), ("json", _STRING)))),
+    _B,
+    "Dynamic as its type and JSON text",
+    sql=(
+        "if(isNull({}), NULL, CAST(tuple(toString(dynamicType({})), "
+        "assumeNotNull(toJSONString({}))) AS Tuple(type String, json String)))"
+    ),
+    limit=limits.JSON_UTF8,
+    bad="NOT isValidUTF8(assumeNotNull(toJSONString({})))",
+)
+_STATE: Final = WireValue(
+    _STRING, _B, "state of an aggregate function, of one ClickHouse version", is_text=False
+)
+_WKB: Final = WireValue(_STRING, _B, sql="wkb({})", is_text=False)
+
+
+def _uint64() -> Ways:
+    # decimal(20,0) holds them all, long would wrap. Arrow refuses what does not fit.
+    unsigned = Simple("UInt64")
+    bad = f"{{}} > {2**63 - 1}"
+    long = WireValue(unsigned, _C, limit=limits.LONG, bad=bad)
+    text = WireValue(_STRING, _B, "UInt64 as decimal text")
+    return Ways(WireValue(Decimal(20, 0), _A), {"long": long, "string": text})
+
+
+def _string() -> Ways:
+    text = WireValue(_STRING, _C, limit=limits.UTF8, bad="NOT isValidUTF8({})")
+    return Ways(
+        text, {"string": text, "binary": WireValue(_STRING, _A, "String as bytes", is_text=False)}
+    )
+
+
+def _uuid() -> Ways:
+    number = WireValue(
+        FixedString(16), _B, "UUID as its 16 bytes in network order", sql="UUIDToNum({})"
+    )
+    return Ways(WireValue(Simple("UUID"), _A), {"string": _text("UUID"), "binary": number})
+
+
+def _addresses() -> dict[str, Ways]:
+    number = WireValue(Simple("UInt32"), _B, "IPv4 as a number")
+    network = WireValue(
+        FixedString(16),
+        _B,
+        "IPv6 as its 16 bytes in network order",
+        sql="reinterpretAsFixedString({})",
+    )
+    fourth, sixth = _text("IPv4"), _text("IPv6")
+    return {
+        "IPv4": Ways(fourth, {"long": number, "string": fourth}),
+        "IPv6": Ways(sixth, {"binary": network, "string": sixth}),
+    }
+
+
+def _geometry() -> Ways:
+    network = replace(
+        _WKB,
+        type=Nullable(_STRING),
+        note="Geometry as well-known binary",
+        sql="if(isNull({}), NULL, wkb({}))",
+        limit=limits.RING,
+        bad="toString(variantType({})) = 'Ring'",
+    )
+    return Ways(Fate.APART, {"struct": Fate.APART, **_as_json("Geometry"), "wkb": network})
+
+
+_SAME: Final = (
+    *("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32"),
+    *("Float32", "Float64", "Bool", "Date32"),
+)
+_PLAIN: Final[dict[str, Ways]] = {
+    **{name: Ways(WireValue(Simple(name), _A)) for name in _SAME},
+    **_addresses(),
+    "UInt64": _uint64(),
+    "BFloat16": Ways(WireValue(Simple("Float32"), _A)),
+    # Servers before 26.2 give Date as a bare number; Date32 is a date in all of them.
+    "Date": Ways(WireValue(Simple("Date32"), _A)),
+    "String": _string(),
+    "Time": Ways(WireValue(_INT64, _B, "Time as seconds"), {"string": _text("Time")}),
+    "UUID": _uuid(),
+    "Geometry": _geometry(),
+}
+_WIDE: Final = frozenset({"Int128", "UInt128", "Int256", "UInt256"})
+_POINT: Final = Tuple((("x", _FLOAT64), ("y", _FLOAT64)))
+_LINE: Final = Array(_POINT)
+_SHAPES: Final[dict[str, DataType]] = {
+    "Point": _POINT,
+    "Ring": _LINE,
+    "LineString": _LINE,
+    "MultiPoint": _LINE,
+    "Polygon": Array(_LINE),
+    "MultiLineString": Array(_LINE),
+    "MultiPolygon": Array(Array(_LINE)),
+}
+GEOMETRY: Final = tuple(Simple(name) for name in sorted(_SHAPES))
+"""The alternatives of a Geometry, which is a Variant of them."""

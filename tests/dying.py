@@ -1,0 +1,38 @@
+"""Effects that end the process: before or after one of them, and then for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tableformat.effects import Step
+
+__all__ = ["Dies", "DiesAt"]
+
+T = TypeVar("T")
+
+
+class Dies(BaseException):
+    """The process ends here: nothing after this happens any more."""
+
+
+class DiesAt:
+    """Dies before or after the effect of a number; whatever is tried afterwards dies as well."""
+
+    def __init__(self, number: int, *, after: bool) -> None:
+        self._left, self._after, self._dead = number, after, False
+        self.steps: list[Step] = []
+
+    def __call__(self, step: Step, act: Callable[[], T]) -> T:
+        if self._dead:
+            raise Dies
+        self.steps.append(step)
+        now, self._left = self._left == 0, self._left - 1
+        if now and not self._after:
+            self._dead = True
+            raise Dies
+        result = act()
+        if now:
+            self._dead = True
+            raise Dies
+        return result

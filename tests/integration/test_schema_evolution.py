@@ -1,0 +1,107 @@
+"""`--evolve-schema`, and what a table of ours remembers: columns added later, conversions.
+
+B.4, B.5; types.md, "Type evolution". ClickHouse, task code and catalog are the real ones.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType, StructType
+
+from tableformat.errors import RefusedError
+from tableformat.export.selection import ById
+from tableformat.iceberg.properties import remembered_source
+from tests.real_export import RealExport
+from tests.strangers_lake import (
+    COLUMNS,
+    EVENTS,
+    ROWS,
+    events,
+    lake_schema,
+    make,
+    month,
+    statuses,
+)
+
+
+def test_a_table_that_lacks_columns_gets_them_when_that_is_allowed(exports: RealExport) -> None:
+    """They are optional and come in a commit of their own, before the first file."""
+    name = events(exports, columns=f"{EVENTS}, c Array(Tuple(x UInt8, y Map(String, UInt64)))")
+    schema = lake_schema()
+    narrow = StructType(NestedField(11, "b", StringType()))
+    lacking = Schema(
+        *(
+            NestedField(2, "n", narrow) if f.name == "n" else f
+            for f in schema.fields
+            if f.name != "s"
+        )
+    )
+    make(exports, name, lacking, partition_spec=month(lacking))
+    with pytest.raises(RefusedError, match="--evolve-schema adds it") as refused:
+        exports.run(name)
+    before = exports.lake(name)
+    seen: list[int] = []
+    exports.before = lambda *_: seen.append(exports.lake(name).metadata.current_schema_id)
+
+    assert statuses(exports, name, evolve_schema=True) == ["committed"] * 2
+
+    exports.before = lambda *_: None
+    after = exports.lake(name)
+    assert refused.value.message.count("--evolve-schema adds it") == 3
+    assert seen == [1]
+    assert [f.name for f in after.schema().fields] == ["n", "id", "ts", "s", "c"]
+    assert not any(after.schema().find_field(n).required for n in ("s", "c", "n.a"))
+    old = {n: before.schema().find_field(n).field_id for n in before.schema().column_names}
+    assert {n: after.schema().find_field(n).field_id for n in old} == old
+    rows = [(i, s, {"b": n["b"], "a": n["a"]}) for i, s, n in ROWS]
+    assert exports.in_lake(name, COLUMNS) == rows
+    assert statuses(exports, name, evolve_schema=True) == ["already_exported"] * 2
+    assert len(exports.lake(name).schemas()) == 2
+
+
+def test_a_table_of_ours_remembers_what_it_was_given_later(exports: RealExport) -> None:
+    """Harm prevented: what the table says of its source is not what it holds."""
+    name = events(exports)
+    assert statuses(exports, name) == ["committed"] * 2
+    exports.clickhouse.command(
+        f"ALTER TABLE {name.sql} ADD COLUMN later Decimal(9, 2) DEFAULT id / 2 COMMENT 'half'"
+    )
+    exports.clickhouse.command(
+        f"INSERT INTO {name.sql} (ts, id) SELECT toDateTime('2024-03-01', 'UTC'), 7"
+    )
+
+    assert statuses(exports, name, evolve_schema=True)[-1] == "committed"
+
+    table = exports.lake(name)
+    remembered = remembered_source(table.properties)
+    assert remembered is not None
+    assert remembered.table.columns == exports.clickhouse.source.describe(name).columns
+    assert table.schema().find_field("later").doc == "half"
+    assert max(exports.in_lake(name, "id, later")) == (7, Decimal("3.50"))
+
+
+def test_conversions_hold_for_a_table_until_its_end(exports: RealExport) -> None:
+    """Harm prevented: one column with values of two meanings, or a command that fails next time."""
+    columns = "ts DateTime('UTC'), id UInt32, s String, n Tuple(a UInt8, b String)"
+    name = events(exports, columns=columns)
+    january, february = (p.partition_id for p in exports.clickhouse.source.partitions(name))
+
+    assert statuses(exports, name, selection=ById(january), conversions={"s": "binary"}) == [
+        "committed"
+    ]
+    assert statuses(exports, name, selection=ById(february)) == ["committed"]
+    for given, was in (
+        ({"s": "string"}, "with --convert s=binary"),
+        ({"n": "binary"}, "without a"),
+    ):
+        with pytest.raises(RefusedError, match=f"was made {was}") as refused:
+            exports.run(name, conversions=given)
+        assert refused.value.code == 36
+
+    assert exports.in_lake(name, "s") == [(str(i).encode(),) for i in range(5)]
+    remembered = remembered_source(exports.lake(name).properties)
+    assert remembered is not None
+    assert remembered.conversions == {"s": "binary"}

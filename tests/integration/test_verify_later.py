@@ -1,0 +1,251 @@
+"""What `mergeberg verify` compares with when the source or the lake went on since the export.
+
+docs/operating/verify.md. ClickHouse, task code, catalog, ledger and files are the real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+
+from catalog.clickhouse.digests import FileDigests
+from catalog.iceberg import IcebergTable
+from spark_ext.verifying import Comparison, Verdict
+from tableformat.committer import FileInMain, LakeTableState
+from tableformat.errors import NotFoundError, RefusedError
+from tableformat.export.selection import ByExpression, ById
+from tableformat.names import PartitionId, TableName
+from tests.damaged_files import lose_a_row
+from tests.real_export import RealExport
+
+Change = Callable[[RealExport, TableName], None]
+
+
+@pytest.fixture(scope="module")
+def digests() -> Iterator[FileDigests]:
+    with FileDigests() as opened:
+        yield opened
+
+
+def by_id(found: list[Comparison]) -> dict[str, Comparison]:
+    return {c.partition_id: c for c in found}
+
+
+def verdicts(found: list[Comparison]) -> dict[str, str]:
+    return {c.partition_id: c.verdict.value for c in found}
+
+
+def files(exports: RealExport, name: TableName) -> dict[int, Path]:
+    """Return the data files by the value of the partition column."""
+    return {
+        int(file.partition[0]): Path(urlparse(file.file_path).path)
+        for file in exports.data_files(name)
+    }
+
+
+def changed(exports: RealExport, name: TableName) -> None:
+    exports.clickhouse.command(f"INSERT INTO {name.sql} VALUES (0, 1000, 'z'), (1, 1000, 'z')")
+
+
+def partitions_gone(exports: RealExport, name: TableName) -> None:
+    exports.clickhouse.command(f"ALTER TABLE {name.sql} DROP PARTITION ALL")
+
+
+def table_gone(exports: RealExport, name: TableName) -> None:
+    exports.clickhouse.command(f"DROP TABLE {name.sql} SYNC")
+
+
+WENT_ON: dict[str, tuple[Change, str]] = {
+    "changed": (changed, "the source changed since: 50 rows in 1 part(s) then, 51 in 2 now"),
+    "partitions gone": (partitions_gone, "the source partition is gone"),
+    "table gone": (table_gone, "the source table is gone"),
+}
+
+
+@pytest.mark.parametrize("what", WENT_ON)
+def test_a_source_that_went_on_is_compared_by_the_digest_of_its_export(
+    exports: RealExport, digests: FileDigests, what: str
+) -> None:
+    """Harm prevented: the proof is gone with the rows, as soon as the source's TTL has passed."""
+    change, told = WENT_ON[what]
+    name = exports.clickhouse.filled()
+    assert [o.verified for o in exports.run(name, verify=True)] == [True, True]
+    change(exports, name)
+
+    found = by_id(exports.verify(name, digests))
+    lose_a_row(files(exports, name)[0])
+    damaged = by_id(exports.verify(name, digests))
+
+    assert {c.verdict for c in found.values()} == {Verdict.EQUAL}
+    assert found["0"].message.startswith(f"{told}; compared with the digest of 20")
+    assert found["0"].compared_with == "digest"
+    assert (damaged["0"].verdict, damaged["1"].verdict) == (Verdict.DIFFERS, Verdict.EQUAL)
+    assert str(damaged["0"].differences[0]) == "rows 50 in the source, 49 in the lake"
+
+
+@pytest.mark.parametrize("what", WENT_ON)
+def test_without_a_digest_nothing_is_said_of_a_source_that_went_on(
+    exports: RealExport, digests: FileDigests, what: str
+) -> None:
+    """Harm prevented: a lake that cannot be compared is called equal, or called wrong."""
+    change, told = WENT_ON[what]
+    name = exports.clickhouse.filled()
+    exports.run(name)
+    change(exports, name)
+
+    found = by_id(exports.verify(name, digests))
+    lose_a_row(files(exports, name)[0])
+    damaged = by_id(exports.verify(name, digests))
+
+    assert {c.verdict for c in found.values()} == {Verdict.NOT_COMPARABLE}
+    assert found["0"].message.startswith(f"{told}, and the export kept no digest")
+    assert "byte for byte" in found["0"].message
+    assert damaged["0"].verdict is Verdict.DIFFERS
+    assert "1 file(s) are not as they were written" in damaged["0"].message
+    assert damaged["1"].verdict is Verdict.NOT_COMPARABLE
+
+
+def test_a_source_whose_parts_were_rewritten_with_the_same_rows_is_equal(
+    exports: RealExport, digests: FileDigests
+) -> None:
+    """Harm prevented: a merge, which changes nothing, makes an export one that nobody can prove."""
+    name = exports.clickhouse.filled()
+    exports.run(name)
+    exports.clickhouse.command(f"INSERT INTO {name.sql} VALUES (0, 1000, 'gone')")
+    exports.clickhouse.command(f"DELETE FROM {name.sql} WHERE k = 1000")
+    exports.clickhouse.command(f"OPTIMIZE TABLE {name.sql} FINAL")
+
+    found = by_id(exports.verify(name, digests))
+
+    assert {c.verdict for c in found.values()} == {Verdict.EQUAL}
+    assert found["0"].message == "its parts changed since, its rows did not"
+
+
+def test_rows_that_others_deleted_or_moved_main_away_from_are_said_to_be_so(
+    exports: RealExport, digests: FileDigests
+) -> None:
+    """Harm prevented: rows that nobody sees in main are called equal to the source."""
+    name = exports.clickhouse.filled()
+    exports.run(name)
+    lake = exports.lake(name)
+    lake.delete("k = 2")
+    deleted = by_id(exports.verify(name, digests))
+    lake.refresh()
+    lake.manage_snapshots().rollback_to_snapshot(lake.metadata.snapshots[0].snapshot_id).commit()
+    back = by_id(exports.verify(name, digests))
+
+    assert verdicts([*deleted.values()]) == {"0": "not_comparable", "1": "equal"}
+    assert "its files were changed since by snapshot" in deleted["0"].message
+    assert verdicts([*back.values()]) == {"0": "not_comparable", "1": "not_comparable"}
+    assert "main was moved away from it since" in back["1"].message
+    assert "Only files that the export itself wrote can be compared" in back["1"].message
+
+
+def test_a_damaged_digest_fails_its_partition_alone(
+    exports: RealExport, digests: FileDigests
+) -> None:
+    name = exports.clickhouse.filled()
+    exports.run(name, verify=True)
+    kept = list(exports.warehouse.rglob(f"n/{name.name}/metadata/mergeberg/*/*/digest.json"))
+    assert len(kept) == 2
+    next(p for p in kept if '"partition_id": "0"' in p.read_text()).write_text("{}")
+
+    found = by_id(exports.verify(name, digests))
+
+    assert (found["0"].verdict, found["1"].verdict) == (Verdict.FAILED, Verdict.EQUAL)
+    assert "Cannot read a digest" in found["0"].message
+
+
+def test_a_source_that_cannot_be_frozen_is_compared_by_the_digest(
+    exports: RealExport, digests: FileDigests
+) -> None:
+    """A part that is damaged since the export says nothing about what was exported."""
+    for verify in (True, False):
+        name = exports.clickhouse.filled()
+        exports.run(name, verify=verify)
+        (part,) = exports.clickhouse.source.parts(name, PartitionId("0"))
+        data = Path(part.path, "data.bin")
+        content = bytearray(data.read_bytes())
+        content[len(content) // 2] ^= 1
+        data.chmod(0o600)
+        data.write_bytes(content)
+
+        found = by_id(exports.verify(name, digests))
+
+        assert found["0"].verdict is (Verdict.EQUAL if verify else Verdict.FAILED)
+        assert "CHECK TABLE finds damage" in found["0"].message
+        assert ("compared with the digest of" in found["0"].message) == verify
+        assert found["1"].verdict is Verdict.EQUAL
+
+
+def test_a_table_in_object_storage_is_refused_with_the_way_round(
+    exports: RealExport, digests: FileDigests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = exports.clickhouse.filled()
+    exports.run(name)
+    real = IcebergTable.files_of
+
+    def in_a_bucket(self: IcebergTable, state: LakeTableState, key: str) -> tuple[FileInMain, ...]:
+        return tuple(
+            replace(f, path=f"s3://bucket/{f.path.rpartition('/')[2]}")
+            for f in real(self, state, key)
+        )
+
+    monkeypatch.setattr(IcebergTable, "files_of", in_a_bucket)
+    found = by_id(exports.verify(name, digests))
+
+    assert {c.verdict for c in found.values()} == {Verdict.NOT_COMPARABLE}
+    assert "only files on a local disk can be read for it yet" in found["0"].message
+
+
+def test_what_neither_side_knows_is_refused(exports: RealExport, digests: FileDigests) -> None:
+    name = exports.clickhouse.filled()
+    exports.run(name)
+
+    with pytest.raises(NotFoundError, match=r"partition 9 of .* was never exported"):
+        exports.verify(name, digests, ById(PartitionId("9")))
+    table_gone(exports, name)
+    with pytest.raises(NotFoundError, match="the table is gone"):
+        exports.verify(name, digests, ByExpression("0"))
+
+
+def test_another_ledger_is_not_believed(exports: RealExport, digests: FileDigests) -> None:
+    """Harm prevented: partitions that are in the lake are called not exported."""
+    name = exports.clickhouse.filled()
+    exports.run(name)
+    ledger = exports.warehouse / "mergeberg-ledger.db"
+    away = ledger.with_name("away.db")
+    ledger.rename(away)
+    try:
+        with pytest.raises(RefusedError, match="ledger"):
+            exports.verify(name, digests)
+    finally:
+        away.rename(ledger)
+
+
+def test_a_value_that_cannot_be_exported_is_told_as_without_a_digest(
+    exports: RealExport, digests: FileDigests
+) -> None:
+    """Harm prevented: with --verify a failure of a cast, instead of the column and its value."""
+    name = exports.clickhouse.table(
+        "ENGINE = MergeTree PARTITION BY p ORDER BY p", "p UInt8, t DateTime64(0, 'UTC')"
+    )
+    exports.clickhouse.command(f"INSERT INTO {name.sql} VALUES (0, 0), (1, 0)")
+    assert {o.verified for o in exports.run(name, ById(PartitionId("0")), verify=True)} == {True}
+    assert {o.verified for o in exports.run(name, ById(PartitionId("1")))} == {False}
+    exports.clickhouse.command(
+        f"INSERT INTO {name.sql} SELECT arrayJoin([0, 1, 2]),"
+        " reinterpret(toInt64(9e18), 'DateTime64(0, \\'UTC\\')')"
+    )
+
+    (refused,) = exports.run(name, ById(PartitionId("2")), verify=True)
+    found = by_id(exports.verify(name, digests))
+
+    assert refused.status.value == "refused"
+    assert "column t: outside the instants" in refused.message
+    assert verdicts([*found.values()]) == {"0": "equal", "1": "failed", "2": "not_exported"}
+    assert "it holds a value that cannot be exported" in found["1"].message

@@ -1,0 +1,166 @@
+"""The readers, and how one is asked: by a program in a process, or an environment, of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tests.readers.canonical import Cell
+from tests.readers.filters import Filter
+
+__all__ = ["ENGINES", "Answer", "Engine", "Matches", "Reader", "environment_python"]
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_TAIL: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A reading engine: its name in tables, its program, and which environment has it."""
+
+    name: str
+    program: str
+    of_our_environment: bool = True
+
+    @property
+    def python(self) -> str:
+        """The Python that runs the program."""
+        return sys.executable if self.of_our_environment else str(environment_python())
+
+
+ENGINES: Final = (
+    Engine("PyIceberg", "pyiceberg"),
+    Engine("DuckDB", "duckdb"),
+    Engine("ClickHouse", "clickhouse"),
+    Engine("Spark", "spark"),
+    Engine("Polars", "polars", of_our_environment=False),
+    Engine("Daft", "daft", of_our_environment=False),
+    Engine("DataFusion", "datafusion", of_our_environment=False),
+)
+
+
+def environment_python() -> Path:
+    """Return the Python of the environment with the readers that are not in ours.
+
+    Raises:
+        FileNotFoundError: it was not made.
+    """
+    python = _ROOT / ".readers" / "venv" / "bin" / "python"
+    if not python.exists():
+        message = f"Cannot ask a reader: there is no {python}. Make it: make readers"
+        raise FileNotFoundError(message)
+    return python
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a reader said: rows with canonical values and the types it showed, or an error."""
+
+    rows: tuple[tuple[Cell, ...], ...] = ()
+    shown: tuple[tuple[str, str], ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """For which rows a reader says that a filter holds, by `id`, or its error."""
+
+    ids: tuple[int, ...] = ()
+    error: str = ""
+
+
+class Reader:
+    """An engine's process. It is started when it is asked, and anew when a question ended it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._process: subprocess.Popen[str] | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
+
+    def read(self, metadata: str, columns: Sequence[str], where: Filter | None = None) -> Answer:
+        """Return columns of the rows for which a filter holds, in the reader's order."""
+        told = self._ask({"metadata": metadata, "columns": list(columns), "where": where})
+        if "error" in told:
+            return Answer(error=told["error"])
+        return Answer(tuple(map(tuple, told["rows"])), tuple(told["shown"].items()))
+
+    def matching(self, metadata: str, filters: Sequence[Filter]) -> list[Matches]:
+        """Return for which rows each filter holds."""
+        told = self._ask({"metadata": metadata, "filters": list(filters)})
+        if "error" in told:
+            return [Matches(error=told["error"])] * len(filters)
+        return [
+            Matches(tuple(sorted(found.get("ids", ()))), found.get("error", ""))
+            for found in told["found"]
+        ]
+
+    def version(self) -> str:
+        """Return the engine's version."""
+        return str(self._ask({"version": True})["version"])
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.close()
+            self._process.wait()
+            self._process.stdout.close()
+            self._process = None
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        line = ""
+        try:
+            process.stdin.write(f"{json.dumps(request)}\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            pass  # as an empty answer: the process is gone
+        if not line.endswith("\n"):
+            status = process.wait()
+            self._process = None
+            return {"error": f"the process ended with {status}: {self._said()}"}
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [self.engine.python, "-m", f"tests.readers.programs.{self.engine.program}"],
+                cwd=_ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                text=True,
+                env=os.environ
+                | {"PYTHONWARNINGS": "ignore", "TZ": "UTC", "DAFT_ANALYTICS_ENABLED": "0"},
+            )
+        return self._process
+
+    def _said(self) -> str:
+        self._log.seek(0, os.SEEK_END)
+        end = self._log.tell()
+        return os.pread(self._log.fileno(), _TAIL, max(0, end - _TAIL)).decode(errors="replace")

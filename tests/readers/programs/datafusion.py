@@ -1,0 +1,41 @@
+"""DataFusion's answers, through the table provider of PyIceberg's Rust core."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import datafusion
+from pyiceberg.table import StaticTable
+
+from tests.readers.filters import Dialect, where
+from tests.readers.programs.loop import Found, Question, answer_questions, of_arrow
+
+__all__: list[str] = []
+
+_DIALECT = Dialect(
+    '"',
+    {"'": "''"},
+    {
+        "float": "CAST('{text}' AS FLOAT)",
+        "double": "CAST('{text}' AS DOUBLE)",
+        "decimal": "CAST('{text}' AS DECIMAL({precision}, {scale}))",
+        "uuid": "X'{hex}'",
+        "fixed": "arrow_cast(X'{hex}', 'FixedSizeBinary({precision})')",
+        "binary": "X'{hex}'",
+        "date": "DATE '{text}'",
+        "timestamptz": "arrow_cast('{text}', 'Timestamp(Microsecond, Some(\"+00:00\"))')",
+    },
+)
+
+
+def _read(question: Question) -> Found:
+    session = datafusion.SessionContext()
+    session.register_table("t", StaticTable.from_metadata(question.metadata))
+    sql = f"SELECT {', '.join(map(_DIALECT.name, question.columns))} FROM t"
+    if question.filter is not None:
+        sql += f" WHERE {where(question.filter, question.types, _DIALECT)}"
+    return of_arrow(session.sql(sql).to_arrow_table())
+
+
+if __name__ == "__main__":
+    answer_questions(version("datafusion"), _read)

@@ -1,0 +1,44 @@
+"""DuckDB's answers, with the extensions that are installed as Python packages."""
+
+from __future__ import annotations
+
+from spark_ext.demo.readers import find_duckdb
+from tableformat.names import quote_string
+from tests.readers.filters import Dialect, where
+from tests.readers.programs.loop import Found, Question, answer_questions, of_arrow
+
+__all__: list[str] = []
+
+_DIALECT = Dialect(
+    '"',
+    {"'": "''", "\0": "' || chr(0) || '"},
+    {
+        "float": "CAST('{text}' AS FLOAT)",
+        "double": "CAST('{text}' AS DOUBLE)",
+        "decimal": "CAST('{text}' AS DECIMAL({precision}, {scale}))",
+        "uuid": "UUID '{text}'",
+        "fixed": "unhex('{hex}')",
+        "binary": "unhex('{hex}')",
+        "date": "DATE '{text}'",
+        "timestamptz": "TIMESTAMPTZ '{text}'",
+    },
+)
+_DUCKDB = find_duckdb()
+_SESSION = _DUCKDB.module.connect(
+    config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+)
+
+
+def _read(question: Question) -> Found:
+    names = ", ".join(map(_DIALECT.name, question.columns))
+    sql = f"SELECT {names} FROM iceberg_scan({quote_string(question.metadata)})"
+    if question.filter is not None:
+        sql += f" WHERE {where(question.filter, question.types, _DIALECT)}"
+    return of_arrow(_SESSION.execute(sql).to_arrow_table())
+
+
+if __name__ == "__main__":
+    _SESSION.execute("SET TimeZone = 'UTC'")
+    for extension in _DUCKDB.extensions:
+        _SESSION.execute(f"LOAD {quote_string(str(extension))}")
+    answer_questions(_DUCKDB.module.__version__, _read)

@@ -1,0 +1,103 @@
+"""Spark's answers, with the Iceberg runtime of the release that Spark fetches and caches itself."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from spark_ext.session import SparkSettings, open_session
+from tableformat.errors import SourceError
+from tests.readers.filters import Dialect, where
+from tests.readers.programs.loop import Found, Question, answer_questions
+
+__all__: list[str] = []
+
+_ROOT: Final = Path(__file__).resolve().parents[3]
+_CACHE: Final = _ROOT / ".readers" / "jars"
+_RUNTIME: Final = ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0")
+_SHA256: Final = "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82"
+_AT_ONCE: Final = 40
+_DIALECT: Final = Dialect(
+    "`",
+    {"'": "\\'", "\\": "\\\\", "\0": "\\0"},
+    {
+        "float": "CAST('{text}' AS FLOAT)",
+        "double": "CAST('{text}' AS DOUBLE)",
+        "decimal": "CAST('{text}' AS DECIMAL({precision}, {scale}))",
+        "uuid": "'{text}'",
+        "fixed": "X'{hex}'",
+        "binary": "X'{hex}'",
+        "date": "DATE '{text}'",
+        "timestamptz": "TIMESTAMP '{text}'",
+    },
+)
+
+
+def _open() -> SparkSession:
+    settings = {
+        "spark.jars.packages": ":".join(_RUNTIME),
+        "spark.jars.ivy": str(_CACHE),
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "1",
+        # Thousands of small queries: compiling each would take longer than running it.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    session = open_session(SparkSettings("local[2]", tuple(settings.items())))
+    jar = _CACHE / "jars" / f"{_RUNTIME[0]}_{_RUNTIME[1]}-{_RUNTIME[2]}.jar"
+    found = hashlib.sha256(jar.read_bytes()).hexdigest()
+    if found != _SHA256:
+        message = (
+            f"Cannot read with Spark: {jar} has the SHA-256 {found}, not {_SHA256}. "
+            "Remove it and run again."
+        )
+        raise SourceError(message)
+    return session
+
+
+_SESSION = _open()
+
+
+@functools.cache
+def _view(metadata: str) -> str:
+    """Name a table by its metadata file, which never changes."""
+    name = f"t{_view.cache_info().misses}"
+    _SESSION.read.format("iceberg").load(metadata).createOrReplaceTempView(name)
+    return name
+
+
+def _sql(question: Question) -> str:
+    names = ", ".join(map(_DIALECT.name, question.columns))
+    sql = f"SELECT {names} FROM {_view(question.metadata)}"
+    if question.filter is not None:
+        sql += f" WHERE {where(question.filter, question.types, _DIALECT)}"
+    return sql
+
+
+def _read(question: Question) -> Found:
+    frame = _SESSION.sql(_sql(question))
+    rows = frame.collect()
+    shown = [field.dataType.simpleString() for field in frame.schema]
+    return Found([[row[i] for row in rows] for i in range(len(shown))], shown)
+
+
+def _read_several(questions: Sequence[Question]) -> list[Found]:
+    """Ask everything in one job: planning and starting a job each would take minutes."""
+    found: list[list[Any]] = [[] for _ in questions]
+    for first in range(0, len(questions), _AT_ONCE):
+        numbered = enumerate(questions[first : first + _AT_ONCE], first)
+        parts = [f"SELECT {n} AS n, id FROM ({_sql(question)})" for n, question in numbered]
+        for number, value in _SESSION.sql(" UNION ALL ".join(parts)).collect():
+            found[number].append(value)
+    return [Found([ids], ["int"]) for ids in found]
+
+
+if __name__ == "__main__":
+    release = ".".join(_SESSION.version.split(".")[:3])
+    answer_questions(f"{release} with Iceberg {_RUNTIME[2]}", _read, _read_several)
