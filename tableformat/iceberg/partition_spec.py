@@ -224,7 +224,7 @@ def _note(member: _Member) -> str:
 
 
 def _finest(fields: list[SpecField]) -> tuple[SpecField, ...]:
-    """Row 11: of a column's time fields only the finest divides anything; equal fields are one."""
+    """Of a column's time fields only the finest divides anything; equal fields are one."""
     kept: dict[tuple[str, str], SpecField] = {}
     for f in fields:
         key = (f.column, "time" if f.transform in TIME_TRANSFORMS else str(f.iceberg))

@@ -3,7 +3,9 @@
 Bounds are Iceberg's single-value bytes (spec, appendix D), of every leaf that is not below a list
 or map: struct members and dotted names too, which libraries leave out. Text and binary are cut to
 16 (code points, bytes); an upper bound that is cut is rounded up. A bound that is not certain is
-left out: a missing one costs time, a wrong one costs rows.
+left out: a missing one costs time, a wrong one costs rows. UUIDs have none, neither here nor in the
+footer: Iceberg's Java library compares their halves as signed numbers, and leaves out files that
+hold the rows (docs/reference/readers.md).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import pyarrow.parquet as pq
 from tableformat.parquet.leaves import Leaf, leaf_values
 from tableformat.receipt import ColumnStatistics
 
-__all__ = ["BOUND_LENGTH", "GroupFacts", "column_statistics", "group_facts"]
+__all__ = ["BOUND_LENGTH", "GroupFacts", "column_statistics", "group_facts", "in_footer"]
 
 BOUND_LENGTH: Final = 16
 # Parquet leaves limits above 4096 bytes out; below this it certainly has them.
@@ -35,20 +37,25 @@ class GroupFacts:
     """What the footer does not say about a row group, by leaf index.
 
     `nans` is of every float leaf. `limits` is of text and binary leaves with values so long that
-    Parquet leaves out their least and greatest.
+    Parquet leaves out their least and greatest. `nulls` is of leaves that the footer tells nothing
+    about, below lists and maps left out.
     """
 
     rows: int
     nans: dict[int, int]
     limits: dict[int, tuple[bytes, bytes]]
+    nulls: dict[int, int]
 
 
 def group_facts(table: pa.Table, file_leaves: Sequence[Leaf]) -> GroupFacts:
     """Count and compare what Parquet does not, in one row group."""
     nans: dict[int, int] = {}
     limits: dict[int, tuple[bytes, bytes]] = {}
+    nulls: dict[int, int] = {}
     for leaf in file_leaves:
-        if pa.types.is_floating(leaf.type):
+        if not in_footer(leaf) and not leaf.repeated:
+            nulls[leaf.index] = leaf_values(table, leaf).null_count
+        elif pa.types.is_floating(leaf.type):
             found = pc.sum(pc.is_nan(leaf_values(table, leaf)), min_count=0)
             nans[leaf.index] = found.as_py()
         elif not leaf.repeated and (pa.types.is_string(leaf.type) or pa.types.is_binary(leaf.type)):
@@ -58,7 +65,12 @@ def group_facts(table: pa.Table, file_leaves: Sequence[Leaf]) -> GroupFacts:
                 # Bytes compare as UTF-8 code points do.
                 both = pc.min_max(values.cast(pa.binary())).as_py()
                 limits[leaf.index] = (both["min"], both["max"])
-    return GroupFacts(table.num_rows, nans, limits)
+    return GroupFacts(table.num_rows, nans, limits, nulls)
+
+
+def in_footer(leaf: Leaf) -> bool:
+    """Whether Parquet's own statistics of a leaf are written."""
+    return not isinstance(leaf.type, pa.UuidType)
 
 
 def column_statistics(
@@ -79,7 +91,7 @@ def column_statistics(
 def _of_leaf(
     leaf: Leaf, chunks: Sequence[pq.ColumnChunkMetaData], facts: Sequence[GroupFacts]
 ) -> ColumnStatistics:
-    nulls = [_nulls(chunk) for chunk in chunks]
+    nulls = [_nulls(leaf, *of) for of in zip(chunks, facts, strict=True)]
     nans = sum(fact.nans.get(leaf.index, 0) for fact in facts)
     lower, upper = _bounds(leaf, chunks, nulls, facts)
     return ColumnStatistics(
@@ -93,7 +105,9 @@ def _of_leaf(
     )
 
 
-def _nulls(chunk: pq.ColumnChunkMetaData) -> int | None:
+def _nulls(leaf: Leaf, chunk: pq.ColumnChunkMetaData, fact: GroupFacts) -> int | None:
+    if leaf.index in fact.nulls:
+        return fact.nulls[leaf.index]
     found = chunk.statistics
     return int(found.null_count) if found is not None and found.has_null_count else None
 
@@ -150,8 +164,6 @@ def _encoding(kind: pa.DataType) -> tuple[_Order, _Bound, _Bound]:
         return _same, lambda v: v[:BOUND_LENGTH], _upper_binary
     if pa.types.is_boolean(kind):
         return _same, lambda v: bytes([v]), lambda v: bytes([v])
-    if isinstance(kind, pa.UuidType):
-        return _same, bytes, bytes
     if kind.bit_width in (32, 64) and not pa.types.is_nested(kind):
         code = "<i" if kind.bit_width == 32 else "<q"  # noqa: PLR2004  bits of int, date, time
         return _same, lambda v: struct.pack(code, v), lambda v: struct.pack(code, v)

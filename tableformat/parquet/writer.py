@@ -8,6 +8,7 @@ knows no Iceberg: the file's Arrow schema, with field ids, comes from the caller
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -18,7 +19,12 @@ import pyarrow.parquet as pq
 from tableformat.errors import InternalError
 from tableformat.parquet.file_format import FileFormat
 from tableformat.parquet.leaves import Leaf, leaves
-from tableformat.parquet.statistics import GroupFacts, column_statistics, group_facts
+from tableformat.parquet.statistics import (
+    GroupFacts,
+    column_statistics,
+    group_facts,
+    in_footer,
+)
 from tableformat.receipt import ColumnStatistics
 
 __all__ = ["FileSink", "SortField", "WrittenFile", "write_file"]
@@ -197,6 +203,7 @@ def _options(
     options: dict[str, Any] = {
         "compression": fmt.codec,
         "use_dictionary": True,
+        "write_statistics": _with_statistics(schema, file_leaves),
         "write_page_index": True,
         "write_page_checksum": True,
         "max_rows_per_page": max(fmt.page_rows, _NARROW_PAGE_ROWS) if narrow else fmt.page_rows,
@@ -219,6 +226,16 @@ def _options(
             raise InternalError(f"{message} This is a bug, please report it.")
         options["bloom_filter_options"] = dict.fromkeys(fmt.bloom_columns, True)
     return options
+
+
+def _with_statistics(schema: pa.Schema, file_leaves: Sequence[Leaf]) -> bool | list[str]:
+    """Return for which leaves Parquet writes statistics: True, or the paths that it gives them."""
+    if all(in_footer(leaf) for leaf in file_leaves):
+        return True
+    empty = io.BytesIO()
+    pq.ParquetWriter(empty, schema).close()
+    paths = pq.read_metadata(empty).schema
+    return [paths.column(leaf.index).path for leaf in file_leaves if in_footer(leaf)]
 
 
 def _offset(group: pq.RowGroupMetaData) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -109,11 +110,7 @@ class Reader:
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
-            assert self._process.stdin is not None
-            assert self._process.stdout is not None
-            self._process.stdin.close()
-            self._process.wait()
-            self._process.stdout.close()
+            _end(self._process)
             self._process = None
         self._log.close()
 
@@ -140,7 +137,7 @@ class Reader:
         except BrokenPipeError:
             pass  # as an empty answer: the process is gone
         if not line.endswith("\n"):
-            status = process.wait()
+            status = _end(process)
             self._process = None
             return {"error": f"the process ended with {status}: {self._said()}"}
         told: dict[str, Any] = json.loads(line)
@@ -164,3 +161,14 @@ class Reader:
         self._log.seek(0, os.SEEK_END)
         end = self._log.tell()
         return os.pread(self._log.fileno(), _TAIL, max(0, end - _TAIL)).decode(errors="replace")
+
+
+def _end(process: subprocess.Popen[str]) -> int:
+    """Let a process end, whose input then ends, and return its exit status."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    # What could not be written to a dead process is in its buffer still.
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    process.stdout.close()
+    return process.wait()

@@ -65,10 +65,6 @@ FAULTS: Final = (
           "all numbers", "`AND NOT isnan(f)`"),
     Fault("Spark", r"everything: float64 = '-0\.0'", "`= -0.0`",
           "files that hold only 0.0 are left out, although -0.0 = 0.0 in Spark", "`= 0.0`"),
-    Fault("Spark", r"everything: .*uuid", "a filter with `=` or `IN` on a `uuid` column",
-          "**rows are missing**: bounds are compared as two signed numbers, so that a file with "
-          "UUIDs of both signs is left out; half of all random UUIDs are negative",
-          "keep the UUID as text: a column `toString(id)` in the source"),
     Fault("Polars", _NAN, _ABOVE, "rows with NaN come: Polars orders NaN above all numbers",
           "`& col.is_not_nan()`"),
     Fault("Daft", _NAN, _ABOVE, "rows with NaN come, where a file is read", "`& ~col.is_nan()`"),

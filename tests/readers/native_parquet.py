@@ -24,12 +24,12 @@ from tests.readers.canonical import Cell, IcebergTypeJson, canonical
 from tests.readers.columns import Column
 from tests.readers.lake import ID, Exported, ReadersLake
 
-__all__ = ["FILE", "Compared", "compare", "load", "save"]
+__all__ = ["CANNOT", "FILE", "Compared", "compare", "load", "save"]
 
 FILE: Final = Path(__file__).with_name("native_parquet.json")
 _NOISE: Final = re.compile(r", (is_from_converted_type|force_set_converted_type)=\w+")
 _SHOWN: Final = 60
-_CANNOT: Final = "cannot be written"
+CANNOT: Final = "cannot be written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _compare(
             f"INSERT INTO FUNCTION file({quote_string(str(path))}, 'Parquet') {select}"
         )
     except ClickHouseError as error:
-        return Compared(column.type, own_types, f"{_CANNOT}: {error.reason[:_SHOWN]}", "")
+        return Compared(column.type, own_types, f"{CANNOT}: {error.reason[:_SHOWN]}", "")
     (types,) = _leaves(path)
     try:
         native = pq.read_table(path).column(0)
@@ -124,7 +124,7 @@ def _seen(value: Any, of: IcebergTypeJson) -> Cell:
     try:
         return canonical(value, of)
     except (ValueError, TypeError, KeyError, AttributeError):
-        return f"{value!r}"
+        return f"0x{value.hex()}" if isinstance(value, bytes) else f"{value!r}"
 
 
 def _by_position(value: Any) -> Any:

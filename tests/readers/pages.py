@@ -13,7 +13,7 @@ from typing import Final
 from tests.readers import native_parquet, recorded
 from tests.readers.engines import ENGINES
 from tests.readers.faults import FAULTS, REMARKS
-from tests.readers.native_parquet import Compared
+from tests.readers.native_parquet import CANNOT, Compared
 from tests.readers.pruning import CASES
 from tests.readers.recorded import OfReader
 
@@ -104,7 +104,7 @@ def native_page(found: Iterable[Compared], version: str) -> str:
     """Return the page about ClickHouse's own files."""
     by_type = {each.type: each for each in found}
     different = [
-        (f"`{e.type}`", e.ours, e.theirs, e.values or "the same")
+        (f"`{e.type}`", e.ours, e.theirs, _value(e))
         for e in by_type.values()
         if e.ours != e.theirs or e.values
     ]
@@ -122,6 +122,12 @@ def _right(answers: Mapping[str, OfReader]) -> str:
     counts = {name: sum(map(len, of.wrong.values())) for name, of in answers.items()}
     told = ", ".join(f"{name} {count}" for name, count in counts.items())
     return f"Of {answers['PyIceberg'].asked} questions so many are answered otherwise: {told}"
+
+
+def _value(compared: Compared) -> str:
+    if compared.theirs.startswith(CANNOT):
+        return ""
+    return compared.values or "the same"
 
 
 def _shown(answers: Mapping[str, OfReader]) -> list[tuple[str, ...]]:

@@ -83,7 +83,8 @@ class _Header:
             if kind in _INTEGERS:
                 self.integers[*path, field] = self._zigzag()
             elif kind == _BINARY:
-                self.end += self._varint()
+                length = self._varint()
+                self.end += length
             elif kind == _STRUCT:
                 self._struct((*path, field))
             else:

@@ -40,4 +40,4 @@ def _read(question: Question) -> Found:
 
 
 if __name__ == "__main__":
-    answer_questions(chdb.engine_version, _read)
+    answer_questions(chdb.engine_version, _read, close=_CONNECTION.close)

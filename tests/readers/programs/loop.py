@@ -72,13 +72,20 @@ def of_arrow(table: pa.Table) -> Found:
     return Found(values, [str(field.type) for field in table.schema])
 
 
-def answer_questions(version: str, read: Read, several: Several | None = None) -> None:
+def answer_questions(
+    version: str,
+    read: Read,
+    several: Several | None = None,
+    *,
+    close: Callable[[], object] = lambda: None,
+) -> None:
     """Answer requests from standard input until it ends; then end the process at once.
 
     Args:
         version: of the reader.
         read: answers one question.
         several: answers many at once, when that is faster; all of them or none.
+        close: what the reader must still do to leave nothing behind.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -91,6 +98,7 @@ def answer_questions(version: str, read: Read, several: Several | None = None) -
         )
         answers.write(f"{json.dumps(told)}\n")
         answers.flush()
+    close()
     # Some readers hang, or abort, when the interpreter takes them apart.
     os._exit(0)
 

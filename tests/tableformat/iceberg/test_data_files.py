@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,6 +46,7 @@ from pyiceberg.types import (
     PrimitiveType,
     StringType,
     TimestamptzType,
+    UUIDType,
 )
 
 from tableformat.errors import InternalError
@@ -236,7 +238,7 @@ def test_bounds_are_icebergs_bytes_of_the_least_and_greatest_value(
     """Where nothing is cut, a bound is the value itself: pruning is as good as it can be."""
     written = write_rows(rows, group)
 
-    for name in set(COLUMNS) - {*TEXTUAL, "bytes"}:
+    for name in set(COLUMNS) - {*TEXTUAL, "bytes", "id"}:
         values = [value_of(row, name) for row in rows]
         present = [internal(v) for v in values if v is not None and not is_nan(v)]
         found = statistics(written, LAKE_SCHEMA.find_field(name).field_id)
@@ -247,6 +249,22 @@ def test_bounds_are_icebergs_bytes_of_the_least_and_greatest_value(
             low, high = (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
         assert found.lower == (None if low is None else to_bytes(kind, low).hex())
         assert found.upper == (None if high is None else to_bytes(kind, high).hex())
+
+
+def test_a_uuid_has_no_bounds_in_the_manifest_and_none_in_the_file() -> None:
+    """Harm prevented: Iceberg's Java library leaves out files with UUIDs from 8000… on."""
+    fields = (NestedField(1, "id", UUIDType()), NestedField(2, "n", LongType()))
+    schema = file_schema(Schema(*fields))
+    ids = pa.array([b"\x01" * 16, None, b"\xff" * 16], pa.binary(16))
+    columns = [pa.ExtensionArray.from_storage(pa.uuid(), ids), pa.array([1, 2, 3])]
+    sink = MemorySink()
+    written = write(pa.table(columns, schema=schema), sink)
+
+    found = written.columns[0]
+    assert (found.lower, found.upper, found.values, found.nulls) == (None, None, 3, 1)
+    group = pq.read_metadata(pa.BufferReader(sink.data.getvalue())).row_group(0)
+    assert group.column(0).statistics is None
+    assert group.column(1).statistics.max == 3
 
 
 def text_bounds(values: list[str]) -> tuple[str | None, str | None]:
