@@ -18,13 +18,19 @@ from tests.readers.recorded import OfReader
 RECORDED = recorded.load()
 Measured = Callable[[Engine], OfReader]
 
-pytestmark = pytest.mark.parametrize(
-    "engine",
-    [
-        pytest.param(engine, id=engine.name, marks=[pytest.mark.spark] * (engine.name == "Spark"))
-        for engine in ENGINES
-    ],
-)
+pytestmark = [
+    # Whoever is first waits for the tables, for a download and for a thousand answers.
+    pytest.mark.timeout(900),
+    pytest.mark.parametrize(
+        "engine",
+        [
+            pytest.param(
+                engine, id=engine.name, marks=[pytest.mark.spark] * (engine.name == "Spark")
+            )
+            for engine in ENGINES
+        ],
+    ),
+]
 
 
 def test_every_value_is_read_and_every_filter_finds_the_rows_that_clickhouse_finds(

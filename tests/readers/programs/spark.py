@@ -20,6 +20,8 @@ __all__: list[str] = []
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _CACHE: Final = _ROOT / ".readers" / "jars"
 _RUNTIME: Final = ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0")
+# A Java from PyPI trusts its own list of authorities; the system's may have more of them.
+_SYSTEM_AUTHORITIES: Final = Path("/etc/ssl/certs/java/cacerts")
 _SHA256: Final = "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82"
 _AT_ONCE: Final = 40
 _DIALECT: Final = Dialect(
@@ -49,6 +51,9 @@ def _open() -> SparkSession:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
     }
+    if _SYSTEM_AUTHORITIES.exists():
+        trusted = f"-Djavax.net.ssl.trustStore={_SYSTEM_AUTHORITIES}"
+        settings["spark.driver.extraJavaOptions"] = trusted
     session = open_session(SparkSettings("local[2]", tuple(settings.items())))
     jar = _CACHE / "jars" / f"{_RUNTIME[0]}_{_RUNTIME[1]}-{_RUNTIME[2]}.jar"
     found = hashlib.sha256(jar.read_bytes()).hexdigest()
