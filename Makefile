@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo clean-demo check test readers big bench lint format lock lock-readers clean
+.PHONY: help venv demo clean-demo check test readers soak big bench lint format lock lock-readers clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ test: lint $(READERS_STAMP) ## Everything: lint, then all tests, the fast ones f
 
 readers: $(STAMP) $(READERS_STAMP) ## Ask every reading engine; with ARGS=record write down what it says
 	$(if $(ARGS),$(BIN)/python -m tests.readers $(ARGS),$(PYTEST) tests/readers)
+
+soak: $(STAMP) ## Export 5,000 generated tables and compare every row; ARGS="--tables 500 --seed 7"
+	$(BIN)/python -m tests.properties $(ARGS)
 
 big: $(STAMP) ## Export 20 million rows and compare every value (minutes; 10 GB of disk)
 	$(BIN)/python -m tests.big $(ARGS)

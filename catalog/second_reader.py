@@ -94,7 +94,8 @@ def _tally(array: pa.Array | None, of: DataType, rows: int) -> ColumnTally:
     if array is None:
         return ColumnTally(nulls=rows)
     own = ColumnTally(nulls=array.null_count)
-    there = array.drop_null()
+    # drop_null() makes an empty array anew where all are NULL, which pyarrow cannot of every type.
+    there = array.filter(array.is_valid())
     match of:
         case Array(Tuple(elements)) if pa.types.is_map(there.type):
             (_, keys), (_, values) = elements

@@ -18,6 +18,7 @@ _SLOW = (
     "tests/bench/",
     "tests/faults/",
     "tests/integration/",
+    "tests/properties/",
     "tests/readers/test_all_readers.py",
     "tests/readers/test_clickhouse_files.py",
     "tests/spark_ext/",

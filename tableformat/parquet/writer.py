@@ -11,14 +11,16 @@ import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Context
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tableformat.errors import InternalError
 from tableformat.parquet.file_format import FileFormat
-from tableformat.parquet.leaves import Leaf, leaves
+from tableformat.parquet.leaves import Leaf, leaf_values, leaves
 from tableformat.parquet.statistics import (
     GroupFacts,
     column_statistics,
@@ -33,6 +35,9 @@ _NARROW_ROW_BYTES: Final = 50
 _NARROW_PAGE_ROWS: Final = 100_000
 # Larger than any row group: how rows are grouped is decided here, never by the library.
 _ONE_GROUP: Final = 1 << 40
+_DIGITS_OF_64_BITS: Final = 18
+_LEAST: Final = -(1 << 127)
+_EXACT: Final = Context(prec=39)
 
 SortField = tuple[int, bool, bool]
 """Field id, descending, nulls first: an element of `WritePlan.sort_fields`."""
@@ -142,6 +147,7 @@ def _write_groups(
             raise InternalError(f"{message} This is a bug, please report it.")
         # Strings arrive unchecked; every reader would stumble over one that is not UTF-8.
         table.validate(full=True)
+        _check_decimals(table, file_leaves)
         if writer is None:
             narrow = table.nbytes < _NARROW_ROW_BYTES * table.num_rows
             options = _options(schema, file_leaves, fmt, sort, narrow=narrow)
@@ -156,6 +162,19 @@ def _write_groups(
         writer = pq.ParquetWriter(stream, schema, metadata_collector=collected, **options)
     writer.close()
     return rows, facts, collected[0]
+
+
+def _check_decimals(table: pa.Table, file_leaves: Sequence[Leaf]) -> None:
+    """Refuse the one decimal that Arrow's validation lets pass whatever the type's digits.
+
+    The least number of 128 bits has no absolute value in them, and counts as a small one.
+    """
+    for leaf in file_leaves:
+        if pa.types.is_decimal128(leaf.type) and leaf.type.precision > _DIGITS_OF_64_BITS:
+            least = pc.min(leaf_values(table, leaf)).as_py()
+            if least is not None and least.scaleb(leaf.type.scale, _EXACT) == _LEAST:
+                message = f"Decimal value {least} does not fit in precision of {leaf.type}"
+                raise pa.ArrowInvalid(message)
 
 
 def _groups(batches: Iterator[pa.RecordBatch], fmt: FileFormat) -> Iterator[pa.Table]:

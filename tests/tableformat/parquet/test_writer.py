@@ -171,6 +171,27 @@ def test_text_that_is_not_utf8_is_refused_and_leaves_no_file() -> None:
     assert sink.ended == ["abort"]
 
 
+def test_the_least_decimal_of_128_bits_is_refused_like_any_other_of_too_many_digits() -> None:
+    """Arrow's validation lets it pass, and Parquet then keeps some of its bytes: another number."""
+    least = (-(2**127)).to_bytes(16, "little", signed=True)
+    decimals = pa.decimal128(25, 12)
+    values = pa.Array.from_buffers(decimals, 1, [None, pa.py_buffer(least)])
+    schema = pa.schema([field("d", decimals, 1)])
+    sink = MemorySink()
+
+    with pytest.raises(pa.ArrowInvalid, match=r"-170141183460469231731687303\.7.* does not fit"):
+        write_file(
+            [pa.RecordBatch.from_arrays([values], schema=schema)],
+            sink,
+            schema,
+            FileFormat(),
+            (),
+            convert=unchanged,
+        )
+
+    assert sink.ended == ["abort"]
+
+
 def test_a_source_that_breaks_in_the_middle_leaves_no_file() -> None:
     def broken() -> Iterator[pa.RecordBatch]:
         yield batch(0, 5)

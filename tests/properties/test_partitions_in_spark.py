@@ -1,0 +1,70 @@
+"""Generated tables of many partitions through a real Spark session, one Spark job for a table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from pyspark.sql import SparkSession
+
+from spark_ext.java import find_java
+from spark_ext.writer import SparkWriter
+from tests.frozen_parts import ROOT
+from tests.properties.many_tables import ManyTables
+from tests.properties.table_check import Seen, check_table
+from tests.properties.table_keys import PartitionKey
+from tests.strategies_tables import TableDefinition, tables
+
+pytestmark = [
+    pytest.mark.spark,
+    # PySpark leaves the socket of `collect` to the garbage collector.
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", str(find_java(os.environ).home))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", str(ROOT))
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="module")
+def opened(spark: SparkSession) -> Iterator[ManyTables]:
+    with ManyTables(SparkWriter(spark)) as found:
+        yield found
+
+
+@settings(
+    max_examples=3,
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+    ],
+)
+@given(table=tables(most_rows=12))
+def test_a_partition_for_every_row_is_as_right_as_one_for_all(
+    opened: ManyTables, table: TableDefinition
+) -> None:
+    """Up to 36 partitions are slices of one job: none gets the rows of another."""
+    assume(not table.refused or table.refused == table.partition.refused)
+
+    check_table(opened, replace(table, partition=PartitionKey("n"), refused=()), Seen())
