@@ -40,6 +40,7 @@ from tableformat.iceberg.spec_fields import (
     SpecField,
     name_fields,
     render_spec,
+    unwritable,
     why_not,
 )
 from tableformat.mergetree.expression import ColumnName, Expression
@@ -95,8 +96,12 @@ def derive_spec(table: MergeTreeTable, columns: MappedColumns) -> DerivedSpec:
     refused = [m for m in found if isinstance(m.derived, str)]
     if not refused:
         fields = [m.derived.field for m in found if isinstance(m.derived, DerivedField)]
+        kept = _finest(fields)
+        if unwritten := unwritable(kept, columns):
+            what = f"partition the lake table of {table.name} by {render_spec(kept)}"
+            raise refuse_all(what, unwritten, code=_WRONG_KEY)
         notes = tuple(_note(m) for m in found if _is_inexact(m))
-        return DerivedSpec(name_fields(_finest(fields), columns), key, notes)
+        return DerivedSpec(name_fields(kept, columns), key, notes)
     possible = [
         f
         for m in found

@@ -13,7 +13,15 @@ from typing import Any, Final
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import parse_transform
-from pyiceberg.types import DoubleType, FloatType, IcebergType, PrimitiveType, UUIDType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    PrimitiveType,
+    UUIDType,
+)
 
 from tableformat.errors import InternalError, UsageError, refuse_all
 from tableformat.iceberg.schema import MappedColumns
@@ -30,6 +38,7 @@ __all__ = [
     "parse_spec",
     "partition_spec",
     "render_spec",
+    "unwritable",
     "why_not",
 ]
 
@@ -108,6 +117,8 @@ def parse_spec(text: str, columns: MappedColumns) -> tuple[SpecField, ...]:
             reasons.append(
                 f"{f}: another field already divides {f.column} in that way; leave one out"
             )
+    if not reasons:
+        reasons.extend(unwritable(fields, columns))
     if reasons:
         raise refuse_all(f"partition the lake table by {text}", tuple(reasons), code=36)
     return name_fields(fields, columns)
@@ -120,6 +131,29 @@ def why_not(field: SpecField, columns: MappedColumns) -> str:
         known = ", ".join(c.name for c in columns.columns)
         return f"the table has no column {field.column}; it has {known}"
     return _why_not_type(field, column.type)
+
+
+def unwritable(fields: tuple[SpecField, ...], columns: MappedColumns) -> tuple[str, ...]:
+    """Return why manifests of a spec cannot be written, one sentence for each field in the way.
+
+    PyIceberg defines the Avro type of a decimal or fixed for every partition field that has it.
+    Avro forbids a second definition of a name, and DuckDB ends its process when it meets one.
+    """
+    seen: dict[str, SpecField] = {}
+    reasons = []
+    for f in fields:
+        column = columns.find(f.column)
+        result = f.iceberg.result_type(column.type) if column is not None else None
+        if not isinstance(result, DecimalType | FixedType):
+            continue
+        other = seen.setdefault(str(result), f)
+        if other is not f:
+            reasons.append(
+                f"{f}: {other} has the same type {result}, and manifests hold the definition of a "
+                "decimal or fixed type only once; leave one of them out, take bucket(n, …) of it, "
+                "or export one column as another type with --convert"
+            )
+    return tuple(reasons)
 
 
 def name_fields(fields: tuple[SpecField, ...], columns: MappedColumns) -> tuple[SpecField, ...]:

@@ -14,7 +14,15 @@ from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.spec_fields import SpecField, parse_spec, partition_spec, render_spec
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.mergetree.types import Array, DataType, DateTime, DateTime64, Decimal, Simple
+from tableformat.mergetree.types import (
+    Array,
+    DataType,
+    DateTime,
+    DateTime64,
+    Decimal,
+    FixedString,
+    Simple,
+)
 from tests.strategies_mapping import column_of, table_of
 
 UTC = DateTime("UTC")
@@ -175,6 +183,37 @@ def test_every_expression_of_a_key_that_cannot_be_derived_is_named_at_once() -> 
         derived("(toMonday(ts), region, cityHash64(id))")
 
     assert found.value.code == 36
+
+
+@pytest.mark.parametrize(
+    ("key", "spec", "same"),
+    [
+        ("(id, other)", "id, other", r"decimal\(20, 0\)"),
+        ("(id, intDiv(other, 10))", "id, truncate(10, other)", r"decimal\(20, 0\)"),
+        ("(short, short2)", "short, short2", r"fixed\[4\]"),
+    ],
+)
+def test_two_fields_of_one_decimal_or_fixed_type_are_refused(
+    key: str, spec: str, same: str
+) -> None:
+    """Harm prevented: a table whose manifests define an Avro type twice ends DuckDB's process."""
+    more = (
+        column_of("id", Simple("UInt64")),
+        column_of("other", Simple("UInt64")),
+        column_of("short", FixedString(4)),
+        column_of("short2", FixedString(4)),
+    )
+    made = table_of(*more, partition_by=key)
+    columns = map_columns(made)
+
+    for refuse in (lambda: derive_spec(made, columns), lambda: parse_spec(spec, columns)):
+        with pytest.raises(RefusedError, match=f"has the same type {same}") as found:
+            refuse()
+        assert found.value.code == 36
+
+    one_as_long = map_columns(made, {"other": "long"}) if "other" in key else None
+    if one_as_long is not None:
+        assert len(derive_spec(made, one_as_long).fields) == 2
 
 
 NAMES = st.sampled_from(["ts", "d", "id", "region", "money", "unpartitioned", "a b", "`q"])
