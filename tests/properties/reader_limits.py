@@ -2,6 +2,10 @@
 
 PyIceberg 0.12: a list or map directly inside a list or map, and in it a struct with a member whose
 name is escaped in files (`a b` is `a_x20b`): "struct fields don't match". Other readers read it.
+
+DuckDB 1.5: a table whose partition spec has two fields of the same fixed length or of the same
+decimal. PyIceberg then defines an Avro type twice in its manifests, and DuckDB ends the process;
+`table_keys.py` draws no such key.
 """
 
 from __future__ import annotations

@@ -139,6 +139,9 @@ _DAY_ORDERS: Final = (("toDate({c})", ""), ("(toYYYYMM({c}), {c})", "toYYYYMM({c
 _NUMBER_ORDERS: Final = (("(negate({c}), n)", ""), ("(intDiv({c}, 10), {c})", ""))
 
 
+_NAMED_IN_AVRO: Final = (FixedString, Decimal)
+
+
 @st.composite
 def partition_keys(draw: st.DrawFn) -> PartitionKey:
     """None, one expression or two; one in eight has no partition spec."""
@@ -147,6 +150,9 @@ def partition_keys(draw: st.DrawFn) -> PartitionKey:
     for name in ("p", "q")[:count]:
         inexact = draw(st.integers(0, 9)) == 9
         of, text, some = draw(st.sampled_from(_INEXACT if inexact else _EXACT))
+        if ("p", of) in columns and (of == Simple("UInt64") or isinstance(of, _NAMED_IN_AVRO)):
+            # Manifests would define a type twice, and DuckDB ends the process (`reader_limits.py`).
+            break
         columns.append((name, of))
         values.append((name, tuple(some)))
         texts.append(text.replace("{c}", name))

@@ -39,7 +39,7 @@ def table_with(of: str, *values: object, conversion: str = "") -> TableDefinitio
 
 
 @settings(
-    max_examples=40,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
