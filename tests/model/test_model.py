@@ -1,0 +1,23 @@
+"""The model of the commit protocol holds where it must, and fails where a rule was taken away.
+
+Small worlds only; `python -m tests.model` asks all of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.checker import check
+from tests.model.configurations import Configuration, read_configurations
+
+pytestmark = pytest.mark.slow
+
+ASKED = [c for c in read_configurations() if c.in_test]
+
+
+@pytest.mark.parametrize("configuration", ASKED, ids=[c.name for c in ASKED])
+def test_the_model_finds_what_is_expected(configuration: Configuration) -> None:
+    """Every rule of the protocol is needed, and together they lose no row and double none."""
+    answer = check(configuration)
+
+    assert answer.found == configuration.finds, answer.trace
