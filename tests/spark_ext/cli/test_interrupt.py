@@ -34,7 +34,9 @@ def fill(directory: Path) -> None:
 
 
 def start(directory: Path) -> subprocess.Popen[str]:
-    code = "from spark_ext.cli.main import run; run()"
+    # A shell may have started the tests in its background, where Ctrl-C is ignored.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heard}; from spark_ext.cli.main import run; run()"
     export = ["export", "db.big", "--all", "--to", "lake.n.big", "--master", "local[2]"]
     return subprocess.Popen(
         [sys.executable, "-c", code, *export],
