@@ -67,6 +67,8 @@ DIGITS: Final = Limit(
 TOO_LONG: Final = Limit(
     "of more than 38 digits, the most that a decimal holds",
     "leave the conversion of {column} out: it is text by default",
+    # toDecimal128 takes the greatest half of UInt256 for negative numbers, without an error.
+    always=True,
 )
 TOO_FINE: Final = Limit(
     "of digits that the chosen decimal has no place for, before or behind the point",

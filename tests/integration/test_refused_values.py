@@ -53,6 +53,13 @@ CASES = [
         f"the most that a decimal holds in 2 row(s), for example -1{'0' * 38}",
     ),
     Bad(
+        "UInt256",
+        "decimal(38,0)",
+        "'7'",
+        "bitNot(toUInt256(0))",
+        f"the most that a decimal holds in 2 row(s), for example {2**256 - 1}",
+    ),
+    Bad(
         "Array(Nullable(UInt256))",
         "decimal(38,0)",
         "[NULL, 5]",
