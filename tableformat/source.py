@@ -7,7 +7,7 @@ tasks open the frozen parts (DESIGN 5.1, 5.3).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,9 @@ from tableformat.names import PartitionId, TableName
 __all__ = [
     "FrozenPart",
     "FrozenPartition",
+    "LeftPart",
+    "LeftSnapshot",
+    "Leftover",
     "PartsLayout",
     "Probe",
     "ProbedValue",
@@ -106,7 +109,7 @@ class SourceSnapshot:
 
     `refused` holds the partitions that could not be frozen, each with the error that says why: one
     bad partition never fails the others. `handle` is the source's own text (staging tables), kept
-    in the ledger so that a later run finds what a dead one left.
+    in the ledger so that a later run finds what a dead one left (`Source.find_snapshot`).
     """
 
     table: MergeTreeTable
@@ -114,6 +117,47 @@ class SourceSnapshot:
     partitions: tuple[FrozenPartition, ...]
     refused: tuple[tuple[PartitionId, TableFormatError], ...]
     handle: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftPart:
+    """A part as a dead job had frozen it: its name in the source, and what tells its content.
+
+    `rows` counts lightweight-deleted rows too, as `Part.rows` does.
+    """
+
+    source_name: str
+    hash_of_all_files: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeftSnapshot:
+    """What a ledger row says of a partition that a dead job had frozen; it proves nothing.
+
+    `staging` is the handle of that job's snapshot: one of its tables held the partition. `parts`
+    are all parts of the partition, in the order in which they were frozen or described.
+    """
+
+    staging: tuple[str, ...]
+    parts: tuple[LeftPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A staging table that is in the source now, be its job alive or dead.
+
+    `created` is in milliseconds since 1970 and as exact as the source keeps it; `bytes_on_disk` are
+    shared with the source table's files as long as that still has the same parts; `table` is the
+    table whose parts it holds, None when it does not say so itself.
+    """
+
+    name: str
+    job: str
+    created: int
+    bytes_on_disk: int
+    rows: int
+    table: TableName | None
 
 
 class Source(Protocol):
@@ -171,16 +215,59 @@ class Source(Protocol):
         """
         ...
 
-    def release(self, snapshot: SourceSnapshot) -> None:
-        """Drop what the snapshot holds. Releasing twice is the same as once."""
+    def find_snapshot(
+        self,
+        table: MergeTreeTable,
+        wanted: Mapping[PartitionId, LeftSnapshot],
+        *,
+        probes: tuple[Probe, ...],
+        digest: tuple[DigestColumn, ...] = (),
+    ) -> SourceSnapshot:
+        """Find again what a dead job had frozen, proved anew as a fresh snapshot is.
+
+        Nothing is made, and nothing of what is left is trusted. A partition is in the answer, under
+        its frozen names, only when a staging table still holds exactly the recorded parts of it, is
+        of this very table, has its definition and is closed for changes. Whatever is otherwise is
+        not in the answer and has to be frozen afresh; `refused` is empty. A partition of which no
+        part is recorded is never found.
+
+        Args:
+            table: as `describe` gave it.
+            wanted: what the ledger says of each partition.
+            probes: values asked of every partition.
+            digest: the columns of which every partition is digested; none when empty.
+
+        Returns:
+            The partitions that were found; its handle names the staging tables that hold them,
+            which may hold others too.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
         ...
 
-    def sweep_leftovers(self, is_alive: Callable[[str], bool]) -> tuple[str, ...]:
+    def release(self, snapshot: SourceSnapshot, keep: Collection[str] = ()) -> None:
+        """Drop what the snapshot holds. Releasing twice is the same as once.
+
+        Args:
+            snapshot: fresh or found again.
+            keep: names of its handle that stay, for a later `find_snapshot`.
+        """
+        ...
+
+    def sweep_leftovers(
+        self, is_alive: Callable[[str], bool], keep: Collection[str] = ()
+    ) -> tuple[str, ...]:
         """Drop what dead jobs left behind; return the names of it.
 
         Args:
             is_alive: whether the job of that name may still need its snapshots.
+            keep: names that stay: ledger rows name them that can be resumed.
         """
+        ...
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        """Return every staging table in the source, in the order of the names."""
         ...
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.comparison import differences, paired
 from catalog.clickhouse.connection import ClickHouseError, Connection
 from catalog.clickhouse.describe import describe, list_parts
 from catalog.clickhouse.preflight import mutation_ids, refused_by_source
@@ -33,7 +34,7 @@ from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, TableName, quote_string
-from tableformat.source import FrozenPart, FrozenPartition, Probe, SourceSnapshot
+from tableformat.source import FrozenPart, FrozenPartition, LeftPart, Probe, SourceSnapshot
 
 __all__ = ["SnapshotRequest", "take_snapshot"]
 
@@ -169,7 +170,7 @@ class _Freezing:
             RefusedError: columns or keys differ.
         """
         found = describe(self.connection, self.capabilities, name)
-        different = _differences(self.request.table, found, copy=name != self._source)
+        different = differences(self.request.table, found, copy=name != self._source)
         if different:
             message = (
                 f"Cannot export {self._source}: {different} changed since the table was described. "
@@ -191,9 +192,11 @@ class _Freezing:
         for one in self.request.partition_ids:
             copies = _of_partition(cloned, one)
             first, last = _of_partition(before, one), _of_partition(after, one)
-            if _content(copies) in (_content(first), _content(last)):
-                originals = first if _content(copies) == _content(first) else last
-                frozen[one] = _paired(copies, originals)
+            pairs = paired(copies, _named(first))
+            if pairs is None:
+                pairs = paired(copies, _named(last))
+            if pairs is not None:
+                frozen[one] = pairs
             elif _content(first) == _content(last):
                 refused[one] = self._unlike(one, first, copies)
             else:
@@ -203,11 +206,14 @@ class _Freezing:
 
     def _proved(self, clone: Clone) -> _Outcome:
         """Keep what the proof leaves of a clone, and the staging table when that is anything."""
-        proved = prove(self.connection, clone, self.request.probes, self.request.digest)
+        # Once more: what began between the first look and the clone is seen now.
+        late = refused_by_source(self.connection, clone.source, clone.parts)
+        steady = replace(clone, parts={p: held for p, held in clone.parts.items() if p not in late})
+        proved = prove(self.connection, steady, self.request.probes, self.request.digest)
         if not proved.frozen:
             drop_staging(self.connection, self.capabilities, clone.staging)
         kept = (clone.staging,) if proved.frozen else ()
-        return _Outcome(proved.frozen, tuple(proved.refused.items()), kept)
+        return _Outcome(proved.frozen, (*late.items(), *proved.refused.items()), kept)
 
     @property
     def _source(self) -> TableName:
@@ -267,33 +273,5 @@ def _of_partition(parts: tuple[Part, ...], one: PartitionId) -> tuple[Part, ...]
     return tuple(part for part in parts if part.partition_id == one)
 
 
-def _paired(copies: tuple[Part, ...], originals: tuple[Part, ...]) -> tuple[FrozenPart, ...]:
-    """Name for each copy the original it is a clone of; equal parts are taken in order."""
-    names: dict[tuple[str, str, int], list[str]] = {}
-    for part in originals:
-        names.setdefault(part.content, []).append(part.name)
-    return tuple(
-        FrozenPart(part, source_name=names[part.content].pop(0), visible_rows=part.rows)
-        for part in copies
-    )
-
-
-def _differences(planned: MergeTreeTable, found: MergeTreeTable, *, copy: bool) -> str:
-    """Return what of a table is another thing now, '' when nothing is."""
-    of_both = (
-        ("its columns", _columns(planned), _columns(found)),
-        ("its partition key", planned.engine.partition_by, found.engine.partition_by),
-        ("its sorting key", planned.engine.order_by, found.engine.order_by),
-        ("its primary key", planned.engine.primary_key, found.engine.primary_key),
-    )
-    of_source = (
-        ("its identity", planned.identity, found.identity),
-        ("its engine", planned.engine.name, found.engine.name),
-        ("its engine's arguments", planned.engine.arguments, found.engine.arguments),
-    )
-    told = of_both if copy else of_both + of_source
-    return ", ".join(what for what, before, after in told if before != after)
-
-
-def _columns(table: MergeTreeTable) -> tuple[tuple[str, str, str, str], ...]:
-    return tuple((c.name, c.type_text, c.default_kind, c.default_expression) for c in table.columns)
+def _named(parts: tuple[Part, ...]) -> tuple[LeftPart, ...]:
+    return tuple(LeftPart(part.name, part.hash_of_all_files, part.rows) for part in parts)

@@ -10,19 +10,21 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import TracebackType
 from typing import Self, assert_never
 
 from catalog.clickhouse import describe as reading
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, texts
+from catalog.clickhouse.left_snapshot import Search, find_left_snapshot
 from catalog.clickhouse.partition_values import stands_for_all, unresolved
 from catalog.clickhouse.preflight import refused_by_source
 from catalog.clickhouse.snapshot import SnapshotRequest, take_snapshot
 from catalog.clickhouse.staging import (
     create_staging,
     drop_staging,
+    list_leftovers,
     staging_table,
     sweep_leftovers,
 )
@@ -38,7 +40,7 @@ from tableformat.mergetree.partition_literal import (
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, TableName
-from tableformat.source import Probe, SourceSnapshot
+from tableformat.source import Leftover, LeftSnapshot, Probe, SourceSnapshot
 
 __all__ = ["ClickHouseSource"]
 
@@ -154,13 +156,29 @@ class ClickHouseSource:
         request = SnapshotRequest(table, partition_ids, job, probes, digest)
         return take_snapshot(connection, capabilities, request)
 
-    def release(self, snapshot: SourceSnapshot) -> None:
-        """Drop what the snapshot holds. Releasing twice is the same as once.
+    def find_snapshot(
+        self,
+        table: MergeTreeTable,
+        wanted: Mapping[PartitionId, LeftSnapshot],
+        *,
+        probes: tuple[Probe, ...] = (),
+        digest: tuple[DigestColumn, ...] = (),
+    ) -> SourceSnapshot:
+        """Find again what a dead job had frozen, proved anew; what cannot be is left out.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        search = Search(table, wanted, probes, digest)
+        return find_left_snapshot(*self._opened(), search)
+
+    def release(self, snapshot: SourceSnapshot, keep: Collection[str] = ()) -> None:
+        """Drop what the snapshot holds but the staging tables in `keep`. May be repeated.
 
         Raises:
             SourceError: the source cannot be used.
         """
-        self.release_staging(snapshot.handle)
+        self.release_staging(tuple(name for name in snapshot.handle if name not in keep))
 
     def release_staging(self, handle: tuple[str, ...]) -> None:
         """Drop the staging tables of a snapshot of which only the handle is left.
@@ -172,16 +190,27 @@ class ClickHouseSource:
         for name in handle:
             drop_staging(connection, capabilities, staging_table(name))
 
-    def sweep_leftovers(self, is_alive: Callable[[str], bool]) -> tuple[str, ...]:
+    def sweep_leftovers(
+        self, is_alive: Callable[[str], bool], keep: Collection[str] = ()
+    ) -> tuple[str, ...]:
         """Drop the staging tables of dead jobs; return their names.
 
         Args:
             is_alive: whether the job of that name may still need its staging tables.
+            keep: names of staging tables that stay.
 
         Raises:
             SourceError: the source cannot be used.
         """
-        return sweep_leftovers(*self._opened(), is_alive)
+        return sweep_leftovers(*self._opened(), is_alive, keep)
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        """Return every staging table in the source, in the order of the names.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        return list_leftovers(self._opened()[0])
 
     def close(self) -> None:
         """Let go of the source; snapshots stay. The next call opens it again."""

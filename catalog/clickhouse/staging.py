@@ -1,32 +1,44 @@
 """Staging tables: the private copies, made of hard links, in which a snapshot keeps its parts.
 
 Owns their database, their names (`<job>_<number>`, so that leftovers of a dead job can be told),
-their clauses and their end. What is put into them and how it is proved is `snapshot.py`. The
-clauses and why each stands there: source.md sections 0 and 1.
+their clauses and their end. What is put into them and how it is proved is `snapshot.py`, how what
+is left of a dead job is used again is `left_snapshot.py`. The clauses and why each stands there:
+source.md sections 0 and 1.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
-from catalog.clickhouse.connection import ClickHouseError, Connection, one_text, texts
+from catalog.clickhouse.connection import (
+    ClickHouseError,
+    Connection,
+    one_text,
+    text,
+    texts,
+    whole,
+)
 from catalog.clickhouse.describe import of_table
+from catalog.clickhouse.origin import Origin
 from catalog.clickhouse.table_text import column_list, ttl_columns
 from tableformat.mergetree.engine_text import staging_engine
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import Engine, MergeTreeTable
 from tableformat.names import TableName, quote_identifier, quote_string
-from tableformat.source import PartsLayout
+from tableformat.source import Leftover, PartsLayout
 
 __all__ = [
     "STAGING_DATABASE",
     "create_staging",
     "drop_staging",
+    "is_closed",
     "layout_of",
+    "list_leftovers",
     "make_readonly",
     "next_staging",
+    "origins",
     "staging_table",
     "sweep_leftovers",
 ]
@@ -34,6 +46,7 @@ __all__ = [
 STAGING_DATABASE: Final = "mergeberg_staging"
 _NAME: Final = re.compile(r"(?P<job>.+)_(?P<number>\d+)\Z", re.DOTALL)
 _BAD_ARGUMENTS: Final = 36
+_TRUE: Final = ("1", "true")
 # Of the source's settings, those that decide whether its parts can be opened as files.
 _OPENING: Final = frozenset(
     {"index_granularity", "index_granularity_bytes", "enable_mixed_granularity_parts"}
@@ -70,7 +83,8 @@ def create_staging(
     connection.command(
         f"CREATE DATABASE IF NOT EXISTS {quote_identifier(STAGING_DATABASE)} ENGINE = Atomic"
     )
-    connection.command(f"CREATE TABLE {name.sql} AS {table.name.sql} {engine}")
+    comment = quote_string(Origin.of(table).comment)
+    connection.command(f"CREATE TABLE {name.sql} AS {table.name.sql} {engine} COMMENT {comment}")
     try:
         _remove_ttl(connection, name)
         connection.command(f"SYSTEM STOP MERGES {name.sql}")
@@ -99,8 +113,56 @@ def drop_staging(connection: Connection, capabilities: Capabilities, name: Table
     connection.command(f"DROP TABLE IF EXISTS {name.sql}{capabilities.drop_suffix}")
 
 
+def is_closed(engine: Engine, capabilities: Capabilities) -> bool:
+    """Whether a staging table was closed when its filling had ended, and is still.
+
+    False wherever ClickHouse cannot make a table read-only: a filling that was interrupted looks
+    like one that ended there.
+    """
+    settings = dict(engine.settings)
+    blocked = all(settings.get(name) == value for name, value in capabilities.blockers)
+    return engine.name == "MergeTree" and blocked and settings.get("table_readonly") in _TRUE
+
+
+def origins(connection: Connection, names: Collection[str]) -> Mapping[str, Origin]:
+    """Return whose parts staging tables hold; those that are not there or do not say are left out.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    return {
+        name: origin
+        for name, comment, _ in _comments(connection)
+        if name in names and (origin := Origin.parse(comment)) is not None
+    }
+
+
+def list_leftovers(connection: Connection) -> tuple[Leftover, ...]:
+    """Return every staging table, in the order of the names.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    found = connection.rows(
+        "SELECT table, sum(bytes_on_disk), sumIf(rows, active) FROM system.parts"
+        f" WHERE database = {quote_string(STAGING_DATABASE)} GROUP BY table"
+    )
+    sizes = {text(row[0]): (whole(row[1]), whole(row[2])) for row in found}
+    leftovers = []
+    for name, comment, seconds in _comments(connection):
+        if owner := _NAME.match(name):
+            size, rows = sizes.get(name, (0, 0))
+            origin = Origin.parse(comment)
+            table = None if origin is None else origin.table
+            leftovers.append(Leftover(name, owner["job"], seconds * 1000, size, rows, table))
+    return tuple(leftovers)
+
+
 def sweep_leftovers(
-    connection: Connection, capabilities: Capabilities, is_alive: Callable[[str], bool]
+    connection: Connection,
+    capabilities: Capabilities,
+    is_alive: Callable[[str], bool],
+    keep: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Drop the staging tables of dead jobs.
 
@@ -108,6 +170,7 @@ def sweep_leftovers(
         connection: the source.
         capabilities: of the source.
         is_alive: whether the job of that name may still need its staging tables.
+        keep: names of staging tables that stay.
 
     Returns:
         The names of the tables that were dropped.
@@ -117,8 +180,8 @@ def sweep_leftovers(
     """
     dropped = []
     for job, number in _leftovers(connection):
-        if not is_alive(job):
-            name = staging_table(f"{job}_{number}")
+        name = staging_table(f"{job}_{number}")
+        if name.name not in keep and not is_alive(job):
             drop_staging(connection, capabilities, name)
             dropped.append(name.name)
     return tuple(dropped)
@@ -168,3 +231,15 @@ def _leftovers(connection: Connection) -> tuple[tuple[str, str], ...]:
         " ORDER BY name",
     )
     return tuple((found["job"], found["number"]) for n in names if (found := _NAME.match(n)))
+
+
+def _comments(connection: Connection) -> tuple[tuple[str, str, int], ...]:
+    """Return name, comment and last change, in seconds since 1970, of each table in the database.
+
+    A staging table changes for the last time when it is closed, moments after it was made.
+    """
+    found = connection.rows(
+        "SELECT name, comment, toUnixTimestamp(metadata_modification_time) FROM system.tables"
+        f" WHERE database = {quote_string(STAGING_DATABASE)} ORDER BY name"
+    )
+    return tuple((text(row[0]), text(row[1]), whole(row[2])) for row in found)

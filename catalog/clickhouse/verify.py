@@ -19,7 +19,6 @@ from catalog.clickhouse.preflight import (
     foreign_columns,
     grouped,
     refuse_foreign_columns,
-    refused_by_source,
 )
 from tableformat.digest import Digest
 from tableformat.errors import SourceError, TableFormatError, UnsupportedError
@@ -65,8 +64,6 @@ def prove(
     """
     refused: dict[PartitionId, TableFormatError] = {
         **_foreign(connection, clone),
-        # Once more: what began between the first look and the clone is seen now.
-        **refused_by_source(connection, clone.source, clone.parts),
         **_unreadable_disks(connection, clone),
     }
     for one, error in _damaged(connection, clone, _without(clone, refused)).items():
@@ -86,7 +83,7 @@ def _without(clone: Clone, refused: Refused) -> tuple[PartitionId, ...]:
 
 def _foreign(connection: Connection, clone: Clone) -> Refused:
     """Refuse what a RENAME that the clone does not know left behind."""
-    found = foreign_columns(connection, clone.staging, clone.source)
+    found = foreign_columns(connection, clone.staging, clone.staging)
     return {
         one: refuse_foreign_columns(clone.source, one, found[str(one)])
         for one in clone.parts
