@@ -1,0 +1,211 @@
+"""An Iceberg REST catalog on the loopback that lies when a test asks it to.
+
+    with LyingCatalog(directory / "warehouse") as catalog:
+        catalog.lie(HONEST, Fault(Kind.CONFLICT, When.AFTER))
+        ...  # over catalog.uri
+        catalog.held[0].apply()
+
+Its tables are those of the built-in catalog of the same warehouse, so that a test sees through the
+back door what is really there, and other people act there. What is true is `truth.py`'s, which lies
+there are `faults.py`'s.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from pyiceberg.catalog.sql import SqlCatalog
+
+from catalog.bounded_rest import TimeOuts
+from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, open_catalog
+from tests.lying_catalog.faults import Fault, Kind, When
+from tests.lying_catalog.truth import Answer, Request, TrueCatalog, refusal
+
+__all__ = ["PATIENT", "Held", "LyingCatalog"]
+
+PATIENT: Final = TimeOuts(connect=10.0, read=20.0)
+"""Time-outs of a client that no lie makes wait."""
+_PAGE: Final = Answer(200, b"<html><body>Down for maintenance</body></html>")
+_LONGEST_SILENCE: Final = 60.0
+
+
+@dataclass(slots=True)
+class Held:
+    """A request that is still on its way: the client has given up on it, the network has not."""
+
+    request: Request
+    _catalog: TrueCatalog = field(repr=False)
+
+    def apply(self) -> bool:
+        """Let it arrive, as often as wanted; return whether the catalog applied it."""
+        return self._catalog.answer(self.request).status == 200
+
+
+class _Server(ThreadingHTTPServer):
+    # Waits for the threads at the end, so that nothing of a test goes on after it.
+    daemon_threads = False
+    catalog: LyingCatalog
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Leave errors to the catalog, which notes them."""
+
+
+class LyingCatalog:
+    """The server: truthful, but for the faults on its list."""
+
+    def __init__(self, warehouse: Path) -> None:
+        """Serve the built-in catalog of a warehouse, made when it is missing."""
+        held = open_catalog(LOCAL_CATALOG, warehouse=warehouse).catalog
+        assert isinstance(held, SqlCatalog)
+        self._sql, self._true = held, TrueCatalog(held)
+        self._script: list[Fault] = []
+        self._meanwhile: Callable[[], object] | None = None
+        self._lock = threading.Lock()
+        self.held: list[Held] = []
+        self.told: list[Fault] = []
+        self.errors: list[BaseException] = []
+        self._server = _Server(("127.0.0.1", 0), _Connection)
+        self._server.catalog = self
+        # A short poll: the end of every test waits for it.
+        serve = self._server.serve_forever
+        self._thread = threading.Thread(target=serve, args=(0.01,), daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to answer."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop; raise what went wrong in the server, unless the test has failed already."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        self._sql.close()
+        if error is None and self.errors:
+            raise self.errors[0]
+
+    @property
+    def uri(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def opened(self, time_outs: TimeOuts = PATIENT) -> OpenedCatalog:
+        """Return it as the product opens it from a configuration."""
+        properties = {"type": "rest", "uri": self.uri}
+        return OpenedCatalog(LOCAL_CATALOG, None, properties, time_outs)
+
+    def lie(self, *faults: Fault, meanwhile: Callable[[], object] | None = None) -> None:
+        """Put faults on the list: each is told once, to the first request of its sort.
+
+        Args:
+            faults: in the order in which they are told; what was on the list is forgotten.
+            meanwhile: what somebody else does during the first lie, after the request was applied
+                or not, before the client is told anything.
+        """
+        with self._lock:
+            self._script, self._meanwhile = [*faults], meanwhile
+
+    def perform(self, connection: _Connection, request: Request) -> None:
+        """Answer one request, truthfully or not."""
+        fault, meanwhile = self._take(request)
+        answer = self._true.answer(request) if fault.is_told_now else None
+        if fault.kind is Kind.TWICE and fault.when is When.AFTER:
+            answer = self._true.answer(request)
+        if meanwhile is not None:
+            meanwhile()
+        match fault.kind:
+            case Kind.NONE | Kind.TWICE if answer is not None:
+                connection.reply(answer)
+                if fault.kind is Kind.TWICE and fault.when is When.BEFORE:
+                    self._true.answer(request)
+            case Kind.PAGE:
+                connection.reply(_PAGE)
+            case Kind.LATE:
+                self.held.append(Held(request, self._true))
+                connection.drop()
+            case Kind.DROPPED:
+                connection.drop()
+            case Kind.CUT:
+                connection.announce()
+            case Kind.HEADERS:
+                connection.announce()
+                connection.wait_for_the_client_to_give_up()
+            case Kind.SILENCE:
+                connection.wait_for_the_client_to_give_up()
+            case _:
+                status = fault.kind.status
+                assert status is not None
+                connection.reply(refusal(status, "Lie", str(fault)))
+
+    def _take(self, request: Request) -> tuple[Fault, Callable[[], object] | None]:
+        """Take the first fault that waits for such a request off the list."""
+        with self._lock:
+            fault = next((f for f in self._script if f.on is request.asks), None)
+            if fault is None:
+                return Fault(Kind.NONE, on=request.asks), None
+            self._script.remove(fault)
+            meanwhile = None
+            if fault.kind is not Kind.NONE:
+                self.told.append(fault)
+                meanwhile, self._meanwhile = self._meanwhile, None
+            return fault, meanwhile
+
+
+class _Connection(BaseHTTPRequestHandler):
+    """One request and what it is answered with; closed after it."""
+
+    server: _Server
+    timeout = _LONGEST_SILENCE
+
+    def answer(self) -> None:
+        """Hand the request to the catalog; remember what goes wrong, so that the test fails."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        try:
+            self.server.catalog.perform(self, Request(self.command, self.path, body))
+        except ConnectionError:
+            # The client gave up; that is what some of the tests are about.
+            self.close_connection = True
+        except BaseException as error:
+            self.server.catalog.errors.append(error)
+            raise
+
+    do_GET = do_HEAD = do_POST = do_DELETE = answer  # noqa: N815  as http.server names them
+
+    def reply(self, answer: Answer) -> None:
+        """Send an answer."""
+        self.send_response(answer.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def announce(self) -> None:
+        """Send the headers of a success, and no body."""
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", "10000")
+        self.end_headers()
+
+    def drop(self) -> None:
+        """Close the connection without an answer."""
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def wait_for_the_client_to_give_up(self) -> None:
+        """Say nothing until the other side closes the connection."""
+        self.rfile.read(1)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Say nothing about requests."""
