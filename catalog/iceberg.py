@@ -140,7 +140,7 @@ class IcebergTable:
         self._catalog = catalog
         self.name = name
         self.loaded = loaded
-        self._files = snapshot.MainFiles()
+        self._files = snapshot.KeyFiles()
 
     def load(self) -> LakeTableState:
         """Load the metadata anew.
@@ -161,19 +161,21 @@ class IcebergTable:
             raise _unreachable(self.name.catalog, f"load {self.name}", error) from error
         return snapshot.state_of(table)
 
-    def files_of(self, state: LakeTableState, key: str) -> tuple[FileInMain, ...]:
-        """Return the data files of main that exports of a key hash added."""
+    def files_of(
+        self, state: LakeTableState, key: str, at: int | None = None
+    ) -> tuple[FileInMain, ...]:
+        """Return the data files of a snapshot, or of main, that exports of a key hash added."""
         try:
-            return self._files.of_key(state, key)
+            return self._files.of_key(state, key, state.main if at is None else at)
         except OSError as error:
             raise _unreachable(
                 self.name.catalog, f"read the manifests of {self.name}", error
             ) from error
 
-    def stage(self, state: LakeTableState, commit: Commit) -> Staged:
+    def stage(self, state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
         """Write the manifests of one attempt."""
         try:
-            return snapshot.stage(state, commit)
+            return snapshot.stage(state, commit, leaves)
         except OSError as error:
             raise _unreachable(
                 self.name.catalog, f"write the manifests of {self.name}", error

@@ -1,73 +1,26 @@
-"""Files and objects behind locations: created whole or not at all, put if absent, listed, deleted.
+"""Files behind locations, a `tableformat.storage.Storage`: the local file system.
 
-Owns the contract `Storage` and the local file system; other schemes are refused by name.
+Other schemes are refused by name.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 from tableformat.errors import DestinationError, UnsupportedError
 from tableformat.parquet.writer import FileSink
+from tableformat.storage import Storage, StoredObject
 
-__all__ = ["LocalStorage", "Storage", "StoredObject", "local_path", "open_storage"]
+__all__ = ["LocalStorage", "local_path", "open_storage"]
 
 _IN_PROGRESS: Final = ".inprogress"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class StoredObject:
-    """A finished object: where it is and how many bytes it has."""
-
-    location: str
-    size: int
-
-
-class Storage(Protocol):
-    """Objects by location, each whole or absent; every failure is a DestinationError."""
-
-    def create(self, location: str) -> FileSink:
-        """Begin a new object; it appears when the sink is committed."""
-        ...
-
-    def put(self, location: str, data: bytes) -> None:
-        """Write a whole small object, in place of one that is there."""
-        ...
-
-    def put_if_absent(self, location: str, data: bytes) -> bool:
-        """Write a whole small object; false, and nothing is changed, when there is one already."""
-        ...
-
-    def read(self, location: str) -> bytes:
-        """Return a whole object."""
-        ...
-
-    def list(self, prefix: str) -> tuple[StoredObject, ...]:
-        """Return the finished objects below a directory, at any depth, in order."""
-        ...
-
-    def list_unfinished(self, prefix: str) -> tuple[StoredObject, ...]:
-        """Return what begun objects below a directory have left; of the living, or of the dead."""
-        ...
-
-    def delete(self, location: str) -> None:
-        """Remove an object; one that is not there is removed already."""
-        ...
-
-    def size(self, location: str) -> int:
-        """Return an object's bytes."""
-        ...
-
-    def free_bytes(self, location: str) -> int | None:
-        """Return the space left at a location, None where there is no bound."""
-        ...
 
 
 def open_storage(location: str) -> Storage:
@@ -163,6 +116,11 @@ class LocalStorage:
         """Return an object's bytes."""
         with _failing("read", location):
             return _path(location).stat().st_size
+
+    def sha256(self, location: str) -> str:
+        """Return the digest of a file's bytes."""
+        with _failing("read", location), _path(location).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def free_bytes(self, location: str) -> int | None:
         """Return the space left at a location, also at one that is not made yet."""

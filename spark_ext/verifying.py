@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from catalog.clickhouse.source import ClickHouseSource
@@ -25,15 +26,17 @@ from tableformat.errors import (
     SourceError,
     TableFormatError,
 )
-from tableformat.export.claim import content_of, in_main
+from tableformat.export.claim import content_of
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
+from tableformat.export.in_main import holding
 from tableformat.export.job import MOST_PARTITIONS
+from tableformat.export.leftovers import staging_in_use
 from tableformat.export.plan import remembered_conversions
 from tableformat.export.selection import AllPartitions, ById, Selection
 from tableformat.export.verification import LakeDigests, columns_of, differences, digest_location
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Landed, Ledger, Row
+from tableformat.ledger import Ledger, Record
 from tableformat.mergetree.digest_sql import DigestColumn, source_columns
 from tableformat.mergetree.parts import Part
 from tableformat.mergetree.table import MergeTreeTable
@@ -99,8 +102,8 @@ class _Subject:
     """A partition whose rows in main can be compared; `change` is what its source did since."""
 
     partition_id: PartitionId
-    row: Row
-    done: Landed
+    key: str
+    done: Record
     locations: tuple[str, ...]
     kept: KeptDigest | None
     change: str
@@ -148,6 +151,7 @@ class Verifying:
         self._digests = digests
         self._state = lake.load()
         check_table_of_ledger(self._state, ledger)
+        self._of_use = staging_in_use(ledger)
         self._rows = {
             row.key.partition_id: row
             for row in ledger.rows()
@@ -238,32 +242,33 @@ class Verifying:
         if row.done is None or unsettled_mark(row, self._state) is not None:
             text = "an export of it landed and is not in the ledger yet. Run the export again"
             return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
-        files = self._lake.files_of(self._state, row.key.hash)
-        main = in_main(row, row.done, self._state, files)
-        if not main.holds:
-            text = f"{main.text} Only files that the export itself wrote can be compared."
+        files_at = partial(self._lake.files_of, self._state, row.key.hash)
+        held = holding(row, self._state, row.key.hash, files_at)
+        if not held.holds(row.done.landed):
+            where = held.about(row.done.landed)
+            text = f"{where} Only files that the export itself wrote can be compared."
             return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
-        where = digest_location(self._state.location, row.key.hash, row.done.transaction_id)
+        where = digest_location(self._state.location, row.key.hash, row.done.landed.transaction_id)
         try:
             kept = self._digests.kept(where)
         except DestinationError as error:
             return _failed(one, error)
         parts = self._source.parts(self._table.name, one) if self._table is not None else ()
-        locations = tuple(f.path for f in files)
-        return _Subject(one, row, row.done, locations, kept, self._change(row, parts))
+        locations = tuple(f.path for f in held.files)
+        return _Subject(one, row.key.hash, row.done, locations, kept, self._change(row.done, parts))
 
-    def _change(self, row: Row, parts: tuple[Part, ...]) -> str:
+    def _change(self, done: Record, parts: tuple[Part, ...]) -> str:
         """Return what happened to the source since an export, '' when nothing did."""
         if self._table is None:
             return "the source table is gone"
         if not parts:
             return "the source partition is gone"
         content = content_of(self._table, parts)
-        if row.done is not None and content.fingerprint == row.done.fingerprint:
+        if content.fingerprint == done.landed.fingerprint:
             return ""
-        before = sum(p.rows for p in row.parts)
         return (
-            f"the source changed since: {before:,} rows in {len(row.parts)} part(s) then, "
+            f"the source changed since: {done.source_rows:,} rows in {len(done.parts)} part(s) "
+            "then, "
             f"{content.rows:,} in {len(content.parts)} now"
         )
 
@@ -287,7 +292,7 @@ class Verifying:
         """Digest partitions of the source in a snapshot that does not outlive the call."""
         if self._table is None:
             return {}
-        self._source.sweep_leftovers(job_may_be_alive)
+        self._source.sweep_leftovers(job_may_be_alive, self._of_use)
         snapshot = self._source.snapshot(
             self._table,
             tuple(s.partition_id for s in subjects),
@@ -328,15 +333,15 @@ class Verifying:
 
     def _without_source(self, subject: _Subject, why: str) -> Comparison:
         """Say what can be said when there is nothing to compare with."""
-        row, done = subject.row, subject.done
+        landed = subject.done.landed
         try:
             changed = changed_files(
-                self._state.location, row.key.hash, done.transaction_id, subject.locations
+                self._state.location, subject.key, landed.transaction_id, subject.locations
             )
         except TableFormatError as error:
             return _failed(subject.partition_id, error)
         base = Comparison(
-            subject.partition_id.value, Verdict.NOT_COMPARABLE, rows=row.rows,
+            subject.partition_id.value, Verdict.NOT_COMPARABLE, rows=landed.rows,
             data_files=len(subject.locations), code=None,
         )  # fmt: skip
         if changed:

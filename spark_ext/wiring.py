@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
 from catalog.sources import open_source
+from catalog.storage import open_storage
 from spark_ext.java import find_java
 from spark_ext.session import SparkSettings, open_session
 from spark_ext.writer import SparkWriter
@@ -123,6 +123,7 @@ def open_ports(
         clock=milliseconds,
         pause=_back_off,
         new_transaction=_transaction,
+        storage=open_storage,
         job=new_job(),
         job_is_alive=job_may_be_alive,
         observer=observer,
@@ -136,5 +137,6 @@ def _back_off(attempt: int) -> None:
     time.sleep(random.uniform(0, min(5.0, 0.05 * 2 ** min(attempt, 8))))  # noqa: S311  jitter, not a secret
 
 
-def _transaction() -> TransactionId:
-    return new_transaction_id(milliseconds(), secrets.randbits(10), secrets.randbits(12))
+def _transaction(epoch: int) -> TransactionId:
+    """Return a snowflake whose machine and sequence are the epoch: never twice from one ledger."""
+    return new_transaction_id(milliseconds(), epoch >> 12, epoch)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from tableformat.errors import DestinationError
+from tableformat.errors import DestinationError, TableFormatError
 from tableformat.receipt import Receipt
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "LakeTableState",
     "Layout",
     "Mark",
+    "NotSent",
     "SchemaChange",
     "Sent",
     "SnapshotSeen",
@@ -88,13 +89,17 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class KeyCommit:
-    """What one key adds: its files by receipt. `key` is the 26-character hash of the ledger key."""
+    """What one key adds: its files by receipt. `key` is the 26-character hash of the ledger key.
+
+    `may_shrink`: main may have fewer rows of it afterwards than before.
+    """
 
     key: str
     epoch: int
     transaction_id: str
     fingerprint: str
     receipts: tuple[Receipt, ...]
+    may_shrink: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,13 +243,15 @@ class Sent:
 class Committed:
     """It landed, by a request of ours or of an earlier owner (`epoch`).
 
-    `in_main` is false when main has been moved away from it since (a rollback).
+    `in_main` is false when main has been moved away from it since (a rollback), `replaced` says
+    that files of earlier exports of the key left main in the same snapshot.
     """
 
     snapshot_id: int
     epoch: int
     attempts: int
     in_main: bool
+    replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,13 +269,20 @@ class Superseded:
 
 
 @dataclass(frozen=True, slots=True)
+class NotSent:
+    """No request was ever made, so that it cannot land; `error` says why."""
+
+    error: TableFormatError
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """It may have landed. Nothing was deleted; the next run settles it."""
 
     evidence: str
 
 
-CommitOutcome = Committed | Conflicted | Superseded | Unknown
+CommitOutcome = Committed | Conflicted | Superseded | NotSent | Unknown
 
 
 class LakeTable(Protocol):
@@ -281,14 +295,20 @@ class LakeTable(Protocol):
         """Load the metadata anew, with all snapshots; never from a cache."""
         ...
 
-    def files_of(self, state: LakeTableState, key: str) -> tuple[FileInMain, ...]:
-        """Return the data files of `state.main` that exports of a key added, by their paths."""
+    def files_of(
+        self, state: LakeTableState, key: str, at: int | None = None
+    ) -> tuple[FileInMain, ...]:
+        """Return the data files that exports of a key added, by their names.
+
+        Those of the snapshot `at` of `state`, or of main.
+        """
         ...
 
-    def stage(self, state: LakeTableState, commit: Commit) -> Staged:
+    def stage(self, state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
         """Write the manifests of one attempt on top of `state.main`; nothing becomes visible.
 
-        A commit without keys stages an empty append (first snapshot, or the fence).
+        The data files at the paths `leaves` are in main and will not be in the snapshot. A commit
+        without keys stages an empty append (first snapshot, or the fence).
         """
         ...
 

@@ -25,6 +25,7 @@ from tableformat.errors import LedgerError
 
 __all__ = [
     "ROW_FORMAT",
+    "Claim",
     "ExportedPart",
     "Key",
     "Landed",
@@ -32,12 +33,13 @@ __all__ = [
     "LeaseHeld",
     "Ledger",
     "Owner",
+    "Record",
     "Row",
     "Stale",
     "State",
 ]
 
-ROW_FORMAT: Final = 1
+ROW_FORMAT: Final = 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -110,13 +112,15 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """One export of the key that landed in main, for ever."""
+    """One export of the key that landed in main, for ever. `data_files` 0: not known any more."""
 
     epoch: int
     transaction_id: str
     fingerprint: str
     snapshot_id: int
     sequence_number: int
+    rows: int
+    data_files: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,35 +137,77 @@ class ExportedPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """Everything that is known of a key.
+class Claim:
+    """What one transaction exports, by its latest claim.
 
-    Times are milliseconds since 1970; `ttl` is in seconds, 0 for ever. `epoch` numbers the claims,
-    drawn from one counter per ledger. `old` lists the transactions of earlier epochs whose files
-    were left behind: nothing of them is deleted before this key has landed (protocol.md step 1).
-    `staging` is the handle of the source snapshot. `done` is the last export that completed.
+    `epoch` numbers the claims, drawn from one counter per ledger; a claim that resumes keeps the
+    transaction and draws another epoch. `begun` is milliseconds since 1970, `staging` the handle of
+    the source snapshot. `rows`, `data_files` and `bytes` are noted when the files are there, before
+    the commit. `recipe` is a digest of everything that decides what its files hold, from the
+    SELECT to the slices: files of another recipe are not taken over. `bytes_ratio` and `slots` are
+    what the slices were planned with.
+    """
+
+    epoch: int
+    transaction_id: str
+    fingerprint: str
+    begun: int
+    parts: tuple[ExportedPart, ...] = ()
+    staging: tuple[str, ...] = ()
+    recipe: str = ""
+    bytes_ratio: float = 1.0
+    slots: int = 1
+    rows: int = 0
+    data_files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The last export that completed. `completed` is milliseconds since 1970.
+
+    Inside `ttl` seconds (0 is for ever) after it, exporting again is refused, unless the record was
+    `forgotten`.
+    """
+
+    landed: Landed
+    parts: tuple[ExportedPart, ...]
+    bytes: int
+    completed: int
+    ttl: int
+    forgotten: bool = False
+
+    @property
+    def source_rows(self) -> int:
+        """Rows of the parts as exported, lightweight-deleted ones included."""
+        return sum(p.rows for p in self.parts)
+
+    def refuses(self, now: int) -> bool:
+        """Whether exporting again is refused at `now`, milliseconds since 1970."""
+        return not self.forgotten and (self.ttl == 0 or now < self.completed + self.ttl * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Everything that is known of a key. Times are milliseconds since 1970.
+
+    `claim` is the last one, `ttl` what its record will have. `old` holds claims of earlier
+    transactions whose files may still lie there: nothing of them is deleted before this key has
+    landed (protocol.md step 1). `done` is the last export that completed, `landed` every one.
     """
 
     key: Key
     source_table: str
     destination_table: str
-    epoch: int
     state: State
-    transaction_id: str
-    fingerprint: str
+    claim: Claim
     created: int
     updated: int
     version: int = 0
-    parts: tuple[ExportedPart, ...] = ()
-    staging: tuple[str, ...] = ()
     landed: tuple[Landed, ...] = ()
-    old: tuple[str, ...] = ()
-    done: Landed | None = None
-    completed: int | None = None
+    old: tuple[Claim, ...] = ()
+    done: Record | None = None
     ttl: int = 180
-    rows: int = 0
-    data_files: int = 0
-    bytes: int = 0
     last_error: str = ""
 
     def to_json(self) -> str:
@@ -175,7 +221,7 @@ class Row:
         """Read the stored form.
 
         Raises:
-            LedgerError: it is damaged, or of a newer format.
+            LedgerError: it is damaged, or of another format.
         """
         try:
             raw: dict[str, Any] = json.loads(text)
@@ -188,13 +234,10 @@ class Row:
                 raise LedgerError(message)
             raw["key"] = Key(**raw["key"])
             raw["state"] = State(raw["state"])
-            raw["parts"] = tuple(
-                ExportedPart(**{**p, "remote_paths": tuple(p["remote_paths"])})
-                for p in raw["parts"]
-            )
+            raw["claim"] = _claim(raw["claim"])
+            raw["old"] = tuple(_claim(c) for c in raw["old"])
             raw["landed"] = tuple(Landed(**x) for x in raw["landed"])
-            raw["done"] = Landed(**raw["done"]) if raw["done"] else None
-            raw["staging"], raw["old"] = tuple(raw["staging"]), tuple(raw["old"])
+            raw["done"] = _record(raw["done"]) if raw["done"] else None
             return cls(**raw, version=version)
         except (ValueError, KeyError, TypeError) as error:
             message = (
@@ -202,6 +245,30 @@ class Row:
                 "it from the table."
             )
             raise LedgerError(message) from error
+
+    @property
+    def done_epoch(self) -> int:
+        """The epoch of the last export that completed, 0 before the first."""
+        return self.done.landed.epoch if self.done else 0
+
+    @property
+    def last(self) -> Claim | Landed:
+        """What its figures are told from: the completed export, or the claim that is under way."""
+        if self.state is State.COMPLETED and self.done is not None:
+            return self.done.landed
+        return self.claim
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the files of `last`."""
+        if self.state is State.COMPLETED and self.done is not None:
+            return self.done.bytes
+        return self.claim.bytes
+
+    def claim_of(self, transaction_id: str) -> Claim | None:
+        """Return the claim of a transaction that is not yet known to have landed."""
+        claims = (self.claim, *self.old)
+        return next((c for c in claims if c.transaction_id == transaction_id), None)
 
     def knows(self, snapshot_id: int) -> bool:
         """Whether an export that landed in this snapshot is already noted."""
@@ -212,6 +279,18 @@ class Row:
         return (
             self if self.knows(landed.snapshot_id) else replace(self, landed=(*self.landed, landed))
         )
+
+
+def _parts(raw: list[dict[str, Any]]) -> tuple[ExportedPart, ...]:
+    return tuple(ExportedPart(**{**p, "remote_paths": tuple(p["remote_paths"])}) for p in raw)
+
+
+def _claim(raw: dict[str, Any]) -> Claim:
+    return Claim(**{**raw, "parts": _parts(raw["parts"]), "staging": tuple(raw["staging"])})
+
+
+def _record(raw: dict[str, Any]) -> Record:
+    return Record(**{**raw, "landed": Landed(**raw["landed"]), "parts": _parts(raw["parts"])})
 
 
 class Ledger(Protocol):

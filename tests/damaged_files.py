@@ -1,4 +1,4 @@
-"""Data files that are damaged after they were written, under the same name."""
+"""Data files that are damaged after they were committed, under the same name."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import pyarrow.parquet as pq
+import pytest
 
-from tableformat.export.ports import Written
-from tableformat.export.slices import SliceTask, WritePlan
-from tests.child_writer import ChildWriter
+from catalog.iceberg import IcebergTable
+from tableformat.committer import Commit, LakeTableState, Sent, Staged
 
-__all__ = ["BreakingWriter", "DamagingWriter", "lose_a_row"]
+__all__ = ["damage_when_committed", "lose_a_row", "lose_the_end"]
 
 
 def lose_a_row(path: Path) -> None:
@@ -21,25 +21,24 @@ def lose_a_row(path: Path) -> None:
     pq.write_table(table.slice(0, table.num_rows - 1), path)
 
 
-class DamagingWriter(ChildWriter):
-    """A writer whose disk loses a row of each file."""
-
-    def write(
-        self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
-    ) -> Written:
-        written = super().write(plan, tasks, on_rows=on_rows)
-        for receipt in written.receipts:
-            self.damage(Path(urlparse(receipt.file_path).path))
-        return written
-
-    def damage(self, path: Path) -> None:
-        """Damage one file."""
-        lose_a_row(path)
+def lose_the_end(path: Path) -> None:
+    """Cut the end of a file off."""
+    path.write_bytes(path.read_bytes()[:-50])
 
 
-class BreakingWriter(DamagingWriter):
-    """A writer whose disk loses the end of each file."""
+def damage_when_committed(patch: pytest.MonkeyPatch, damage: Callable[[Path], None]) -> None:
+    """Damage every data file of a commit in the moment in which it is sent."""
+    send = IcebergTable.send
 
-    def damage(self, path: Path) -> None:
-        """Damage one file."""
-        path.write_bytes(path.read_bytes()[:-50])
+    def damaging(
+        table: IcebergTable,
+        state: LakeTableState,
+        staged: Staged,
+        commit: Commit,
+        remove_marks: tuple[str, ...],
+    ) -> Sent:
+        for receipt in (r for key in commit.keys for r in key.receipts):
+            damage(Path(urlparse(receipt.file_path).path))
+        return send(table, state, staged, commit, remove_marks)
+
+    patch.setattr(IcebergTable, "send", damaging)

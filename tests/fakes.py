@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyiceberg.schema import Schema
 
+from catalog.clickhouse.comparison import paired
 from catalog.iceberg import open_catalog
 from catalog.ledgers.embedded import SqliteLedger
+from catalog.storage import open_storage
 from tableformat.digest import Digest, KeptDigest
 from tableformat.effects import Direct, Effects
 from tableformat.errors import NotFoundError
 from tableformat.export.ports import JobPorts, Silent, Written
-from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.file_names import data_file_name
 from tableformat.ledger import Owner
 from tableformat.mergetree.digest_sql import DigestColumn
@@ -24,7 +28,15 @@ from tableformat.mergetree.table import Column, Engine, MergeTreeTable
 from tableformat.mergetree.types import Simple
 from tableformat.names import PartitionId, TableName, TransactionId
 from tableformat.receipt import Receipt
-from tableformat.source import FrozenPart, FrozenPartition, PartsLayout, Probe, SourceSnapshot
+from tableformat.source import (
+    FrozenPart,
+    FrozenPartition,
+    Leftover,
+    LeftSnapshot,
+    PartsLayout,
+    Probe,
+    SourceSnapshot,
+)
 
 TABLE = MergeTreeTable(
     name=TableName("db", "t"),
@@ -47,13 +59,40 @@ def part(name: str, rows: int, content: str = "") -> Part:
     )  # fmt: skip
 
 
+def frozen_snapshot(
+    table: MergeTreeTable,
+    held: Mapping[PartitionId, tuple[FrozenPart, ...]],
+    *,
+    handle: tuple[str, ...],
+    digest: bool,
+) -> SourceSnapshot:
+    """Return a snapshot of partitions; the digest of each knows its number of rows only."""
+    return SourceSnapshot(
+        table,
+        PartsLayout("n Int64", "", "n", "", ()),
+        tuple(
+            FrozenPartition(
+                i, parts, (), Digest(sum(p.visible_rows for p in parts), 0, ()) if digest else None
+            )
+            for i, parts in held.items()
+        ),
+        (),
+        handle,
+    )
+
+
 @dataclass
 class FakeSource:
-    """A table with one partition, `all`; its parts may be changed between runs."""
+    """A table with one partition, `all`; its parts may be changed between runs.
+
+    `left` is what it has frozen, by the names of the staging tables, until that is released or
+    swept: it outlives every process, as in a real source.
+    """
 
     held: list[Part] = field(default_factory=lambda: [part("all_1_1_0", 7), part("all_2_2_0", 5)])
     snapshots: int = 0
     table: MergeTreeTable = TABLE
+    left: dict[str, SourceSnapshot] = field(default_factory=dict)
 
     def describe(self, table: TableName) -> MergeTreeTable:
         if table != self.table.name:
@@ -85,22 +124,53 @@ class FakeSource:
     ) -> SourceSnapshot:
         assert not probes
         self.snapshots += 1
-        frozen = tuple(FrozenPart(p, p.name, p.rows) for p in self.held)
-        held = Digest(sum(p.rows for p in self.held), 0, ()) if digest else None
-        return SourceSnapshot(
-            table,
-            PartsLayout("n Int64", "", "n", "", ()),
-            tuple(FrozenPartition(i, frozen, (), held) for i in partition_ids),
-            (),
-            (job,),
-        )
+        held = {i: tuple(FrozenPart(p, p.name, p.rows) for p in self.held) for i in partition_ids}
+        name = f"{job}_{self.snapshots}"
+        self.left[name] = frozen_snapshot(table, held, handle=(name,), digest=bool(digest))
+        return self.left[name]
 
-    def release(self, snapshot: SourceSnapshot) -> None:
-        pass
+    def find_snapshot(
+        self,
+        table: MergeTreeTable,
+        wanted: Mapping[PartitionId, LeftSnapshot],
+        *,
+        probes: tuple[Probe, ...],
+        digest: tuple[DigestColumn, ...] = (),
+    ) -> SourceSnapshot:
+        assert not probes
+        found: dict[PartitionId, tuple[FrozenPart, ...]] = {}
+        handle: dict[str, None] = {}
+        for one, recorded in wanted.items():
+            for name in recorded.staging:
+                held = self.left[name].partitions if name in self.left else ()
+                for parts in (p.parts for p in held if p.partition_id == one):
+                    named = paired(tuple(f.part for f in parts), recorded.parts)
+                    if named and one not in found and self.left[name].table == table:
+                        found[one], handle[name] = named, None
+        return frozen_snapshot(table, found, handle=tuple(handle), digest=bool(digest))
 
-    def sweep_leftovers(self, is_alive: Callable[[str], bool]) -> tuple[str, ...]:
+    def release(self, snapshot: SourceSnapshot, keep: Collection[str] = ()) -> None:
+        for name in set(snapshot.handle) - set(keep):
+            self.left.pop(name, None)
+
+    def sweep_leftovers(
+        self, is_alive: Callable[[str], bool], keep: Collection[str] = ()
+    ) -> tuple[str, ...]:
         assert is_alive("job")
-        return ()
+        dead = [one.name for one in self.leftovers() if not is_alive(one.job)]
+        swept = tuple(name for name in dead if name not in keep)
+        for name in swept:
+            del self.left[name]
+        return swept
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        found = []
+        for name, snapshot in sorted(self.left.items()):
+            parts = [f.part for p in snapshot.partitions for f in p.parts]
+            size, rows = sum(p.bytes_on_disk for p in parts), sum(p.rows for p in parts)
+            job = name.rpartition("_")[0]
+            found.append(Leftover(name, job, 0, size, rows, snapshot.table.name))
+        return tuple(found)
 
     def close(self) -> None:
         pass
@@ -108,7 +178,7 @@ class FakeSource:
 
 @dataclass
 class FakeWriter:
-    """Answers with a receipt for every slice; no file is written, and nobody reads it."""
+    """Writes a file of a few bytes for every slice, with its receipt; nobody reads it."""
 
     slots: int = 2
     attempts: itertools.count[int] = field(default_factory=itertools.count)
@@ -116,37 +186,44 @@ class FakeWriter:
     def versions(self) -> tuple[tuple[str, str], ...]:
         return ()
 
+    def content(self, piece: Slice) -> bytes:
+        """Return the bytes of the file of a slice."""
+        return b"x" * (piece.rows or 0)
+
     def write(
         self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
     ) -> Written:
         receipts = []
         for piece in (s for task in tasks for s in task.slices):
-            attempt = f"{next(self.attempts)}"
+            attempt = f"{next(self.attempts)}x{uuid.uuid4().hex[:8]}"
             name = data_file_name(piece.key, piece.transaction_id, piece.number, attempt)
-            rows = piece.rows or 0
-            receipts.append(
-                Receipt(
-                    piece.key,
-                    piece.transaction_id,
-                    piece.epoch,
-                    piece.number,
-                    attempt,
-                    piece.ranges,
-                    f"{plan.data_location}/{name}",
-                    rows * 10,
-                    "",
-                    rows,
-                    piece.rows,
-                    piece.partition,
-                    plan.spec_id,
-                    plan.sort_order_id,
-                    (4,),
-                    (),
-                    0.0,
-                    0,
-                )
+            content, path = self.content(piece), f"{plan.data_location}/{name}"
+            open_storage(path).put(path, content)
+            receipt = Receipt(
+                piece.key,
+                piece.transaction_id,
+                piece.epoch,
+                piece.number,
+                attempt,
+                piece.ranges,
+                path,
+                len(content),
+                hashlib.sha256(content).hexdigest(),
+                piece.rows or 0,
+                piece.rows,
+                piece.partition,
+                plan.spec_id,
+                plan.sort_order_id,
+                (4,),
+                (),
+                0.0,
+                0,
             )
-            on_rows(rows)
+            below = f"{plan.receipts_location}/{piece.key}/{piece.transaction_id}"
+            stored = f"{below}/{piece.number}-{attempt}.json"
+            open_storage(stored).put(stored, receipt.to_json().encode())
+            receipts.append(receipt)
+            on_rows(receipt.rows)
         return Written(tuple(receipts), ())
 
 
@@ -172,7 +249,6 @@ class FakeDigests:
 
 
 _PIDS = itertools.count(1000)
-_TRANSACTIONS = itertools.count(5000)
 
 
 def job_ports(
@@ -195,7 +271,8 @@ def job_ports(
         is_alive=lambda other: other == owner,
         clock=clock,
         pause=lambda _: None,
-        new_transaction=lambda: TransactionId(str(next(_TRANSACTIONS))),
+        new_transaction=lambda epoch: TransactionId(str(5000 + epoch)),
+        storage=open_storage,
         job="job",
         job_is_alive=lambda job: job == "job",
         observer=Silent(),

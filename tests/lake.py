@@ -12,12 +12,13 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
 from catalog.iceberg import IcebergTable, open_catalog
-from tableformat.committer import Commit, KeyCommit, LakeTableState, Sent, Staged
+from tableformat.committer import Commit, CommitOutcome, KeyCommit, LakeTableState, Sent, Staged
 from tableformat.effects import Direct
-from tableformat.export.commit import Ports
+from tableformat.export.claim import claimed
+from tableformat.export.commit import Ports, commit
 from tableformat.file_names import data_file_name
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Key, Ledger, Row, State
+from tableformat.ledger import Claim, Key, Ledger, Row
 from tableformat.names import LakeName
 from tableformat.receipt import Receipt
 
@@ -38,11 +39,11 @@ def make_table(directory: Path, *, version: str = "2") -> IcebergTable:
 
 def receipt(row: Row, *, number: int = 0, rows: int = 10) -> Receipt:
     """Return the receipt of a file that belongs to a row's claim."""
-    name = data_file_name(row.key.hash, row.transaction_id, number, "x")
+    name = data_file_name(row.key.hash, row.claim.transaction_id, number, "x")
     return Receipt(
         key=row.key.hash,
-        transaction_id=row.transaction_id,
-        epoch=row.epoch,
+        transaction_id=row.claim.transaction_id,
+        epoch=row.claim.epoch,
         slice_number=number,
         attempt="x",
         ranges=(),
@@ -67,13 +68,14 @@ def claim(
     """Claim a key, as the job does, and note one file of ten rows."""
     known = ledger.read(key.hash)
     number = ledger.next_epoch() if epoch is None else epoch
-    row = Row(
-        key, "db.t", str(NAME), number, State.RUNNING, str(1000 + number), content, 1, 1,
-        version=known.version if known else 0,
-        landed=known.landed if known else (),
-        done=known.done if known else None,
-        rows=10, data_files=1, bytes=100,
-    )  # fmt: skip
+    row = claimed(
+        known,
+        key,
+        names=("db.t", str(NAME)),
+        claim=Claim(number, str(1000 + number), content, 1, rows=10, data_files=1, bytes=100),
+        ttl=180,
+        now=1,
+    )
     written = ledger.write(row)
     assert isinstance(written, Row)
     return written
@@ -82,7 +84,13 @@ def claim(
 def commit_of(row: Row, state: LakeTableState, ledger: Ledger) -> Commit:
     """Return the commit that makes a claim's file visible."""
     keys = (
-        KeyCommit(row.key.hash, row.epoch, row.transaction_id, row.fingerprint, (receipt(row),)),
+        KeyCommit(
+            row.key.hash,
+            row.claim.epoch,
+            row.claim.transaction_id,
+            row.claim.fingerprint,
+            (receipt(row),),
+        ),
     )
     return Commit(keys, state.layout, ledger.identity)
 
@@ -93,6 +101,12 @@ def ports(table: object, ledger: Ledger, *, most_attempts: int = 5) -> Ports:
         Direct(), table, ledger, clock=itertools.count(1).__next__, pause=lambda _: None,  # type: ignore[arg-type]
         most_attempts=most_attempts,
     )  # fmt: skip
+
+
+def commit_one(ports: Ports, wanted: Commit) -> CommitOutcome:
+    """Commit a single key; return what became of it."""
+    (outcome,) = commit(ports, wanted).values()
+    return outcome
 
 
 def rows_in_main(table: IcebergTable) -> int:

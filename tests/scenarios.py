@@ -21,17 +21,17 @@ from tableformat.effects import Effects, Step
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.ports import JobPorts, Written
+from tableformat.export.ports import JobPorts
 from tableformat.export.selection import AllPartitions
-from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.export.slices import Slice
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row, State
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TableName
-from tableformat.source import FrozenPart, FrozenPartition, PartsLayout, Probe, SourceSnapshot
-from tests.fakes import FakeSource, FakeWriter, job_ports
+from tableformat.source import FrozenPart, Probe, SourceSnapshot
+from tests.fakes import FakeSource, FakeWriter, frozen_snapshot, job_ports
 
 T = TypeVar("T")
 TO = LakeName("lake", ("n",), "t")
@@ -85,31 +85,25 @@ class Partitions(FakeSource):
     ) -> SourceSnapshot:
         assert not probes
         assert not digest
-        frozen = tuple(
-            FrozenPartition(
-                i, tuple(FrozenPart(p, p.name, p.rows) for p in self.by_id[i.value]), ()
-            )
+        self.snapshots += 1
+        held = {
+            i: tuple(FrozenPart(p, p.name, p.rows) for p in self.by_id[i.value])
             for i in partition_ids
-        )
-        return SourceSnapshot(table, PartsLayout("n Int64", "", "n", "", ()), frozen, (), (job,))
+        }
+        name = f"{job}_{self.snapshots}"
+        self.left[name] = frozen_snapshot(table, held, handle=(name,), digest=False)
+        return self.left[name]
 
 
 class RealFiles(FakeWriter):
-    """Writes the files that it answers for, numbers from 0, so that engines can rewrite them."""
+    """Writes Parquet, numbers from 0, so that engines can rewrite it."""
 
-    def write(
-        self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
-    ) -> Written:
-        written = super().write(plan, tasks, on_rows=on_rows)
-        receipts = []
-        for receipt in written.receipts:
-            path = Path(urlparse(receipt.file_path).path)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            column = pa.field("n", pa.int64(), metadata={"PARQUET:field_id": "1"}, nullable=False)
-            numbers = pa.table([pa.array(range(receipt.rows))], pa.schema([column]))
-            pq.write_table(numbers, path)
-            receipts.append(replace(receipt, file_bytes=path.stat().st_size))
-        return replace(written, receipts=tuple(receipts))
+    def content(self, piece: Slice) -> bytes:
+        column = pa.field("n", pa.int64(), metadata={"PARQUET:field_id": "1"}, nullable=False)
+        numbers = pa.table([pa.array(range(piece.rows or 0))], pa.schema([column]))
+        sink = pa.BufferOutputStream()
+        pq.write_table(numbers, sink)
+        return bytes(sink.getvalue())
 
 
 class AtStep:
@@ -237,7 +231,7 @@ def assert_exported_once(directory: Path, source: Partitions) -> None:
     for partition, rows in source.rows.items():
         row = row_of(directory, partition)
         assert held[row.key.hash] == rows, f"{partition}: {held[row.key.hash]} of {rows} rows"
-        assert (row.state, row.rows, len(row.landed)) == (State.COMPLETED, rows, 1)
+        assert (row.state, row.last.rows, len(row.landed)) == (State.COMPLETED, rows, 1)
         assert SqliteLedger(directory / "ledger.db").holder(row.key.hash) is None
     table = pyiceberg(directory)
     for snapshot in table.metadata.snapshots:

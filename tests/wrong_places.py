@@ -27,7 +27,7 @@ from tests.strategies_mapping import column_of, table_of
 
 _EVENTS = "(ts DateTime('UTC'), id Int64, s String) ENGINE = MergeTree PARTITION BY toYYYYMM(ts)"
 _ROWS = "SELECT toDateTime('2024-01-31', 'UTC') + number * 86400, number, toString(number)"
-_NAMES = ("events", "other", "changing")
+_NAMES = ("events", "other", "changing", "shrinking")
 _SQL = """
     CREATE TABLE db.log (id Int64) ENGINE = Log;
     CREATE TABLE db.berlin (ts DateTime('Europe/Berlin'), id Int64) ENGINE = MergeTree

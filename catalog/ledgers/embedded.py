@@ -25,7 +25,7 @@ from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
 
 __all__ = ["LEDGER_FORMAT", "SqliteLedger"]
 
-LEDGER_FORMAT: Final = 1
+LEDGER_FORMAT: Final = 2
 _BUSY_SECONDS: Final = 60.0
 _SCHEMA: Final = """
 CREATE TABLE ledger (one INTEGER PRIMARY KEY CHECK (one = 1), identity TEXT NOT NULL,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from catalog.ledgers.memory import MemoryLedger
-from tableformat.ledger import Key, Landed, Lease, Ledger, Owner, Row, Stale, State
+from tableformat.ledger import Claim, Key, Landed, Lease, Ledger, Owner, Row, Stale, State
 
 __all__ = ["ledger_agreement"]
 
@@ -55,9 +55,11 @@ class LedgerAgreement(RuleBasedStateMachine):
     )
     def write(self, key: Key, by: int, version: str, state: State, error: str) -> None:
         seen = self.model.read(key.hash)
-        base = seen or Row(key, "db.t", "lake.n.t", 1, state, "7", "f", self.now, self.now)
+        base = seen or Row(
+            key, "db.t", "lake.n.t", state, Claim(1, "7", "f", self.now), self.now, self.now
+        )
         number = {"current": base.version, "older": base.version - 1, "none": 0}[version]
-        landed = Landed(1, "7", "f", len(base.landed) + 1, 9)
+        landed = Landed(1, "7", "f", len(base.landed) + 1, 9, rows=3, data_files=1)
         row = replace(
             base.with_landed(landed),
             version=number,

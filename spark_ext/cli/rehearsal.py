@@ -12,7 +12,7 @@ from spark_ext.cli.output import Output
 from spark_ext.cli.space import measured_space, show_space
 from spark_ext.exporting import WORST_FIRST
 from spark_ext.wiring import Places
-from tableformat.export.dry_run import EXPORT, Rehearsal, rehearse
+from tableformat.export.dry_run import EXPORT, REPLACE, Rehearsal, rehearse
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 
@@ -59,5 +59,7 @@ def show_rehearsal(
 
 
 def _exit_code(found: Rehearsal) -> int:
-    codes = {Status(f.action).exit_code for f in found.forecasts if f.action != EXPORT}
+    codes = {
+        Status(f.action).exit_code for f in found.forecasts if f.action not in (EXPORT, REPLACE)
+    }
     return next((code for code in WORST_FIRST if code in codes), 0)

@@ -1,20 +1,18 @@
 """Whether a partition is exported, and if not, what is said instead: the table of DESIGN 5.5, pure.
 
-The caller has the lease, the ledger row, the content of the source partition, and one loaded state
-of the table with the key's files in main. What is not answered here is claimed: a new epoch, by
+The caller has the lease, the ledger row, the content of the source partition, and what one loaded
+state of the table holds of the key. What is not answered here is claimed: a new epoch, by
 compare-and-set.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
-from tableformat.committer import FileInMain, LakeTableState
 from tableformat.errors import UsageError
+from tableformat.export.in_main import Holding, Kind
 from tableformat.export.outcome import Status
-from tableformat.file_names import is_of_transaction
-from tableformat.ledger import ExportedPart, Key, Landed, Row, State
+from tableformat.ledger import Claim, ExportedPart, Key, Landed, Record, Row, State
 from tableformat.mergetree.parts import Part, fingerprint
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartName
@@ -22,16 +20,14 @@ from tableformat.names import PartName
 __all__ = [
     "Answer",
     "Content",
-    "InMain",
+    "Go",
     "Wish",
     "answer",
     "claimed",
     "content_of",
-    "in_main",
     "settled",
+    "shrinks",
 ]
-
-_NOT_YET: Final = "this release does not replace an export yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +49,14 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How the user asked. `ttl` in seconds is for the record that is made now; 0 is for ever."""
+    """How the user asked. `ttl` in seconds is for the record that is made now; 0 is for ever.
+
+    `force` exports again what is exported, also with fewer rows; with `allow_empty` with none.
+    """
 
     force: bool = False
     ttl: int = 180
+    allow_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,13 @@ class Answer:
 
     status: Status
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The partition is to be exported. `resume` is the claim that may be gone on with."""
+
+    resume: Claim | None = None
 
 
 def content_of(table: MergeTreeTable, parts: tuple[Part, ...]) -> Content:
@@ -80,59 +87,104 @@ def content_of(table: MergeTreeTable, parts: tuple[Part, ...]) -> Content:
 
 
 def answer(
-    row: Row | None,
-    content: Content | None,
-    wish: Wish,
-    state: LakeTableState,
-    files: tuple[FileInMain, ...],
-    now: int,
-) -> Answer | None:
-    """Return what is said instead of exporting; None when the partition is to be claimed.
+    row: Row | None, content: Content | None, wish: Wish, held: Holding, now: int
+) -> Answer | Go:
+    """Return what is said instead of exporting, or that the partition is to be exported.
 
     Args:
         row: the key's row, None when it was never exported.
         content: what the source partition holds; None when it has no active part any more.
         wish: how the user asked.
-        state: the table now.
-        files: the files in main that exports of this key added.
+        held: what main holds of the key.
         now: milliseconds since 1970.
     """
     if row is None or row.done is None:
-        return _first_export(row, files)
-    found = in_main(row, row.done, state, files)
+        return _first(row, held)
+    done = row.done
     if content is None:
-        return Answer(
-            Status.ALREADY_EXPORTED if found.holds else Status.REFUSED,
-            f"exported before; the source partition is gone since. {found.text}",
-        )
-    same = content.fingerprint == row.done.fingerprint
-    merged = not same and content.merge_explains and _merged(row.parts, content.parts)
+        return _source_gone(done, held)
     if wish.force:
-        return Answer(
-            Status.REFUSED,
-            f"it was exported in snapshot {row.done.snapshot_id}, and {_NOT_YET}. Leave out "
-            "--force.",
-        )
-    if not (same or merged):
-        return _differs(row, row.done, content, now)
-    if not found.holds:
-        return Answer(
-            Status.REFUSED,
-            f"{found.text} Exporting it again would be a replacement, and {_NOT_YET}.",
-        )
-    if row.state is not State.COMPLETED:
-        return Answer(
-            Status.REFUSED, f"a replacement of it was begun and not finished, and {_NOT_YET}."
-        )
-    if _inside_ttl(row, now):
-        return Answer(
-            Status.ALREADY_EXPORTED,
-            f"{row.rows:,} rows are in main since snapshot {row.done.snapshot_id}.",
-        )
-    how = "unchanged (merged)" if merged else "unchanged"
+        return Go(_left(row)) if held.is_certain else _unclear(held)
+    same = content.fingerprint == done.landed.fingerprint
+    merged = not same and content.merge_explains and _merged(done.parts, content.parts)
+    if same or merged:
+        return _same(row, done, held, now, merged=merged)
+    return _other(row, done, content, held, now)
+
+
+def _first(row: Row | None, held: Holding) -> Answer | Go:
+    if held.is_certain:
+        return Go(_left(row))
+    if row is None:
+        return Answer(Status.REFUSED, f"{held.text} Use the ledger that exported it.")
+    return _unclear(held)
+
+
+def _left(row: Row | None) -> Claim | None:
+    """Return the claim that was begun and neither landed nor given up."""
+    return row.claim if row is not None and row.state is State.RUNNING else None
+
+
+def _unclear(held: Holding) -> Answer:
     return Answer(
-        Status.UNCHANGED,
-        f"{how}: {row.rows:,} rows are in main since snapshot {row.done.snapshot_id}.",
+        Status.REFUSED,
+        f"{held.text} Exporting it again could double rows, or undo what was done to them.",
+    )
+
+
+def _source_gone(done: Record, held: Holding) -> Answer:
+    """Nothing that happens to the source may take rows out of the lake (DESIGN 5.5)."""
+    status = Status.ALREADY_EXPORTED if held.holds(done.landed) else Status.REFUSED
+    return Answer(
+        status, f"exported before; the source partition is gone since. {held.about(done.landed)}"
+    )
+
+
+def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> Answer | Go:
+    if not held.holds(done.landed):
+        if held.kind is Kind.GONE and not done.refuses(now):
+            return Go(_left(row))
+        return Answer(Status.REFUSED, f"{held.about(done.landed)} {_way_round(held)}")
+    since = f"{done.landed.rows:,} rows are in main since snapshot {done.landed.snapshot_id}."
+    if done.refuses(now):
+        return Answer(Status.ALREADY_EXPORTED, since)
+    how = "unchanged (merged)" if merged else "unchanged"
+    return Answer(Status.UNCHANGED, f"{how}: {since}")
+
+
+def _way_round(held: Holding) -> str:
+    if held.kind is Kind.GONE:
+        return "Export it again after its manifest TTL, or with --force."
+    if held.is_certain:
+        return "Use --force to export it again."
+    return "Exporting it again could double rows, or undo what was done to them."
+
+
+def _other(row: Row, done: Record, content: Content, held: Holding, now: int) -> Answer | Go:
+    text = (
+        "the source partition differs from what was exported in snapshot "
+        f"{done.landed.snapshot_id}: {done.source_rows:,} rows in {len(done.parts)} part(s) then, "
+        f"{content.rows:,} in {len(content.parts)} now"
+    )
+    if done.refuses(now):
+        return Answer(
+            Status.REFUSED,
+            f"{text}, and the export is younger than its manifest TTL of {done.ttl} s. Wait, or "
+            "use --force to replace it.",
+        )
+    if not held.is_certain:
+        return _unclear(held)
+    if content.rows < held.rows:
+        return Answer(Status.REFUSED, shrinks(held.rows, content.rows))
+    return Go(_left(row))
+
+
+def shrinks(before: int, after: int) -> str:
+    """Say that a replacement would leave fewer rows in the lake: refused without --force."""
+    options = "--force --allow-empty" if after == 0 else "--force"
+    return (
+        f"main holds {before:,} rows of it, the source {after:,} now: replacing them would lose "
+        f"{before - after:,}. Use {options} if they are to go."
     )
 
 
@@ -141,116 +193,47 @@ def claimed(
     key: Key,
     *,
     names: tuple[str, str],
-    content: Content,
-    epoch: int,
-    transaction_id: str,
-    wish: Wish,
+    claim: Claim,
+    ttl: int,
     now: int,
 ) -> Row:
-    """Return the row of a new claim; the files of the attempt before go on the list `old`."""
+    """Return the row of a new claim.
+
+    One that goes on with the last transaction takes its place; any other leaves that one's files
+    behind, on the list `old`.
+    """
     if row is None:
         source, destination = names
-        return Row(
-            key, source, destination, epoch, State.RUNNING, transaction_id,
-            content.fingerprint, now, now,
-            parts=content.parts, ttl=wish.ttl,
-        )  # fmt: skip
+        return Row(key, source, destination, State.RUNNING, claim, now, now, ttl=ttl)
+    settled_before = {x.transaction_id for x in row.landed} | {claim.transaction_id}
+    left = () if row.claim.transaction_id in settled_before else (row.claim,)
     return replace(
         row,
-        epoch=epoch,
         state=State.RUNNING,
-        transaction_id=transaction_id,
-        fingerprint=content.fingerprint,
+        claim=claim,
         updated=now,
-        parts=content.parts,
-        ttl=wish.ttl,
-        old=(*row.old, row.transaction_id),
+        ttl=ttl,
+        old=(*(c for c in row.old if c.transaction_id != claim.transaction_id), *left),
         last_error="",
-        rows=0,
-        data_files=0,
-        bytes=0,
-        completed=None,
     )
 
 
-def settled(row: Row, landed: Landed, now: int) -> Row:
-    """Return the row after an export of it was seen to have landed (protocol.md step 8)."""
+def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
+    """Return the row after an export of it was seen to have landed (protocol.md step 8).
+
+    The claim of the row may be a later one, which then is left behind; its epoch stays the row's,
+    so that epochs never go back.
+    """
+    others = (c for c in (*row.old, row.claim) if c.transaction_id != landed.transaction_id)
     return replace(
         row.with_landed(landed),
         state=State.COMPLETED,
-        done=landed,
+        claim=replace(claim, epoch=row.claim.epoch),
+        done=Record(landed, claim.parts, claim.bytes, now, row.ttl),
+        old=tuple(others),
         updated=now,
-        completed=now,
         last_error="",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class InMain:
-    """Whether an export's rows are all in main, untouched, and how that is said."""
-
-    holds: bool
-    text: str
-
-
-def in_main(row: Row, done: Landed, state: LakeTableState, files: tuple[FileInMain, ...]) -> InMain:
-    """Say whether every file of the last export is in main and carries no delete (DESIGN 5.5)."""
-    own = [f for f in files if is_of_transaction(f.path, row.key.hash, done.transaction_id)]
-    if (
-        own
-        and len(own) == row.data_files
-        and sum(f.rows for f in own) == row.rows
-        and not any(f.deletes for f in own)
-    ):
-        return InMain(
-            holds=True, text=f"{row.rows:,} rows are in main since snapshot {done.snapshot_id}."
-        )
-    if not state.is_ancestor(done.snapshot_id) and state.history_is_complete:
-        text = f"It landed in snapshot {done.snapshot_id}, and main was moved away from it since."
-        return InMain(holds=False, text=text)
-    changed = _changed_since(done, state)
-    text = f"It landed in snapshot {done.snapshot_id}; its files were changed since{changed}."
-    return InMain(holds=False, text=text)
-
-
-def _changed_since(done: Landed, state: LakeTableState) -> str:
-    """Name the later snapshots of main that did not only append."""
-    found, seen = [], state.main
-    while seen is not None and seen != done.snapshot_id and seen in state.snapshots:
-        if state.snapshots[seen].operation != "append":
-            found.append(f"snapshot {seen} ({state.snapshots[seen].operation})")
-        seen = state.snapshots[seen].parent_id
-    return f" by {', '.join(reversed(found))}" if found else ""
-
-
-def _first_export(row: Row | None, files: tuple[FileInMain, ...]) -> Answer | None:
-    if not files:
-        return None
-    rows = sum(f.rows for f in files)
-    where = "this ledger does not know it" if row is None else "its row was not settled"
-    return Answer(
-        Status.REFUSED,
-        f"main already holds {len(files)} file(s) with {rows:,} rows of this very partition, and "
-        f"{where}. Use the ledger that exported it.",
-    )
-
-
-def _differs(row: Row, done: Landed, content: Content, now: int) -> Answer:
-    before, after = sum(p.rows for p in row.parts), content.rows
-    text = (
-        f"the source partition differs from what was exported in snapshot {done.snapshot_id}: "
-        f"{before:,} rows in {len(row.parts)} part(s) then, {after:,} in {len(content.parts)} now"
-    )
-    if _inside_ttl(row, now):
-        return Answer(
-            Status.REFUSED,
-            f"{text}, and the export is younger than its manifest TTL of {row.ttl} s.",
-        )
-    return Answer(Status.REFUSED, f"{text}, and {_NOT_YET}.")
-
-
-def _inside_ttl(row: Row, now: int) -> bool:
-    return row.completed is not None and (row.ttl == 0 or now < row.completed + row.ttl * 1000)
 
 
 def _merged(before: tuple[ExportedPart, ...], after: tuple[ExportedPart, ...]) -> bool:

@@ -1,8 +1,8 @@
 """Step 3 of 3 of the job (plan -> write -> commit): the commit protocol, numbered as protocol.md.
 
-    2 load the metadata M -> 3 is it our ledger's table? -> 4 read the ledger row, after M
-    -> 5 has it landed? -> 6 what must leave main, from M -> 7 stage and send -> 8 settle in the
-    ledger
+    2 load the metadata M -> 3 is it our ledger's table? -> for each key: 4 read the ledger row,
+    after M -> 5 has it landed? -> 6 what must leave main, from M -> 7 stage and send all of them
+    -> 8 settle each in the ledger
 
 Metadata first, then the ledger: that order is what closes the gap (model: docs/spec). Any answer
 but a success is unknown: load again and look. Nothing is deleted here but the manifests of own dead
@@ -12,10 +12,9 @@ attempts. Claiming (step 1) is the job's; it has happened when this begins.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Protocol
 
 from tableformat.committer import (
     LEDGER_PROPERTY,
@@ -24,19 +23,25 @@ from tableformat.committer import (
     Committed,
     Conflicted,
     KeyCommit,
-    LakeTable,
     LakeTableState,
     Layout,
     Mark,
+    NotSent,
     Staged,
     Superseded,
     Unknown,
 )
-from tableformat.effects import Effects, Step
+from tableformat.effects import Step
 from tableformat.errors import DestinationError, InternalError, RefusedError, TableFormatError
-from tableformat.export.claim import settled
-from tableformat.export.marks import figures, landed_from, landed_mark, unsettled_mark
-from tableformat.file_names import is_of_transaction
+from tableformat.export.claim import shrinks
+from tableformat.export.in_main import Holding, holding
+from tableformat.export.marks import landed_mark, unsettled_mark
+from tableformat.export.settling import (
+    Ports,
+    note_overwritten_mark,
+    settle,
+    settle_mark,
+)
 from tableformat.ledger import Landed, Ledger, Row, Stale, State
 
 __all__ = [
@@ -44,97 +49,118 @@ __all__ = [
     "check_table_of_ledger",
     "commit",
     "first_snapshot",
-    "landed_mark",
-    "settle",
+    "held_in_main",
     "settle_mark",
     "unsettled_mark",
 ]
 
 
-class Pause(Protocol):
-    """Waits before attempt number `attempt` (from 1): back-off with jitter."""
-
-    def __call__(self, attempt: int, /) -> None:
-        """Wait."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class Ports:
-    """What the protocol acts on, all of it through `effects`.
+class _Ready:
+    """A key that is to be in the next attempt: its row, and what must leave main for it."""
 
-    `clock` is milliseconds since 1970.
-    """
-
-    effects: Effects
-    table: LakeTable
-    ledger: Ledger
-    clock: Callable[[], int]
-    pause: Pause
-    most_attempts: int = 20
+    key: KeyCommit
+    row: Row
+    leaves: Holding
 
 
-def commit(ports: Ports, wanted: Commit) -> CommitOutcome:
-    """Make a commit visible exactly once.
+@dataclass(slots=True)
+class _Progress:
+    """How far a commit is: the keys without an outcome, and every attempt before it is sent."""
+
+    open: dict[str, KeyCommit]
+    outcomes: dict[str, CommitOutcome] = field(default_factory=dict)
+    attempts: list[Staged] = field(default_factory=list)
+    evidence: str = "no answer yet"
+
+    def end(self, key: str, outcome: CommitOutcome) -> None:
+        self.outcomes[key] = outcome
+        del self.open[key]
+
+    def end_all(self, outcome: CommitOutcome) -> None:
+        for key in tuple(self.open):
+            self.end(key, outcome)
+
+
+def commit(ports: Ports, wanted: Commit) -> dict[str, CommitOutcome]:
+    """Make a commit visible exactly once: all its keys in one snapshot.
+
+    A key that was superseded, has landed already or is refused leaves the commit; the others go on.
 
     Returns:
-        Committed, Conflicted, Superseded or Unknown; the ledger row says the same, or will after
-        the next run.
-
-    Raises:
-        RefusedError: the table belongs to another ledger, or main holds files of the key (steps 3,
-            6).
+        By key, Committed, Conflicted, Superseded, NotSent or Unknown; the ledger rows say the same,
+        or will after the next run.
     """
-    attempts: list[Staged] = []
+    progress = _Progress({k.key: k for k in wanted.keys})
     try:
-        return _commit(ports, wanted, attempts)
+        while progress.open:
+            _turn(ports, wanted, progress)
     except TableFormatError as error:
-        if not attempts:
-            raise
-        return Unknown(f"a request was sent, and then: {error}")
+        # What was never sent cannot land; anything else may have.
+        progress.end_all(
+            Unknown(f"a request was sent, and then: {error}")
+            if progress.attempts
+            else NotSent(error)
+        )
+    return progress.outcomes
 
 
-def _commit(ports: Ports, wanted: Commit, attempts: list[Staged]) -> CommitOutcome:
-    """Take turns until there is an outcome; `attempts` gets every attempt before it is sent."""
-    key = _only_key(wanted)
-    evidence = "no answer yet"
-    while True:
-        state = ports.effects(Step.LOAD_METADATA, ports.table.load)
-        check_table_of_ledger(state, ports.ledger)
-        row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key.key))
-        if gone := _superseded(row, state, key):
-            return Superseded(gone)
-        if row is None:
-            message = (
-                f"The ledger lost the row of key {key.key} between claim and commit; this is a "
-                "bug, please report it."
-            )
-            raise InternalError(message)
-        if mark := landed_mark(row, state, key):
-            return _settle_landed(ports, row, state, mark, attempts)
-        if state.layout != wanted.layout:
-            return _layout_changed(state, wanted, attempts)
-        if len(attempts) >= ports.most_attempts:
-            return Unknown(
-                f"{len(attempts)} requests were sent, none was answered with success; the last: "
-                f"{evidence}"
-            )
-        row = _note_overwritten_mark(ports, row, state, key)
-        if row is None:
-            continue
-        _refuse_own_files_in_main(ports, row, state, key)
-        staged, sent_error = _stage_and_send(ports, state, wanted, attempts)
-        if sent_error is None:
-            landed = Landed(
-                key.epoch,
-                key.transaction_id,
-                key.fingerprint,
-                staged.snapshot_id,
-                staged.sequence_number,
-            )
-            return _settled(ports, settle(ports, row, landed), landed, attempts, in_main=True)
-        evidence = sent_error
-        ports.pause(len(attempts))
+def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
+    """Load M once, look at every key, and send those that are left, once."""
+    state = ports.effects(Step.LOAD_METADATA, ports.table.load)
+    check_table_of_ledger(state, ports.ledger)
+    ready = [r for k in tuple(progress.open.values()) if (r := _look(ports, state, k, progress))]
+    if len(ready) < len(progress.open) or not ready:
+        # A row has moved between two readings: everything is looked at anew, on a newer M.
+        return
+    if state.layout != wanted.layout:
+        progress.end_all(_layout_changed(state, wanted, progress.attempts))
+        return
+    if len(progress.attempts) >= ports.most_attempts:
+        text = f"{len(progress.attempts)} requests were sent, none was answered with success"
+        progress.end_all(Unknown(f"{text}; the last: {progress.evidence}"))
+        return
+    now = replace(wanted, keys=tuple(r.key for r in ready))
+    leaves = tuple(f.path for r in ready for f in r.leaves.files)
+    staged, error = _stage_and_send(ports, state, now, leaves, progress.attempts)
+    if error is None:
+        for one in ready:
+            progress.end(one.key.key, _settle_own(ports, one, staged, len(progress.attempts)))
+        # It has landed, whatever becomes of the manifests of the others.
+        with contextlib.suppress(DestinationError):
+            _discard_dead_attempts(ports, (a for a in progress.attempts if a is not staged))
+        return
+    progress.evidence = error
+    ports.pause(len(progress.attempts))
+
+
+def _look(
+    ports: Ports, state: LakeTableState, key: KeyCommit, progress: _Progress
+) -> _Ready | None:
+    """Steps 4 to 6 for one key; None when it has an outcome now, or must be looked at anew."""
+    row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key.key))
+    if gone := _superseded(row, state, key):
+        progress.end(key.key, Superseded(gone))
+        return None
+    if row is None:
+        message = (
+            f"The ledger lost the row of key {key.key} between claim and commit; this is a "
+            "bug, please report it."
+        )
+        raise InternalError(message)
+    if mark := landed_mark(row, state, key):
+        progress.end(key.key, _settle_landed(ports, row, state, mark, progress.attempts))
+        return None
+    noted = note_overwritten_mark(ports, row, state, key)
+    if noted is None:
+        return None
+    try:
+        return _Ready(key, noted, _leaving(ports, noted, state, key))
+    except RefusedError as error:
+        sent = bool(progress.attempts)
+        text = f"a request was sent, and then: {error}"
+        progress.end(key.key, Unknown(text) if sent else NotSent(error))
+        return None
 
 
 def first_snapshot(ports: Ports, layout_of: Callable[[LakeTableState], None]) -> LakeTableState:
@@ -194,40 +220,9 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
         raise RefusedError(message)
 
 
-def settle_mark(ports: Ports, row: Row, state: LakeTableState, mark: Mark) -> Row | Stale:
-    """Settle what a mark proves, with the figures of what landed (step 8).
-
-    The row may be a later claim's, whose own figures and parts are those of other files. Main does
-    not tell either: somebody may have deleted files since, and then they are missing.
-    """
-    same = mark.fingerprint == row.fingerprint
-    rows, data_files = figures(row, state, mark)
-    shown = replace(
-        row,
-        parts=row.parts if same else (),
-        old=tuple(t for t in (*row.old, row.transaction_id) if t != mark.transaction_id),
-        fingerprint=mark.fingerprint,
-        transaction_id=mark.transaction_id,
-        rows=rows,
-        data_files=data_files,
-    )
-    return settle(ports, shown, landed_from(mark, state))
-
-
-def settle(ports: Ports, row: Row, landed: Landed) -> Row | Stale:
-    """Write COMPLETED, by compare-and-set on the row that was read (step 8)."""
-    after = settled(row, landed, ports.clock())
-    return ports.effects(Step.SETTLE, partial(ports.ledger.write, after))
-
-
-def _only_key(wanted: Commit) -> KeyCommit:
-    if len(wanted.keys) != 1:
-        message = (
-            f"A commit of {len(wanted.keys)} keys was asked for; this release commits one. This "
-            "is a bug, please report it."
-        )
-        raise InternalError(message)
-    return wanted.keys[0]
+def held_in_main(ports: Ports, row: Row | None, state: LakeTableState, key: str) -> Holding:
+    """Say what main holds of a key (step 6)."""
+    return holding(row, state, key, partial(ports.table.files_of, state, key))
 
 
 def _superseded(row: Row | None, state: LakeTableState, key: KeyCommit) -> str:
@@ -235,50 +230,86 @@ def _superseded(row: Row | None, state: LakeTableState, key: KeyCommit) -> str:
     mark = state.mark(key.key)
     if mark is not None and mark.epoch > key.epoch:
         return f"epoch {mark.epoch} of the same partition has landed in snapshot {mark.snapshot_id}"
-    if row is not None and (row.epoch != key.epoch or row.state is not State.RUNNING):
+    if row is not None and (row.claim.epoch != key.epoch or row.state is not State.RUNNING):
         return (
-            f"the ledger has the partition at epoch {row.epoch} ({row.state}), this run is epoch "
-            f"{key.epoch}"
+            f"the ledger has the partition at epoch {row.claim.epoch} ({row.state}), this run is "
+            f"epoch {key.epoch}"
         )
     return ""
+
+
+def _leaving(ports: Ports, row: Row, state: LakeTableState, key: KeyCommit) -> Holding:
+    """Step 6, from M in every turn: what must leave main, the files of any export of the key.
+
+    Raises:
+        RefusedError: where rows of the key are cannot be told, or more would leave than come.
+    """
+    if row.landed and max(x.sequence_number for x in row.landed) > state.last_sequence_number:
+        message = (
+            "Cannot commit: the ledger knows a landed export with a higher sequence number than "
+            "the table has; the table's metadata was put back to an older file. Restore the newer "
+            "metadata."
+        )
+        raise RefusedError(message)
+    held = held_in_main(ports, row, state, key.key)
+    if not held.is_certain:
+        message = f"Cannot commit: {held.text} Rows could be there twice. Nothing was changed."
+        raise RefusedError(message)
+    rows = sum(r.rows for r in key.receipts)
+    if rows < held.rows and not key.may_shrink:
+        message = f"Cannot commit: {shrinks(held.rows, rows)} Nothing was changed."
+        raise RefusedError(message)
+    return held
+
+
+def _settle_own(ports: Ports, one: _Ready, staged: Staged, attempts: int) -> CommitOutcome:
+    """Step 8 after an answer of success."""
+    key, claim = one.key, one.row.claim
+    landed = Landed(
+        key.epoch,
+        key.transaction_id,
+        key.fingerprint,
+        staged.snapshot_id,
+        staged.sequence_number,
+        claim.rows,
+        claim.data_files,
+    )
+    try:
+        after = settle(ports, one.row, landed, claim)
+    except TableFormatError as error:
+        return Unknown(f"it landed in snapshot {staged.snapshot_id}, and then: {error}")
+    if isinstance(after, Stale):
+        return _taken_over(staged.snapshot_id)
+    replaced = bool(one.leaves.files)
+    return Committed(landed.snapshot_id, landed.epoch, attempts, in_main=True, replaced=replaced)
 
 
 def _settle_landed(
     ports: Ports, row: Row, state: LakeTableState, mark: Mark, attempts: list[Staged]
 ) -> CommitOutcome:
     """It landed: an own attempt is in main as an ancestor, any other one by all its files."""
-    rows, data_files = figures(row, state, mark)
-    files = [
-        f
-        for f in ports.table.files_of(state, row.key.hash)
-        if is_of_transaction(f.path, row.key.hash, mark.transaction_id)
-    ]
     own = any(a.snapshot_id == mark.snapshot_id for a in attempts)
-    complete = (
-        bool(files)
-        and (len(files), sum(f.rows for f in files)) == (data_files, rows)
-        and not any(f.deletes for f in files)
-    )
-    in_main = complete or (own and state.is_ancestor(mark.snapshot_id))
     after = settle_mark(ports, row, state, mark)
-    return _settled(ports, after, landed_from(mark, state), attempts, in_main=in_main)
-
-
-def _settled(
-    ports: Ports, after: Row | Stale, landed: Landed, attempts: list[Staged], *, in_main: bool
-) -> CommitOutcome:
-    if isinstance(after, Stale):
-        return Superseded(
-            f"the export landed in snapshot {landed.snapshot_id}, and another run took the "
-            "partition over before it was noted"
-        )
-    # It has landed, whatever becomes of the manifests of the others.
+    if isinstance(after, Stale) or after.done is None:
+        return _taken_over(mark.snapshot_id)
+    landed = after.done.landed
+    held = held_in_main(ports, after, state, row.key.hash)
+    in_main = held.holds(landed) or (own and state.is_ancestor(mark.snapshot_id))
     with contextlib.suppress(DestinationError):
-        _discard_dead_attempts(ports, [a for a in attempts if a.snapshot_id != landed.snapshot_id])
+        _discard_dead_attempts(ports, (a for a in attempts if a.snapshot_id != mark.snapshot_id))
     return Committed(landed.snapshot_id, landed.epoch, len(attempts), in_main)
 
 
-def _layout_changed(state: LakeTableState, wanted: Commit, attempts: list[Staged]) -> CommitOutcome:
+def _taken_over(snapshot_id: int) -> Superseded:
+    return Superseded(
+        f"the export landed in snapshot {snapshot_id}, and another run took the partition over "
+        "before it was noted"
+    )
+
+
+def _layout_changed(
+    state: LakeTableState, wanted: Commit, attempts: list[Staged]
+) -> Conflicted | Unknown:
     """The table changed after the plan: no new request; certain only when every old one is dead."""
     changes = (
         f"{f.name.replace('_', ' ')} {was} is now {now}"
@@ -291,53 +322,12 @@ def _layout_changed(state: LakeTableState, wanted: Commit, attempts: list[Staged
     return Unknown(f"{text}, and a request that was sent before may still be applied")
 
 
-def _note_overwritten_mark(
-    ports: Ports, row: Row, state: LakeTableState, key: KeyCommit
-) -> Row | None:
-    """Note a landed export that only its mark knows, before the mark is overwritten (hole 14).
-
-    Returns:
-        The row to go on with; None when the row has moved and everything must be looked at anew.
-    """
-    mark = state.mark(key.key)
-    if mark is None or row.knows(mark.snapshot_id):
-        return row
-    noted = replace(row.with_landed(landed_from(mark, state)), updated=ports.clock())
-    written = ports.effects(Step.NOTE_LANDED, partial(ports.ledger.write, noted))
-    return None if isinstance(written, Stale) else written
-
-
-def _refuse_own_files_in_main(
-    ports: Ports, row: Row, state: LakeTableState, key: KeyCommit
-) -> None:
-    """Step 6, from M in every turn: nothing is removed, so nothing of the key may be in main.
-
-    Raises:
-        RefusedError: files of the key are there, or an earlier export may be there in rewritten
-            files.
-    """
-    if row.landed and max(x.sequence_number for x in row.landed) > state.last_sequence_number:
-        message = (
-            "Cannot commit: the ledger knows a landed export with a higher sequence number than "
-            "the table has; the table's metadata was put back to an older file. Restore the newer "
-            "metadata."
-        )
-        raise RefusedError(message)
-    files = ports.table.files_of(state, key.key)
-    gone = not row.landed or (
-        state.history_is_complete and not any(state.is_ancestor(x.snapshot_id) for x in row.landed)
-    )
-    if files or not gone:
-        message = (
-            "Cannot commit: main holds, or may hold in rewritten files, rows of an earlier export "
-            f"of this partition ({len(files)} file(s) by name), and this release does not replace "
-            "an export yet. Nothing was changed."
-        )
-        raise RefusedError(message)
-
-
 def _stage_and_send(
-    ports: Ports, state: LakeTableState, wanted: Commit, attempts: list[Staged]
+    ports: Ports,
+    state: LakeTableState,
+    wanted: Commit,
+    leaves: tuple[str, ...],
+    attempts: list[Staged],
 ) -> tuple[Staged, str | None]:
     """Step 7: own manifests, own snapshot id, one request.
 
@@ -346,7 +336,7 @@ def _stage_and_send(
     done = _marks_to_remove(ports.ledger, state, wanted)
     # After those rows were read: a copy of the ledger that knows the number knows them completed.
     wanted = replace(wanted, number=ports.ledger.next_epoch())
-    staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, wanted))
+    staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, wanted, leaves))
     attempts.append(staged)
     sent = ports.effects(Step.SEND, partial(ports.table.send, state, staged, wanted, done))
     return staged, None if sent.applied else sent.error
@@ -358,17 +348,18 @@ def _marks_to_remove(ledger: Ledger, state: LakeTableState, wanted: Commit) -> t
     done = []
     for key, mark in state.marks.items():
         row = ledger.read(key) if key not in ours else None
-        if row is not None and row.done is not None and row.done.epoch >= mark.epoch:
+        if row is not None and row.done_epoch >= mark.epoch:
             done.append(key)
     return tuple(done)
 
 
-def _discard_dead_attempts(ports: Ports, attempts: list[Staged]) -> None:
+def _discard_dead_attempts(ports: Ports, attempts: Iterable[Staged]) -> None:
     """Step 10 for own attempts: on a fresh M, when dead and when no snapshot refers to them."""
-    if not attempts:
+    left = tuple(attempts)
+    if not left:
         return
     state = ports.effects(Step.LOAD_METADATA, ports.table.load)
-    for attempt in attempts:
+    for attempt in left:
         if state.last_sequence_number >= attempt.sequence_number and not ports.table.in_use(
             state, attempt
         ):

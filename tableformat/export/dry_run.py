@@ -8,21 +8,18 @@ run's. Bytes of files are estimated as bytes on the source's disks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.export import claim
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
+from tableformat.export.destination import fit, schema_change
+from tableformat.export.in_main import Holding, holding
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
-from tableformat.export.plan import (
-    TablePlan,
-    fit,
-    plan_table,
-    remembered_conversions,
-    schema_change,
-)
+from tableformat.export.plan import TablePlan, plan_table, remembered_conversions
 from tableformat.export.ports import Lake
 from tableformat.export.selection import select
 from tableformat.export.slicing import SliceTarget, slices
@@ -31,9 +28,10 @@ from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId
 from tableformat.source import FrozenPart, FrozenPartition, Source
 
-__all__ = ["EXPORT", "Forecast", "Rehearsal", "forecast_parts", "rehearse"]
+__all__ = ["EXPORT", "REPLACE", "Forecast", "Rehearsal", "forecast_parts", "rehearse"]
 
 EXPORT: Final = "export"
+REPLACE: Final = "replace"
 """The action of a partition that would be exported; any other action is a status."""
 _NO_TARGET: Final = SliceTarget("", 0, "", "", ())
 
@@ -78,7 +76,7 @@ class Rehearsal:
     @property
     def destination_bytes(self) -> int:
         """What the files are expected to need."""
-        return sum(f.bytes for f in self.forecasts if f.action == EXPORT)
+        return sum(f.bytes for f in self.forecasts if f.action in (EXPORT, REPLACE))
 
 
 def rehearse(
@@ -152,7 +150,8 @@ class _Existing:
 
     def answer(
         self, plan: TablePlan, one: PartitionId, parts: tuple[Part, ...], wish: claim.Wish, now: int
-    ) -> claim.Answer | None:
+    ) -> claim.Answer | Holding | None:
+        """Return what is said instead of exporting, or what an export would replace."""
         key = self.key(plan, one)
         if held := self.ledger.holder(key.hash):
             text = f"an export of this partition is in progress: {held.owner}"
@@ -164,8 +163,10 @@ class _Existing:
         if not parts and (row is None or row.done is None):
             return None
         content = claim.content_of(plan.table, parts) if parts else None
-        files = self.table.files_of(self.state, key.hash)
-        return claim.answer(row, content, wish, self.state, files, now)
+        files_at = partial(self.table.files_of, self.state, key.hash)
+        in_main = holding(row, self.state, key.hash, files_at)
+        said = claim.answer(row, content, wish, in_main, now)
+        return said if isinstance(said, claim.Answer) else in_main
 
 
 def _forecasts(
@@ -181,12 +182,13 @@ def _forecasts(
     for one in ids:
         parts = source.parts(plan.table.name, one)
         said = found.answer(plan, one, parts, request.wish, now) if found is not None else None
-        if said is not None:
+        if isinstance(said, claim.Answer):
             yield Forecast(one.value, said.status.value, said.message, rows=_rows(parts))
         elif not parts:
             yield Forecast(one.value, Status.EMPTY.value, "its parts hold no rows")
         else:
-            yield forecast_parts(request, plan, one, parts, slots)
+            made = forecast_parts(request, plan, one, parts, slots)
+            yield replace(made, action=REPLACE) if said is not None and said.files else made
 
 
 def forecast_parts(

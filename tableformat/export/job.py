@@ -20,17 +20,13 @@ from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.claim import Wish
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
+from tableformat.export.destination import Destination, fit
 from tableformat.export.evolving import evolve_schema
 from tableformat.export.group import GroupJob
 from tableformat.export.leases import Leases
+from tableformat.export.leftovers import staging_in_use
 from tableformat.export.outcome import Outcome
-from tableformat.export.plan import (
-    Destination,
-    TablePlan,
-    fit,
-    plan_table,
-    remembered_conversions,
-)
+from tableformat.export.plan import TablePlan, plan_table, remembered_conversions
 from tableformat.export.ports import JobPorts
 from tableformat.export.selection import Selection, select
 from tableformat.export.slices import FileFormat
@@ -48,7 +44,7 @@ class ExportRequest:
     """What a user asked for, in values. `partition_spec` is None when it is to be derived.
 
     `conversions` may leave out what the destination remembers; `evolve_schema` allows to add
-    columns to it.
+    columns to it. At most `commit_every` partitions become visible in one snapshot.
     """
 
     table: TableName
@@ -59,6 +55,7 @@ class ExportRequest:
     strict: bool = False
     partition_spec: str | None = None
     evolve_schema: bool = False
+    commit_every: int = MOST_PARTITIONS
     format: FileFormat = field(default_factory=FileFormat)
 
 
@@ -108,12 +105,20 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
         ports.observer.note(f"no partition of {table.name} is to be exported")
         return
     ports.check_writer()
-    ports.effects(Step.SWEEP_SOURCE, lambda: source.sweep_leftovers(ports.job_is_alive))
+    of_use = staging_in_use(ports.ledger)
+    ports.effects(Step.SWEEP_SOURCE, lambda: source.sweep_leftovers(ports.job_is_alive, of_use))
     destination = _open(request, ports, plan, existing)
     with Leases(
         ports.ledger, ports.owner, effects=ports.effects, is_alive=ports.is_alive
     ) as leases:
-        group = GroupJob(ports, destination, leases, request.wish, slots=slots)
+        group = GroupJob(
+            ports,
+            destination,
+            leases,
+            request.wish,
+            slots=slots,
+            commit_every=request.commit_every,
+        )
         remaining = iter(ids)
         while chunk := tuple(islice(remaining, MOST_PARTITIONS)):
             yield from group.run(chunk)

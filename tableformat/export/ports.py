@@ -17,14 +17,15 @@ from pyiceberg.table.sorting import SortOrder
 from tableformat.committer import LakeTable
 from tableformat.effects import Effects
 from tableformat.errors import TableFormatError
-from tableformat.export.commit import Pause
 from tableformat.export.outcome import Outcome
+from tableformat.export.settling import Pause
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.export.verification import LakeDigests
 from tableformat.ledger import Ledger, Owner
 from tableformat.names import LakeName, TransactionId
 from tableformat.receipt import Receipt
 from tableformat.source import Source
+from tableformat.storage import Storage
 
 __all__ = ["JobPorts", "Lake", "Observer", "Silent", "SliceFailure", "SliceWriter", "Written"]
 
@@ -141,10 +142,11 @@ def _nothing() -> None:
 class JobPorts:
     """Everything a job acts on.
 
-    `clock` is milliseconds since 1970; `job` names what it makes in the source. `check_writer`
-    raises when there can be no writer; it is called before anything is changed. `begin_writer`
-    begins to make it, once there is something to write; `writer` waits for it. With `digests` every
-    export is verified after its commit.
+    `clock` is milliseconds since 1970; `job` names what it makes in the source. `new_transaction`
+    gives an id for an epoch, another one for every epoch of the ledger; `storage` opens what a
+    location belongs to. `check_writer` raises when there can be no writer; it is called before
+    anything is changed. `begin_writer` begins to make it, once there is something to write;
+    `writer` waits for it. With `digests` every export is verified after its commit.
     """
 
     effects: Effects
@@ -156,7 +158,8 @@ class JobPorts:
     is_alive: Callable[[Owner], bool]
     clock: Callable[[], int]
     pause: Pause
-    new_transaction: Callable[[], TransactionId]
+    new_transaction: Callable[[int], TransactionId]
+    storage: Callable[[str], Storage]
     job: str
     job_is_alive: Callable[[str], bool]
     observer: Observer

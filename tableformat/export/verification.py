@@ -138,8 +138,13 @@ class Verification:
         digests, digest = self.digests, frozen.digest
         if digests is None or digest is None:
             return
-        location = digest_location(self.location, row.key.hash, row.transaction_id)
-        taken = (row.source_table, row.key.partition_id, row.transaction_id, self.ports.clock())
+        location = digest_location(self.location, row.key.hash, row.claim.transaction_id)
+        taken = (
+            row.source_table,
+            row.key.partition_id,
+            row.claim.transaction_id,
+            self.ports.clock(),
+        )
         kept = KeptDigest(*taken, digest)
         self.ports.effects(Step.KEEP_DIGEST, lambda: digests.keep(location, kept))
 
@@ -153,7 +158,7 @@ class Verification:
         digests, digest = self.digests, frozen.digest
         if digests is None or not landed.in_main:
             return made
-        if digest is None or landed.epoch != row.epoch:
+        if digest is None or landed.epoch != row.claim.epoch:
             text = (
                 "it is in main, and ClickHouse could not digest its source"
                 if digest is None

@@ -7,10 +7,11 @@ without checking again, which commits twice, and deletes manifests that have lan
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import cast
 from uuid import UUID
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
@@ -50,7 +51,7 @@ from tableformat.file_names import is_of_key
 from tableformat.iceberg.data_files import data_file
 
 __all__ = [
-    "MainFiles",
+    "KeyFiles",
     "is_in_use",
     "request",
     "schema_request",
@@ -116,8 +117,8 @@ def _count(snapshot: Snapshot, name: str) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-class MainFiles:
-    """The data files of main, each manifest read once: manifests never change.
+class KeyFiles:
+    """The data files of snapshots, each manifest read once: manifests never change.
 
     One object serves one table for as long as a process works on it.
     """
@@ -126,15 +127,15 @@ class MainFiles:
         """Start without having read anything."""
         self._read: dict[str, tuple[tuple[str, int], ...]] = {}
 
-    def of_key(self, state: LakeTableState, key: str) -> tuple[FileInMain, ...]:
-        """Return the files whose name carries a key hash, and whether deletes may apply to them."""
-        if state.main is None:
+    def of_key(self, state: LakeTableState, key: str, at: int | None) -> tuple[FileInMain, ...]:
+        """Return the files of a snapshot whose name carries a key hash, and which carry deletes."""
+        if at is None:
             return ()
         table = table_of(state)
-        snapshot = table.metadata.snapshot_by_id(state.main)
+        snapshot = table.metadata.snapshot_by_id(at)
         manifests = snapshot.manifests(table.io) if snapshot else []
         if any(m.content == ManifestContent.DELETES for m in manifests):
-            return _with_deletes(table, state.main, key)
+            return _with_deletes(table, at, key)
         files = (f for m in manifests for f in self._live(table, m))
         return tuple(
             FileInMain(path, rows, deletes=False) for path, rows in files if is_of_key(path, key)
@@ -149,15 +150,15 @@ class MainFiles:
         return found
 
 
-def _with_deletes(table: Table, main: int, key: str) -> tuple[FileInMain, ...]:
+def _with_deletes(table: Table, at: int, key: str) -> tuple[FileInMain, ...]:
     return tuple(
         FileInMain(task.file.file_path, task.file.record_count, bool(task.delete_files))
-        for task in table.scan(snapshot_id=main).plan_files()
+        for task in table.scan(snapshot_id=at).plan_files()
         if is_of_key(task.file.file_path, key)
     )
 
 
-def stage(state: LakeTableState, commit: Commit) -> Staged:
+def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
     """Write the manifests of one attempt on top of main.
 
     Nothing becomes visible (protocol.md step 7).
@@ -167,7 +168,9 @@ def stage(state: LakeTableState, commit: Commit) -> Staged:
     update = transaction.update_snapshot(
         snapshot_properties=dict(commit.summary), branch=MAIN_BRANCH
     )
-    producer = update.fast_append()
+    producer = update.overwrite() if leaves else update.fast_append()
+    for gone in _entries(table, state.main, leaves):
+        producer.delete_data_file(gone)
     for receipt in (r for key in commit.keys for r in key.receipts):
         producer.append_data_file(data_file(receipt, table.schema(), table.spec()))
     # The public commit() would send, retry and clean up by itself; only the staging is wanted.
@@ -187,6 +190,28 @@ def stage(state: LakeTableState, commit: Commit) -> Staged:
         files=(added[0].manifest_list, *(m.manifest_path for m in own)),
         handle=(updates, requirements),
     )
+
+
+def _entries(table: Table, main: int | None, paths: tuple[str, ...]) -> Iterator[DataFile]:
+    """Yield the data files of main at these paths, each once.
+
+    Raises:
+        InternalError: one of them is not in main.
+    """
+    left = set(paths)
+    snapshot = table.metadata.snapshot_by_id(main) if main is not None and left else None
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        if manifest.content == ManifestContent.DATA:
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                if entry.data_file.file_path in left:
+                    left.remove(entry.data_file.file_path)
+                    yield entry.data_file
+    if left:
+        message = (
+            f"{len(left)} file(s) are to leave main and are not in it; this is a bug, please "
+            "report it."
+        )
+        raise InternalError(message)
 
 
 def is_in_use(state: LakeTableState, staged: Staged) -> bool:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.storage import StoredObject, open_storage
+from catalog.storage import open_storage
 from tableformat.errors import DestinationError, UnsupportedError
+from tableformat.storage import StoredObject
 
 
 @pytest.fixture(params=["", "file://"], ids=["path", "uri"])

@@ -15,6 +15,7 @@ from tableformat.effects import Step
 from tableformat.errors import LedgerError, RefusedError, TableFormatError
 from tableformat.ledger import Ledger
 from tests.scenarios import (
+    ALL,
     AtStep,
     Partitions,
     assert_exported_once,
@@ -118,7 +119,9 @@ def test_a_copy_of_the_ledger_from_any_moment_never_exports_twice(
 ) -> None:
     """Harm prevented: a copy taken while a group was written has drawn all its epochs (hole 16)."""
     source = Partitions()
-    run(tmp_path, source, effects=AtStep(step, lambda: back_up(tmp_path), nth=nth))
+    one_by_one = replace(ALL, commit_every=1)
+    effects = AtStep(step, lambda: back_up(tmp_path), nth=nth)
+    run(tmp_path, source, effects=effects, request=one_by_one)
     compact(tmp_path)
     restore(tmp_path)
 

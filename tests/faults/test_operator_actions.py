@@ -277,13 +277,13 @@ def test_a_file_deleted_before_the_ledger_heard_of_the_export_is_missed(tmp_path
     source = Partitions(by_id={"p1": parts_of("p1", 7, 5)})
     request = replace(ONE, format=FileFormat(target_file_bytes=80))
     dies(tmp_path, source, AtStep(Step.SETTLE, die), request)
-    assert row_of(tmp_path, "p1").data_files == 2
+    assert row_of(tmp_path, "p1").last.data_files == 2
     drop_one_file(tmp_path)
 
     (outcome,) = run(tmp_path, source, request=request)
 
     assert outcome.status.value == "refused"
-    assert row_of(tmp_path, "p1").rows == 12
+    assert row_of(tmp_path, "p1").last.rows == 12
 
 
 def test_a_landing_that_only_its_mark_knows_is_not_called_exported_after_a_compaction(
@@ -301,7 +301,7 @@ def test_a_landing_that_only_its_mark_knows_is_not_called_exported_after_a_compa
 
     assert first.status.value == "in_progress"
     assert outcome.status.value == "refused"
-    assert (row_of(tmp_path, "p1").rows, rows_in_main(tmp_path)) == (12, 12)
+    assert (row_of(tmp_path, "p1").last.rows, rows_in_main(tmp_path)) == (12, 12)
 
 
 def test_manifests_that_cannot_be_deleted_do_not_make_a_commit_fail(

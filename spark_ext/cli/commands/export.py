@@ -26,7 +26,7 @@ from spark_ext.session import SparkSettings
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.errors import UsageError
 from tableformat.export.claim import Wish
-from tableformat.export.job import ExportRequest
+from tableformat.export.job import MOST_PARTITIONS, ExportRequest
 from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
 from tableformat.export.slices import FileFormat
 from tableformat.mergetree.summary_filter import parse_filter
@@ -53,7 +53,24 @@ _MIB: Final = 1024 * 1024
 )
 @click.option("--to", required=True, help="The destination: catalog.namespace.table.")
 @mapping_options
-@click.option("--force", is_flag=True, help="Export again although it was exported.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Export again although it was exported: in one snapshot the new files replace the old, "
+    "also when they hold fewer rows.",
+)
+@click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="With --force: also when the source partition has no rows left.",
+)
+@click.option(
+    "--commit-every",
+    type=click.IntRange(1, MOST_PARTITIONS),
+    default=MOST_PARTITIONS,
+    show_default=True,
+    help="With --all: at most so many partitions become visible in one snapshot.",
+)
 @click.option(
     "--manifest-ttl",
     type=click.IntRange(0),
@@ -91,12 +108,14 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, target_file_size: int,
     master: str, conf: tuple[str, ...], source: str, source_wait: float, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
-    *, everything: bool, evolve_schema: bool, strict: bool, force: bool, verify: bool,
-    dry_run: bool, as_json: bool
+    commit_every: int, *, everything: bool, evolve_schema: bool, strict: bool, force: bool,
+    allow_empty: bool, verify: bool, dry_run: bool,
+    as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
 
-    Each partition becomes one snapshot, or nothing. Running the command again is always safe.
+    Each partition becomes visible whole, or not at all. Running the command again is always safe:
+    finished files are kept, and nothing is exported twice.
 
     \b
     Examples:
@@ -105,16 +124,20 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
       mergeberg export db.events --all --where "partition_id < '202401'" --to lake.analytics.events
       mergeberg export db.events --all --to lake.analytics.events --dry-run
     """  # noqa: D301  \b is Click's mark for lines to keep
+    if allow_empty and not force:
+        message = "Cannot use --allow-empty alone: it only adds to --force. Give both."
+        raise UsageError(message)
     output = output_for(as_json=as_json)
     request = ExportRequest(
         table=TableName.parse(table),
         to=parse_destination(to, TableName.parse(table), source, source_wait),
         selection=_selection(partition_id, expression, where, everything=everything),
-        wish=Wish(force=force, ttl=manifest_ttl),
+        wish=Wish(force=force, ttl=manifest_ttl, allow_empty=allow_empty),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,
         evolve_schema=evolve_schema,
+        commit_every=commit_every,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
     time_outs = TimeOuts(connect_timeout, read_timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,14 @@ def show_export(
         raise NotFoundError(message)
     output = output_for(as_json=as_json)
     for row, seen in found:
-        record = {**seen, **json.loads(row.to_json()), "version": row.version}
+        parts = row.done.parts if row.done and row.state is State.COMPLETED else row.claim.parts
+        record = {
+            **seen,
+            "transaction_id": row.last.transaction_id,
+            "parts": [asdict(p) for p in parts],
+            **json.loads(row.to_json()),
+            "version": row.version,
+        }
         if not as_json:
             record = {
                 k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in record.items()
@@ -95,9 +103,9 @@ def _record(row: Row, ledger: Ledger) -> dict[str, Any]:
         "destination_table": row.destination_table,
         "partition_id": row.key.partition_id,
         "status": _status(row, ledger),
-        "rows": row.rows,
-        "data_files": row.data_files,
-        "snapshot_id": str(row.done.snapshot_id) if row.done else None,
+        "rows": row.last.rows,
+        "data_files": row.last.data_files,
+        "snapshot_id": str(row.done.landed.snapshot_id) if row.done else None,
         "create_time": _time(row.created),
         "update_time": _time(row.updated),
         "last_error": row.last_error.splitlines()[0][:100] if row.last_error else "",

@@ -13,9 +13,9 @@ import pytest
 
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.errors import LedgerError, RefusedError
-from tableformat.ledger import Key, Row, Stale, State
+from tableformat.ledger import Claim, Key, Row, Stale, State
 
-_ROW = Row(Key("s", "202401", "d"), "db.t", "lake.n.t", 1, State.RUNNING, "7", "f", 1, 1)
+_ROW = Row(Key("s", "202401", "d"), "db.t", "lake.n.t", State.RUNNING, Claim(1, "7", "f", 1), 1, 1)
 
 
 def test_a_ledger_keeps_its_identity_and_rows_when_it_is_opened_again(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_ledger_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("UPDATE ledger SET format = 99")
 
-    with pytest.raises(LedgerError, match="format 99, this release reads 1"):
+    with pytest.raises(LedgerError, match="format 99, this release reads 2"):
         SqliteLedger(path)
 
 
@@ -108,7 +108,7 @@ def test_of_many_processes_one_claims_a_row(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from catalog.ledgers.embedded import SqliteLedger;"
         "from tableformat.ledger import *;"
         "ledger = SqliteLedger(Path(sys.argv[1])); epoch = ledger.next_epoch();"
-        "row = Row(Key('s', '1', 'd'), 'a', 'b', epoch, State.RUNNING, '7', 'f', 1, 1);"
+        "row = Row(Key('s', '1', 'd'), 'a', 'b', State.RUNNING, Claim(epoch, '7', 'f', 1), 1, 1);"
         "print(epoch, not isinstance(ledger.write(row), Stale))"
     )
     children = [
@@ -124,8 +124,6 @@ def test_of_many_processes_one_claims_a_row(tmp_path: Path) -> None:
     assert sorted(int(epoch) for epoch, _ in answers) == [1, 2, 3, 4, 5, 6]
     assert [won for _, won in answers].count("True") == 1
     assert isinstance(
-        SqliteLedger(tmp_path / "ledger.db").write(
-            _ROW.__class__(Key("s", "1", "d"), "a", "b", 9, State.RUNNING, "7", "f", 1, 1)
-        ),
+        SqliteLedger(tmp_path / "ledger.db").write(replace(_ROW, key=Key("s", "1", "d"))),
         Stale,
     )

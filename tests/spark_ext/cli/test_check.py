@@ -45,12 +45,15 @@ def test_a_dry_run_answers_as_the_run_would(places: Places) -> None:
     words = ("export", "db.other", "--all", "--to", "lake.n.rehearsed", "--json")
     places.run(*words[:2], "--partition-id", "202401", *words[3:])
 
-    for wish in ([], ["--force"], ["--manifest-ttl", "0"]):
+    for wish in ([], ["--manifest-ttl", "0"]):
         dry = places.run(*words, *wish, "--dry-run")
         real = places.run("export", "db.other", "--partition-id", "202401", *words[3:], *wish)
         forecast, outcome = json.loads(dry[1].splitlines()[0]), json.loads(real[1])
         assert (forecast["action"], forecast["message"]) == (outcome["status"], outcome["message"])
         assert dry[0] == real[0]
+
+    forced = places.run(*words, "--force", "--dry-run")
+    assert json.loads(forced[1].splitlines()[0])["action"] == "replace"
 
 
 def test_a_dry_run_refuses_what_the_run_refuses(idle: Places) -> None:

@@ -6,15 +6,15 @@ docs/operating/verify.md. What is compared with what: tests/integration/test_ver
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
 
 from catalog.iceberg import open_catalog
-from spark_ext import wiring
 from tableformat.names import LakeName
-from tests.damaged_files import BreakingWriter, DamagingWriter, lose_a_row
+from tests.damaged_files import damage_when_committed, lose_a_row, lose_the_end
 from tests.wrong_places import Places
 
 TABLE = "db.verified"
@@ -115,11 +115,11 @@ def test_a_partition_that_was_never_exported_ends_with_3_when_it_is_named(
 
 
 @pytest.mark.parametrize(
-    ("writer", "code", "status", "told"),
+    ("damage", "code", "status", "told"),
     [
-        (DamagingWriter, 1, "differs", "it is in main, and is not what was frozen: rows 3 in the"),
+        (lose_a_row, 1, "differs", "it is in main, and is not what was frozen: rows 3 in the"),
         (
-            BreakingWriter,
+            lose_the_end,
             4,
             "unverified",
             "it is in main, and could not be verified: Cannot verify",
@@ -130,14 +130,14 @@ def test_an_export_that_is_verified_tells_what_the_lake_lacks(
     places: Places,
     exported: tuple[str, str],
     monkeypatch: pytest.MonkeyPatch,
-    writer: type[DamagingWriter],
+    damage: Callable[[Path], None],
     code: int,
     status: str,
     told: str,
 ) -> None:
     """Harm prevented: a disk that loses rows after the export has counted them."""
     table, _ = exported
-    monkeypatch.setattr(wiring, "SparkWriter", lambda _: writer(lambda *_: None))
+    damage_when_committed(monkeypatch, damage)
 
     words = ("--partition-id", "1", "--to", f"lake.n.v_{status}", "--verify", "--json")
     found, out, _ = places.run("export", table, *words)

@@ -15,17 +15,29 @@ from catalog.ledgers.memory import MemoryLedger
 from tableformat.committer import (
     LEDGER_PROPERTY,
     Commit,
+    CommitOutcome,
     Committed,
     Conflicted,
     LakeTableState,
+    NotSent,
     Superseded,
     Unknown,
 )
 from tableformat.errors import RefusedError
-from tableformat.export.commit import commit, first_snapshot, settle_mark, unsettled_mark
+from tableformat.export.commit import first_snapshot, settle_mark, unsettled_mark
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Row, State
-from tests.lake import KEY, Meddling, claim, commit_of, make_table, ports, rows_in_main
+from tests.lake import (
+    KEY,
+    Meddling,
+    claim,
+    commit_of,
+    commit_one,
+    make_table,
+    ports,
+    receipt,
+    rows_in_main,
+)
 
 
 @pytest.fixture
@@ -86,7 +98,7 @@ def test_a_commit_lands_once_and_is_settled(table: IcebergTable, ledger: MemoryL
     """Harm prevented: a landed export that its ledger does not know."""
     row = claim(ledger)
 
-    outcome = commit(ports(table, ledger), commit_of(row, table.load(), ledger))
+    outcome = commit_one(ports(table, ledger), commit_of(row, table.load(), ledger))
 
     after = ledger.read(KEY.hash)
     assert isinstance(outcome, Committed)
@@ -94,7 +106,7 @@ def test_a_commit_lands_once_and_is_settled(table: IcebergTable, ledger: MemoryL
     assert after is not None
     assert after.state is State.COMPLETED
     assert after.done is not None
-    assert after.done.snapshot_id == outcome.snapshot_id == table.load().main
+    assert after.done.landed.snapshot_id == outcome.snapshot_id == table.load().main
     assert rows_in_main(table) == 10
 
 
@@ -105,7 +117,7 @@ def test_a_lost_answer_is_looked_up_and_not_sent_again(
     row = claim(ledger)
     meddling = Meddling(table, lose=lambda n: n == 1)
 
-    outcome = commit(ports(meddling, ledger), commit_of(row, table.load(), ledger))
+    outcome = commit_one(ports(meddling, ledger), commit_of(row, table.load(), ledger))
 
     assert isinstance(outcome, Committed)
     assert meddling.sends == 1
@@ -119,7 +131,7 @@ def test_a_foreign_commit_in_between_costs_one_more_attempt(
     row = claim(ledger)
     meddling = Meddling(table, before=lambda n: append_foreign(table) if n == 1 else None)
 
-    outcome = commit(ports(meddling, ledger), commit_of(row, table.load(), ledger))
+    outcome = commit_one(ports(meddling, ledger), commit_of(row, table.load(), ledger))
 
     assert isinstance(outcome, Committed)
     assert meddling.sends == 2
@@ -141,7 +153,7 @@ def test_a_request_sent_long_ago_is_refused_after_a_rollback(
     state = table.load()
     wanted = commit_of(row, state, ledger)
     stale = table.stage(state, wanted)
-    assert isinstance(commit(ports(table, ledger), wanted), Committed)
+    assert isinstance(commit_one(ports(table, ledger), wanted), Committed)
     assert state.main is not None
     move_main(table, state.main)
 
@@ -161,7 +173,7 @@ def test_requests_that_never_succeed_end_as_unknown_and_delete_nothing(
     def meddle(_: int) -> None:
         append_foreign(table)
 
-    outcome = commit(
+    outcome = commit_one(
         ports(Meddling(table, before=meddle), ledger, most_attempts=3),
         commit_of(row, table.load(), ledger),
     )
@@ -184,7 +196,7 @@ def test_an_owner_that_was_taken_over_sends_nothing(
     claim(ledger)
     meddling = Meddling(table)
 
-    outcome = commit(ports(meddling, ledger), wanted)
+    outcome = commit_one(ports(meddling, ledger), wanted)
 
     assert isinstance(outcome, Superseded)
     assert meddling.sends == 0
@@ -200,13 +212,13 @@ def test_what_an_earlier_owner_landed_is_settled_and_not_repeated(
     assert table.send(state, table.stage(state, wanted), wanted, ()).applied
     second = claim(ledger)
 
-    outcome = commit(ports(table, ledger), commit_of(second, table.load(), ledger))
+    outcome = commit_one(ports(table, ledger), commit_of(second, table.load(), ledger))
 
     after = ledger.read(KEY.hash)
-    assert outcome == Committed(table.load().main or 0, first.epoch, 0, in_main=True)
+    assert outcome == Committed(table.load().main or 0, first.claim.epoch, 0, in_main=True)
     assert after is not None
     assert after.done is not None
-    assert after.done.epoch == first.epoch
+    assert after.done.landed.epoch == first.claim.epoch
     assert rows_in_main(table) == 10
 
 
@@ -226,27 +238,58 @@ def test_a_landed_mark_is_settled_before_a_new_claim(
 
     assert isinstance(settled, Row)
     assert settled.state is State.COMPLETED
-    assert (settled.rows, settled.data_files) == (10, 1)
+    assert (settled.last.rows, settled.last.data_files) == (10, 1)
     assert unsettled_mark(settled, now) is None
 
 
-def test_rows_of_another_content_that_landed_meanwhile_are_never_doubled(
+def test_rows_of_another_content_that_landed_meanwhile_are_replaced(
     table: IcebergTable, ledger: MemoryLedger
 ) -> None:
-    """Harm prevented: old and new content of one partition side by side."""
+    """Harm prevented: old and new content of one partition side by side (hole 14)."""
     first = claim(ledger, content="old")
     state = table.load()
     wanted = commit_of(first, state, ledger)
     table.send(state, table.stage(state, wanted), wanted, ())
     second = claim(ledger, content="new")
 
-    with pytest.raises(RefusedError, match="does not replace an export yet"):
-        commit(ports(table, ledger), commit_of(second, table.load(), ledger))
+    outcome = commit_one(ports(table, ledger), commit_of(second, table.load(), ledger))
 
+    assert isinstance(outcome, Committed)
+    assert outcome.replaced
     assert rows_in_main(table) == 10
     known = ledger.read(KEY.hash)
     assert known is not None
-    assert [x.transaction_id for x in known.landed] == [first.transaction_id]
+    assert [x.transaction_id for x in known.landed] == [
+        first.claim.transaction_id,
+        second.claim.transaction_id,
+    ]
+
+
+def refusal(outcome: CommitOutcome) -> str:
+    """Return why a commit was refused, before anything was sent."""
+    assert isinstance(outcome, NotSent)
+    assert isinstance(outcome.error, RefusedError)
+    return str(outcome.error)
+
+
+def test_fewer_rows_replace_more_only_when_that_is_wanted(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: a source that lost rows takes them out of the lake as well."""
+    for content in ("old", "new"):
+        row = claim(ledger, content=content)
+        wanted = commit_of(row, table.load(), ledger)
+        if content == "old":
+            commit_one(ports(table, ledger), wanted)
+    fewer = replace(wanted.keys[0], receipts=(receipt(row, rows=4),))
+
+    said = refusal(commit_one(ports(table, ledger), replace(wanted, keys=(fewer,))))
+
+    assert "would lose 6" in said
+    assert rows_in_main(table) == 10
+    allowed = replace(wanted, keys=(replace(fewer, may_shrink=True),))
+    assert isinstance(commit_one(ports(table, ledger), allowed), Committed)
+    assert rows_in_main(table) == 4
 
 
 def test_a_table_of_another_ledger_is_refused(table: IcebergTable) -> None:
@@ -254,9 +297,9 @@ def test_a_table_of_another_ledger_is_refused(table: IcebergTable) -> None:
     other = MemoryLedger()
     row = claim(other)
 
-    with pytest.raises(RefusedError, match="exported to with another ledger"):
-        commit(ports(table, other), commit_of(row, table.load(), other))
+    outcome = commit_one(ports(table, other), commit_of(row, table.load(), other))
 
+    assert "exported to with another ledger" in refusal(outcome)
     assert rows_in_main(table) == 0
 
 
@@ -267,13 +310,14 @@ def test_a_ledger_restored_from_an_older_copy_is_refused(
     for partition in ("1", "2", "3"):
         row = claim(ledger, key=replace(KEY, partition_id=partition))
         assert isinstance(
-            commit(ports(table, ledger), commit_of(row, table.load(), ledger)), Committed
+            commit_one(ports(table, ledger), commit_of(row, table.load(), ledger)), Committed
         )
     ledger._epoch = 1
     row = claim(ledger)
 
-    with pytest.raises(RefusedError, match="restored from an older copy"):
-        commit(ports(table, ledger), commit_of(row, table.load(), ledger))
+    outcome = commit_one(ports(table, ledger), commit_of(row, table.load(), ledger))
+
+    assert "restored from an older copy" in refusal(outcome)
 
 
 def test_a_table_that_changed_after_the_plan_gets_nothing(
@@ -285,7 +329,7 @@ def test_a_table_that_changed_after_the_plan_gets_nothing(
     with table_of(table.load()).update_schema() as update:
         update.add_column("extra", LongType())
 
-    outcome = commit(ports(table, ledger), wanted)
+    outcome = commit_one(ports(table, ledger), wanted)
 
     assert isinstance(outcome, Conflicted)
     assert "between plan and commit" in outcome.by
@@ -299,7 +343,7 @@ def test_marks_leave_the_table_once_the_ledger_has_them(
     for partition in ("1", "2", "3", "4"):
         row = claim(ledger, key=replace(KEY, partition_id=partition))
         assert isinstance(
-            commit(ports(table, ledger), commit_of(row, table.load(), ledger)), Committed
+            commit_one(ports(table, ledger), commit_of(row, table.load(), ledger)), Committed
         )
 
     assert list(table.load().marks) == [replace(KEY, partition_id="4").hash]
@@ -316,6 +360,8 @@ def test_a_mark_that_the_ledger_does_not_have_stays(
     table.send(state, table.stage(state, wanted), wanted, ())
 
     row = claim(ledger, key=replace(KEY, partition_id="2"))
-    assert isinstance(commit(ports(table, ledger), commit_of(row, table.load(), ledger)), Committed)
+    assert isinstance(
+        commit_one(ports(table, ledger), commit_of(row, table.load(), ledger)), Committed
+    )
 
     assert set(table.load().marks) == {lost.key.hash, row.key.hash}

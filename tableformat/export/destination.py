@@ -1,0 +1,270 @@
+"""Step 1 of 3 of the job (plan -> write -> commit): a plan meets the lake table that is there.
+
+`fit` compares the two and gives a `Destination`: real ids, and all that the group job asks for.
+`plan_slices` cuts a frozen partition into files for it. Nothing here opens anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
+from tableformat.committer import (
+    Commit,
+    KeyCommit,
+    LakeTable,
+    LakeTableState,
+    Layout,
+    SchemaChange,
+)
+from tableformat.errors import InternalError, RefusedError
+from tableformat.export.data_checks import data_checks
+from tableformat.export.plan import TablePlan
+from tableformat.export.slices import FileFormat, Slice, WritePlan
+from tableformat.export.slicing import SliceTarget, slices
+from tableformat.file_names import RECEIPTS
+from tableformat.iceberg.evolution import evolve
+from tableformat.iceberg.existing import (
+    ExistingTable,
+    divided_by,
+    existing_refusal,
+    written_schema,
+)
+from tableformat.iceberg.partition_proof import directory, partition_values, value_texts
+from tableformat.iceberg.properties import (
+    grown_properties,
+)
+from tableformat.iceberg.snapshot import table_of
+from tableformat.iceberg.sort_order import (
+    file_order,
+    same_order,
+)
+from tableformat.ledger import Claim, Key, Ledger, Row
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import LakeName
+from tableformat.parquet.wire import order_by, select_list
+from tableformat.receipt import Receipt
+from tableformat.source import FrozenPartition, SourceSnapshot
+
+__all__ = [
+    "Destination",
+    "Group",
+    "WrittenClaim",
+    "fit",
+    "plan_slices",
+    "schema_change",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenClaim:
+    """A claimed partition whose files are finished; `may_shrink` as in `KeyCommit`."""
+
+    row: Row
+    receipts: tuple[Receipt, ...]
+    may_shrink: bool
+
+    @property
+    def key_commit(self) -> KeyCommit:
+        """What it adds to main."""
+        claim = self.row.claim
+        return KeyCommit(
+            self.row.key.hash,
+            claim.epoch,
+            claim.transaction_id,
+            claim.fingerprint,
+            self.receipts,
+            self.may_shrink,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Where the list of the exports of one snapshot is stored, and the digest of that file."""
+
+    name: str
+    location: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A lake table that a plan fits: its real ids, and everything that the group job asks for.
+
+    `schema` is what files hold of the table's own.
+    """
+
+    name: LakeName
+    lake: LakeTable
+    plan: TablePlan
+    layout: Layout
+    location: str
+    schema: Schema
+    spec: PartitionSpec
+    sort_order_id: int | None
+    format: FileFormat
+
+    @property
+    def table(self) -> MergeTreeTable:
+        """The source table."""
+        return self.plan.table
+
+    def key(self, partition_id: object) -> Key:
+        """Return the ledger key of a partition in this destination."""
+        return Key(self.table.identity, str(partition_id), self.layout.table_uuid)
+
+    def write_plan(
+        self, snapshot: SourceSnapshot, job: str, versions: tuple[tuple[str, str], ...]
+    ) -> WritePlan:
+        """Return what all slices of a job share."""
+        by_name = {c.name: c.source for c in self.plan.columns.columns}
+        columns = [by_name[f.name] for f in self.schema.fields]
+        location = self.location.rstrip("/")
+        return WritePlan(
+            table=str(self.table.name),
+            layout=snapshot.layout,
+            select=select_list(columns, self.plan.columns.conversions),
+            order_by=order_by(self.table.engine),
+            schema_json=self.schema.model_dump_json(),
+            spec_id=self.layout.spec_id,
+            sort_order_id=self.sort_order_id,
+            # True of the rows whatever order the table declares.
+            sort_fields=file_order(self.plan.order, self.schema),
+            checks=data_checks(self.plan.columns),
+            data_location=f"{location}/data",
+            receipts_location=f"{location}/{RECEIPTS}",
+            format=self.format,
+            job=job,
+            versions=versions,
+        )
+
+    def receipts_of(self, row: Row) -> str:
+        """Return the location of the receipts of a row's claim."""
+        location = self.location.rstrip("/")
+        return f"{location}/{RECEIPTS}/{row.key.hash}/{row.claim.transaction_id}"
+
+    def commit(
+        self, written: tuple[WrittenClaim, ...], ledger: Ledger, group: Group | None
+    ) -> Commit:
+        """Return what claimed and written partitions make visible at once.
+
+        The summary names a single one; of several, where the list of them is stored.
+        """
+        keys = tuple(w.key_commit for w in written)
+        summary = {"mergeberg.source-table": str(self.table.name)}
+        if group is None:
+            (row,) = (w.row for w in written)
+            summary |= {
+                "mergeberg.partition-id": row.key.partition_id,
+                "mergeberg.transaction-id": row.claim.transaction_id,
+                "mergeberg.fingerprint": row.claim.fingerprint,
+            }
+        else:
+            summary |= {
+                "mergeberg.group": group.name,
+                "mergeberg.exports": str(len(written)),
+                "mergeberg.receipts": group.location,
+                "mergeberg.receipts-sha256": group.sha256,
+            }
+        summary["mergeberg.ledger"] = ledger.identity
+        return Commit(keys, self.layout, ledger.identity, tuple(summary.items()))
+
+
+def fit(
+    plan: TablePlan, name: LakeName, lake: LakeTable, state: LakeTableState, fmt: FileFormat
+) -> Destination:
+    """Meet a plan with the table that is really there, by name.
+
+    Raises:
+        RefusedError: the table differs in what matters; every difference is listed.
+    """
+    loaded = table_of(state)
+    refusal = _refusal(plan, name, state, loaded.schema())
+    if refusal is not None:
+        raise refusal
+    order = loaded.sort_order()
+    return Destination(
+        name=name,
+        lake=lake,
+        plan=plan,
+        layout=state.layout,
+        location=state.location,
+        schema=written_schema(loaded.schema(), plan.columns),
+        spec=loaded.spec(),
+        sort_order_id=order.order_id if same_order(plan.order, order, loaded.schema()) else None,
+        format=fmt,
+    )
+
+
+def schema_change(plan: TablePlan, name: LakeName, state: LakeTableState) -> SchemaChange | None:
+    """Return what the table must get so that the plan fits (`--evolve-schema`), None for nothing.
+
+    Raises:
+        RefusedError: it would not fit even then; every other difference is listed.
+    """
+    loaded = table_of(state)
+    grown = evolve(loaded.schema(), loaded.spec(), plan.columns, loaded.metadata.last_column_id)
+    if grown is None:
+        return None
+    refusal = _refusal(plan, name, state, grown.schema)
+    if refusal is not None:
+        raise refusal
+    properties = grown_properties(state.properties, plan.columns, grown.changed)
+    return SchemaChange(grown.schema.model_dump_json(), grown.added, tuple(properties.items()))
+
+
+def _refusal(
+    plan: TablePlan, name: LakeName, state: LakeTableState, schema: Schema
+) -> RefusedError | None:
+    existing = ExistingTable(str(name), schema, table_of(state).spec(), state.format_version)
+    what = f"export {plan.table.name} to {name}"
+    return existing_refusal(what, existing, plan.columns, plan.spec)
+
+
+def _in_spec(spec: PartitionSpec, values: tuple[str | None, ...]) -> tuple[str | None, ...]:
+    """Return the values by the fields of a table's spec, of which some may divide nothing."""
+    given = dict(zip((f.field_id for f in divided_by(spec)), values, strict=True))
+    return tuple(given.get(f.field_id) for f in spec.fields)
+
+
+def plan_slices(
+    to: Destination, frozen: FrozenPartition, key: str, claim: Claim
+) -> tuple[Slice, ...]:
+    """Cut a frozen partition into slices, one for each file, numbered from 0.
+
+    Args:
+        to: where the files go.
+        frozen: the partition.
+        key: the hash of its ledger key.
+        claim: for which the files are written.
+
+    Raises:
+        RefusedError: the partition does not lie in one Iceberg partition (code 36).
+        InternalError: the slices do not hold exactly the partition's parts.
+    """
+    values = partition_values(to.plan.spec, to.plan.columns, frozen.probed, frozen.partition_id)
+    target = SliceTarget(
+        key=key,
+        epoch=claim.epoch,
+        transaction_id=claim.transaction_id,
+        directory=directory(to.plan.spec, to.plan.columns, values),
+        partition=_in_spec(to.spec, value_texts(to.plan.spec, to.plan.columns, values)),
+    )
+    cut = slices(
+        frozen,
+        target,
+        fmt=to.format,
+        bytes_ratio=claim.bytes_ratio,
+        columns=len(to.plan.columns.columns),
+        slots=claim.slots,
+    )
+    wanted = {p.part.name for p in frozen.parts if p.visible_rows}
+    if {r.name for s in cut for r in s.ranges} != wanted:
+        message = (
+            f"The slices of partition {frozen.partition_id} do not hold its parts; this is a bug, "
+            "please report it."
+        )
+        raise InternalError(message)
+    return cut

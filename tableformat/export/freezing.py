@@ -1,0 +1,95 @@
+"""The source snapshot of a group: what a dead run froze is found again, the rest frozen afresh.
+
+A snapshot is given back at the end, except what an export that did not end may go on with: as long
+as its parts are frozen, nothing that happens to the source makes its finished files useless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tableformat.effects import Step
+from tableformat.export.ports import JobPorts
+from tableformat.export.work import Work
+from tableformat.ledger import Claim
+from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import PartitionId
+from tableformat.source import LeftPart, LeftSnapshot, Probe, SourceSnapshot
+
+__all__ = ["Freezing", "Frozen"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A snapshot of a group; `handles` tells for each partition the handle that holds it."""
+
+    snapshot: SourceSnapshot
+    handles: Mapping[PartitionId, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Freezing:
+    """Freezes partitions of one table; every partition is asked `probes` and digested."""
+
+    ports: JobPorts
+    table: MergeTreeTable
+    probes: tuple[Probe, ...]
+    digest: tuple[DigestColumn, ...]
+
+    def freeze(self, work: Iterable[Work]) -> Frozen:
+        """Return all partitions of a group, found again or frozen now, and those refused.
+
+        Raises:
+            SourceError: the source cannot be used at all.
+        """
+        ids = tuple(PartitionId(w.key.partition_id) for w in work)
+        found = self._find(work)
+        held = {p.partition_id: found.handle for p in found.partitions} if found else {}
+        rest = tuple(i for i in ids if i not in held)
+        if not rest and found is not None:
+            return Frozen(found, held)
+        self.ports.observer.note(f"freezing {len(rest)} partition(s)")
+        fresh = self.ports.effects(Step.SNAPSHOT_SOURCE, lambda: self._fresh(rest))
+        if found is None:
+            return Frozen(fresh, {p.partition_id: fresh.handle for p in fresh.partitions})
+        both = replace(
+            fresh,
+            partitions=found.partitions + fresh.partitions,
+            handle=(*found.handle, *fresh.handle),
+        )
+        return Frozen(both, held | {p.partition_id: fresh.handle for p in fresh.partitions})
+
+    def release(self, frozen: Frozen, keep: frozenset[str]) -> None:
+        """Give back what no export that may be gone on with needs."""
+        self.ports.effects(
+            Step.RELEASE_SOURCE, lambda: self.ports.source.release(frozen.snapshot, keep)
+        )
+
+    def _find(self, work: Iterable[Work]) -> SourceSnapshot | None:
+        """Return what is still frozen for claims that may be gone on with, None for nothing."""
+        wanted = {
+            PartitionId(w.key.partition_id): _left(w.resume.claim)
+            for w in work
+            if w.resume is not None and w.resume.claim.staging
+        }
+        if not wanted:
+            return None
+        found = self.ports.effects(
+            Step.FIND_SNAPSHOT,
+            lambda: self.ports.source.find_snapshot(
+                self.table, wanted, probes=self.probes, digest=self.digest
+            ),
+        )
+        return found if found.partitions else None
+
+    def _fresh(self, ids: tuple[PartitionId, ...]) -> SourceSnapshot:
+        return self.ports.source.snapshot(
+            self.table, ids, job=self.ports.job, probes=self.probes, digest=self.digest
+        )
+
+
+def _left(claim: Claim) -> LeftSnapshot:
+    parts = tuple(LeftPart(p.name, p.hash_of_all_files, p.rows) for p in claim.parts)
+    return LeftSnapshot(claim.staging, parts)

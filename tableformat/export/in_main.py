@@ -1,0 +1,191 @@
+"""What of a key's exports main holds, from main itself: whole, gone, moved away from, or changed.
+
+Every answer to a user ("unchanged", "already exported") and everything that a replacement removes
+is decided here, anew in each turn (protocol.md steps 6 and 11, DESIGN 5.5). The files of an export
+are recognised by their names. Where others rewrote or deleted some of them, only the history of
+main can tell where the rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from tableformat.committer import FileInMain, LakeTableState, SnapshotSeen
+from tableformat.file_names import is_of_transaction
+from tableformat.ledger import Landed, Row
+
+__all__ = ["FilesAt", "Holding", "Kind", "holding"]
+
+FilesAt = Callable[[int], tuple[FileInMain, ...]]
+"""The key's files in a snapshot of the table, by its id."""
+
+
+class Kind(Enum):
+    """What main holds of a key."""
+
+    NOTHING = auto()
+    """No export of it ever landed."""
+    WHOLE = auto()
+    """All files of one export, or of several, each complete and without deletes."""
+    GONE = auto()
+    """Somebody removed its files without putting rows in their place: its rows are gone."""
+    MOVED = auto()
+    """Main was moved to where no export of it is."""
+    CHANGED = auto()
+    """Others rewrote or deleted rows of it: which rows of it main holds cannot be told."""
+    STRANGE = auto()
+    """Files of it that this ledger does not know to have landed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What main holds of a key. `text` says it in a sentence; `files` are the key's, by name."""
+
+    kind: Kind
+    text: str
+    files: tuple[FileInMain, ...] = ()
+    landed: tuple[Landed, ...] = ()
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is known where the rows of all exports are: in `files`, or nowhere."""
+        return self.kind not in (Kind.CHANGED, Kind.STRANGE)
+
+    @property
+    def rows(self) -> int:
+        """Rows in the key's files."""
+        return sum(f.rows for f in self.files)
+
+    def holds(self, landed: Landed) -> bool:
+        """Whether main holds exactly this export of the key, whole."""
+        return self.kind is Kind.WHOLE and [x.transaction_id for x in self.landed] == [
+            landed.transaction_id
+        ]
+
+    def about(self, landed: Landed) -> str:
+        """Say where the rows of an export are, also when main holds others of the key."""
+        if self.kind is not Kind.WHOLE or self.holds(landed):
+            return self.text
+        others = ", ".join(str(x.snapshot_id) for x in self.landed)
+        return (
+            f"It landed in snapshot {landed.snapshot_id}, and main was moved away from it since: "
+            f"it holds the export of snapshot {others}."
+        )
+
+
+def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt) -> Holding:
+    """Say what main holds of a key.
+
+    Args:
+        row: the key's ledger row, read after `state` was loaded; None when it has none.
+        state: the table's metadata.
+        key: the key's hash.
+        files_at: the key's files in a snapshot of `state`.
+    """
+    files = files_at(state.main) if state.main is not None else ()
+    landed = row.landed if row is not None else ()
+    if files:
+        return _of_files(landed, state, key, files, files_at)
+    if not landed:
+        return Holding(Kind.NOTHING, "It was never exported.")
+    ancestors = list(_ancestors(state))
+    last = next((x for s in ancestors for x in landed if x.snapshot_id == s.snapshot_id), None)
+    if last is not None:
+        return _since(last, ancestors, key, files_at)
+    newest = landed[-1].snapshot_id
+    if state.history_is_complete:
+        text = f"It landed in snapshot {newest}, and main was moved away from it since."
+        return Holding(Kind.MOVED, text)
+    text = (
+        f"It landed in snapshot {newest}; its files are not in main, and the snapshots that would "
+        "tell where its rows are were expired."
+    )
+    return Holding(Kind.CHANGED, text)
+
+
+def _of_files(
+    landed: tuple[Landed, ...],
+    state: LakeTableState,
+    key: str,
+    files: tuple[FileInMain, ...],
+    files_at: FilesAt,
+) -> Holding:
+    """Say what the files that main has of a key are."""
+    found, left = [], list(files)
+    for one in landed:
+        own = [f for f in left if is_of_transaction(f.path, key, one.transaction_id)]
+        left = [f for f in left if f not in own]
+        if own and not _complete(one, own):
+            ancestors = list(_ancestors(state))
+            if any(s.snapshot_id == one.snapshot_id for s in ancestors):
+                return _since(one, ancestors, key, files_at, files)
+            text = f"It landed in snapshot {one.snapshot_id}; its files were changed since."
+            return Holding(Kind.CHANGED, text, files)
+        found += [one] if own else []
+    if left:
+        rows = sum(f.rows for f in left)
+        text = (
+            f"Main holds {len(left)} file(s) with {rows:,} rows of this very partition that this "
+            "ledger does not know."
+        )
+        return Holding(Kind.STRANGE, text, files)
+    rows = sum(f.rows for f in files)
+    text = f"{rows:,} rows are in main since snapshot {found[-1].snapshot_id}."
+    return Holding(Kind.WHOLE, text, files, tuple(found))
+
+
+def _complete(landed: Landed, files: list[FileInMain]) -> bool:
+    return (len(files), sum(f.rows for f in files)) == (landed.data_files, landed.rows) and not any(
+        f.deletes for f in files
+    )
+
+
+def _since(
+    landed: Landed,
+    ancestors: list[SnapshotSeen],
+    key: str,
+    files_at: FilesAt,
+    files: tuple[FileInMain, ...] = (),
+) -> Holding:
+    """Say what became of an export that main descends from.
+
+    Its rows are gone only when every snapshot that took files of it away put none in their place.
+    """
+    numbers = [s.snapshot_id for s in ancestors]
+    later = ancestors[: numbers.index(landed.snapshot_id)]
+    before = _paths(files_at(landed.snapshot_id), key, landed)
+    changed: list[SnapshotSeen] = []
+    rewritten = False
+    for one in reversed(later):
+        after = _paths(files_at(one.snapshot_id), key, landed)
+        if after != before:
+            changed.append(one)
+            rewritten = rewritten or not _only_removes(one)
+        before = after
+    what = f"It landed in snapshot {landed.snapshot_id}"
+    by = ", ".join(f"snapshot {s.snapshot_id} ({s.operation})" for s in changed)
+    if not files and changed and not rewritten:
+        return Holding(Kind.GONE, f"{what}, and its rows were removed by {by}.")
+    by = f" by {by}" if by else ""
+    return Holding(Kind.CHANGED, f"{what}; its files were changed since{by}.", files)
+
+
+def _only_removes(one: SnapshotSeen) -> bool:
+    """Whether a snapshot added no data file; the summary of a delete need not say so."""
+    return one.added_files == 0 or (one.added_files is None and one.operation == "delete")
+
+
+def _paths(files: tuple[FileInMain, ...], key: str, landed: Landed) -> frozenset[tuple[str, bool]]:
+    return frozenset(
+        (f.path, f.deletes) for f in files if is_of_transaction(f.path, key, landed.transaction_id)
+    )
+
+
+def _ancestors(state: LakeTableState) -> Iterator[SnapshotSeen]:
+    """Yield main and its ancestors as far as they are known, the latest first."""
+    seen = state.main
+    while seen is not None and seen in state.snapshots:
+        yield state.snapshots[seen]
+        seen = state.snapshots[seen].parent_id

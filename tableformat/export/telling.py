@@ -1,0 +1,67 @@
+"""What became of a partition, put into an outcome for the user and an error for the ledger row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tableformat.effects import Step
+from tableformat.errors import LedgerError, RefusedError, TableFormatError
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import JobPorts
+from tableformat.ledger import Row, State
+
+__all__ = ["Telling"]
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Tells outcomes of one destination, named `table`."""
+
+    ports: JobPorts
+    table: str
+
+    def outcome(
+        self, partition_id: str, status: Status, message: str, row: Row | None, begun: int
+    ) -> Outcome:
+        """Return an outcome with the figures of the row's completed export, or of its claim."""
+        last = row.last if row is not None else None
+        return Outcome(
+            partition_id=partition_id,
+            status=status,
+            table=self.table,
+            message=message,
+            transaction_id=last.transaction_id if last else None,
+            snapshot_id=row.done.landed.snapshot_id if row is not None and row.done else None,
+            rows=last.rows if last else 0,
+            data_files=last.data_files if last else 0,
+            bytes=row.bytes if row is not None else 0,
+            seconds=(self.ports.clock() - begun) / 1000,
+        )
+
+    def failed(
+        self, partition_id: str, error: TableFormatError, row: Row | None, begun: int
+    ) -> Outcome:
+        """Return the outcome of a partition that an error ended."""
+        status = Status.REFUSED if isinstance(error, RefusedError) else Status.FAILED
+        failed = self.outcome(partition_id, status, str(error), row, begun)
+        return replace(failed, code=error.code)
+
+    def note_error(self, row: Row, error: str) -> str:
+        """Leave the last error on the row, unless it has moved on: then it is somebody else's.
+
+        Returns:
+            What the ledger said against that, as the end of a sentence; '' when it was noted.
+        """
+        try:
+            now = self.ports.ledger.read(row.key.hash)
+            if now is not None and now.claim.epoch == row.claim.epoch and _runs(now):
+                noted = replace(now, last_error=error, updated=self.ports.clock())
+                self.ports.effects(Step.NOTE_ERROR, partial(self.ports.ledger.write, noted))
+        except LedgerError as refused:
+            return f" (and the ledger could not note it: {refused})"
+        return ""
+
+
+def _runs(row: Row) -> bool:
+    return row.state is State.RUNNING

@@ -1,0 +1,81 @@
+"""One commit of several partitions: they land together, and none of them harms another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from catalog.iceberg import IcebergTable
+from catalog.ledgers.memory import MemoryLedger
+from tableformat.committer import Committed, Superseded
+from tableformat.export.commit import commit, first_snapshot
+from tableformat.ledger import State
+from tests.lake import KEY, Meddling, claim, commit_of, make_table, ports, rows_in_main
+
+
+@pytest.fixture
+def ledger() -> MemoryLedger:
+    """Return an empty ledger."""
+    return MemoryLedger()
+
+
+@pytest.fixture
+def table(tmp_path: Path, ledger: MemoryLedger) -> IcebergTable:
+    """Return a table that has its first, empty snapshot."""
+    made = make_table(tmp_path)
+    first_snapshot(ports(made, ledger), lambda _: None)
+    return made
+
+
+def test_several_partitions_land_in_one_snapshot(table: IcebergTable, ledger: MemoryLedger) -> None:
+    """Harm prevented: a snapshot for every small partition, thousands of them."""
+    rows = [claim(ledger, key=replace(KEY, partition_id=str(n))) for n in range(5)]
+    state = table.load()
+    keys = tuple(k for row in rows for k in commit_of(row, state, ledger).keys)
+    before = len(state.snapshots)
+
+    outcomes = commit(ports(table, ledger), replace(commit_of(rows[0], state, ledger), keys=keys))
+
+    assert {o.snapshot_id for o in outcomes.values() if isinstance(o, Committed)} == {
+        table.load().main
+    }
+    assert len(outcomes) == 5
+    assert len(table.load().snapshots) == before + 1
+    assert rows_in_main(table) == 50
+    assert {(r.state, r.done is not None) for r in ledger.rows()} == {(State.COMPLETED, True)}
+
+
+def test_a_partition_that_was_taken_over_leaves_the_others_alone(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: one lost lease fails a hundred partitions, or lands over a newer epoch."""
+    rows = [claim(ledger, key=replace(KEY, partition_id=str(n))) for n in range(3)]
+    state = table.load()
+    keys = tuple(k for row in rows for k in commit_of(row, state, ledger).keys)
+    newer = claim(ledger, key=rows[1].key)
+
+    outcomes = commit(ports(table, ledger), replace(commit_of(rows[0], state, ledger), keys=keys))
+
+    assert [type(outcomes[r.key.hash]) for r in rows] == [Committed, Superseded, Committed]
+    assert rows_in_main(table) == 20
+    assert ledger.read(newer.key.hash) == newer
+
+
+def test_a_partition_of_a_group_that_has_landed_already_is_not_sent_again(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
+    """Harm prevented: the first attempt landed unseen, the second one doubles a hundred keys."""
+    rows = [claim(ledger, key=replace(KEY, partition_id=str(n))) for n in range(3)]
+    state = table.load()
+    keys = tuple(k for row in rows for k in commit_of(row, state, ledger).keys)
+    meddling = Meddling(table, lose=lambda n: n == 1)
+
+    outcomes = commit(
+        ports(meddling, ledger), replace(commit_of(rows[0], state, ledger), keys=keys)
+    )
+
+    assert meddling.sends == 1
+    assert all(isinstance(o, Committed) and o.in_main for o in outcomes.values())
+    assert rows_in_main(table) == 30
