@@ -167,7 +167,9 @@ class Verification:
             return replace(made, status=Status.UNVERIFIED, message=text)
         check = partial(self._check, digests, digest, row)
         status, text = self.ports.effects(Step.VERIFY, check)
-        return replace(made, status=status, message=text, verified=status is Status.COMMITTED)
+        if status is Status.COMMITTED:
+            return replace(made, verified=True)
+        return replace(made, status=status, message=text)
 
     def _check(self, digests: LakeDigests, expected: Digest, row: Row) -> tuple[Status, str]:
         """Return what the comparison makes of a committed export, and how that is said."""

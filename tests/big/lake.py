@@ -75,5 +75,5 @@ def _file(entry: DataFile, receipts: dict[str, Receipt]) -> LakeFile:
 def _receipts(table: Table) -> dict[str, Receipt]:
     """Return the stored receipts by the file that they speak of."""
     root = Path(table.location().removeprefix("file://")) / "metadata" / "mergeberg"
-    found = (Receipt.from_json(p.read_text(encoding="utf-8")) for p in root.rglob("*.json"))
+    found = (Receipt.from_json(p.read_text(encoding="utf-8")) for p in root.glob("*/*/*.json"))
     return {receipt.file_path: receipt for receipt in found}

@@ -189,10 +189,12 @@ def test_a_table_in_object_storage_is_refused_with_the_way_round(
     exports.run(name)
     real = IcebergTable.files_of
 
-    def in_a_bucket(self: IcebergTable, state: LakeTableState, key: str) -> tuple[FileInMain, ...]:
+    def in_a_bucket(
+        self: IcebergTable, state: LakeTableState, key: str, at: int | None = None
+    ) -> tuple[FileInMain, ...]:
         return tuple(
             replace(f, path=f"s3://bucket/{f.path.rpartition('/')[2]}")
-            for f in real(self, state, key)
+            for f in real(self, state, key, at)
         )
 
     monkeypatch.setattr(IcebergTable, "files_of", in_a_bucket)

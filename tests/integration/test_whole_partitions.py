@@ -55,21 +55,20 @@ def test_a_partition_of_which_one_slice_fails_is_not_seen_and_the_next_run_is_wh
     assert exports.in_lake(name) == [row for row in exports.in_source(name) if row[0] == 0]
 
 
-def test_each_partition_is_files_and_one_snapshot(exports: RealExport) -> None:
+def test_partitions_are_files_and_together_one_snapshot(exports: RealExport) -> None:
     """Harm prevented: a rollback of one partition takes another one with it."""
     name = on_two_disks(exports)
 
     outcomes = exports.run(name)
 
     table = exports.lake(name)
-    snapshots = {s.snapshot_id for s in table.metadata.snapshots if s.parent_snapshot_id}
-    assert snapshots == {o.snapshot_id for o in outcomes}
-    for outcome in outcomes:
-        snapshot = table.snapshot_by_id(outcome.snapshot_id or 0)
-        assert snapshot is not None
-        assert snapshot.summary is not None
-        assert snapshot.summary["added-records"] == str(outcome.rows) == "200"
-        assert snapshot.summary["added-data-files"] == str(outcome.data_files) == "2"
+    (snapshot,) = (s for s in table.metadata.snapshots if s.parent_snapshot_id)
+    assert {o.snapshot_id for o in outcomes} == {snapshot.snapshot_id}
+    assert {(o.rows, o.data_files) for o in outcomes} == {(200, 2)}
+    assert snapshot.summary is not None
+    assert snapshot.summary["mergeberg.exports"] == str(len(outcomes))
+    assert snapshot.summary["added-records"] == str(200 * len(outcomes))
+    assert snapshot.summary["added-data-files"] == str(2 * len(outcomes))
     assert exports.in_lake(name) == exports.in_source(name)
 
 

@@ -106,7 +106,7 @@ def _fill(place: DemoDirectory, found: Found, rows: int, output: Output) -> None
 
 
 def _export(place: DemoDirectory, spark: SparkWhenNeeded, output: Output) -> int:
-    output.step(f"2. Spark: each partition becomes one snapshot of {LAKE_TABLE}. As a command:")
+    output.step(f"2. Spark: the partitions become one snapshot of {LAKE_TABLE}. As a command:")
     _show_command(output, export_command(place, "--all", "--manifest-ttl", "0"))
     request = ExportRequest(
         table=TABLE,
