@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo clean-demo check test readers soak big bench lint format lock lock-readers clean
+.PHONY: help venv demo clean-demo check test readers soak model big bench lint format lock lock-readers clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,8 +64,12 @@ test: lint $(READERS_STAMP) ## Everything: lint, then all tests, the fast ones f
 readers: $(STAMP) $(READERS_STAMP) ## Ask every reading engine; with ARGS=record write down what it says
 	$(if $(ARGS),$(BIN)/python -m tests.readers $(ARGS),$(PYTEST) tests/readers)
 
-soak: $(STAMP) ## Export 5,000 generated tables and compare every row; ARGS="--tables 500 --seed 7"
+soak: $(STAMP) ## Export 5,000 generated tables and compare every row, then all of the model; ARGS="--tables 500 --seed 7"
 	$(BIN)/python -m tests.properties $(ARGS)
+	$(BIN)/python -m tests.model
+
+model: $(STAMP) ## Ask the model of the commit protocol every question (half an hour); ARGS="ok-move --trace"
+	$(BIN)/python -m tests.model $(ARGS)
 
 big: $(STAMP) ## Export 20 million rows and compare every value (minutes; 10 GB of disk)
 	$(BIN)/python -m tests.big $(ARGS)
@@ -90,5 +94,5 @@ lock-readers: ## Resolve the environment of the other readers anew
 	$(PYTHON) requirements/lock.py readers
 
 clean: clean-demo ## Remove everything that can be made again
-	rm -rf $(VENV) $(READERS) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(READERS) .model dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,9 +12,6 @@ settings.register_profile("development", deadline=None)
 if "CI" not in os.environ:
     settings.load_profile("development")
 
-# docs/spec/model has no table of its configurations yet, with which these tests compare them.
-collect_ignore = ["model"]
-
 # Whole jobs, real data directories, many processes: seconds each, or minutes together.
 _SLOW = (
     "tests/bench/",

