@@ -66,6 +66,7 @@ readers: $(STAMP) $(READERS_STAMP) ## Ask every reading engine; with ARGS=record
 
 soak: $(STAMP) ## Export 5,000 generated tables and compare every row, then all of the model; ARGS="--tables 500 --seed 7"
 	$(BIN)/python -m tests.properties $(ARGS)
+	$(BIN)/python -m tests.enumeration && $(BIN)/python -m tests.competition
 	$(BIN)/python -m tests.model
 
 model: $(STAMP) ## Ask the model of the commit protocol every question (half an hour); ARGS="ok-move --trace"

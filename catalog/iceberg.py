@@ -8,7 +8,7 @@ warehouse itself, made when the first table is.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ from catalog.bounded_rest import DEFAULT_TIME_OUTS, BoundedRestCatalog, TimeOuts
 from tableformat.committer import (
     Commit,
     FileInMain,
+    ForeignFile,
     LakeTableState,
     SchemaChange,
     Sent,
@@ -40,6 +41,7 @@ from tableformat.committer import (
 )
 from tableformat.errors import DestinationError, NotFoundError, UnsupportedError
 from tableformat.iceberg import snapshot
+from tableformat.iceberg.references import References
 from tableformat.names import LakeName
 
 __all__ = ["LOCAL_CATALOG", "IcebergTable", "OpenedCatalog", "open_catalog"]
@@ -141,6 +143,7 @@ class IcebergTable:
         self.name = name
         self.loaded = loaded
         self._files = snapshot.KeyFiles()
+        self._references = References()
 
     def load(self) -> LakeTableState:
         """Load the metadata anew.
@@ -167,6 +170,37 @@ class IcebergTable:
         """Return the data files of a snapshot, or of main, that exports of a key hash added."""
         try:
             return self._files.of_key(state, key, state.main if at is None else at)
+        except OSError as error:
+            raise _unreachable(
+                self.name.catalog, f"read the manifests of {self.name}", error
+            ) from error
+
+    def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
+        """Return the paths of all data files of main."""
+        try:
+            return self._files.paths_in_main(state)
+        except OSError as error:
+            raise _unreachable(
+                self.name.catalog, f"read the manifests of {self.name}", error
+            ) from error
+
+    def foreign_files_in(
+        self, state: LakeTableState, partition: tuple[str | None, ...], own: Callable[[str], bool]
+    ) -> tuple[ForeignFile, ...]:
+        """Return the data files of main that may hold rows of a partition and are not ours."""
+        try:
+            return self._files.foreign_in(state, partition, own)
+        except OSError as error:
+            raise _unreachable(
+                self.name.catalog, f"read the manifests of {self.name}", error
+            ) from error
+
+    def refers_to(
+        self, state: LakeTableState, key: str, transaction_ids: Collection[str]
+    ) -> frozenset[str]:
+        """Return the data files of these exports of a key that any snapshot refers to."""
+        try:
+            return self._references.to(state, key, transaction_ids)
         except OSError as error:
             raise _unreachable(
                 self.name.catalog, f"read the manifests of {self.name}", error

@@ -20,14 +20,18 @@ from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_proc
 from catalog.sources import open_source
 from catalog.storage import open_storage
 from spark_ext.java import find_java
+from spark_ext.logs import LoggedEffects, LoggedObserver
 from spark_ext.session import SparkSettings, open_session
 from spark_ext.writer import SparkWriter
+from tableformat.committer import LakeTable
 from tableformat.effects import Direct, Effects
 from tableformat.errors import InternalError
 from tableformat.export.ports import JobPorts, Observer, SliceWriter
+from tableformat.export.settling import Ports
+from tableformat.ledger import Ledger
 from tableformat.names import TransactionId, new_transaction_id
 
-__all__ = ["Places", "SparkWhenNeeded", "open_ports"]
+__all__ = ["Places", "SparkWhenNeeded", "commit_ports", "open_ports"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ def open_ports(
         return SparkWriter(spark.result())
 
     return JobPorts(
-        effects=effects or Direct(),
+        effects=LoggedEffects(effects or Direct()),
         source=open_source(places.source, wait=places.wait),
         lake=catalog,
         ledger=ledger,
@@ -126,11 +130,16 @@ def open_ports(
         storage=open_storage,
         job=new_job(),
         job_is_alive=job_may_be_alive,
-        observer=observer,
+        observer=LoggedObserver(observer),
         check_writer=spark.check,
         begin_writer=spark.begin,
         digests=FileDigests() if verify else None,
     )
+
+
+def commit_ports(table: LakeTable, ledger: Ledger) -> Ports:
+    """Return what the commit protocol acts on, for commands that only settle or clean up."""
+    return Ports(LoggedEffects(Direct()), table, ledger, milliseconds, _back_off)
 
 
 def _back_off(attempt: int) -> None:

@@ -7,7 +7,7 @@ success or a proof: nothing is deleted on it (protocol.md).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -23,6 +23,7 @@ __all__ = [
     "Committed",
     "Conflicted",
     "FileInMain",
+    "ForeignFile",
     "KeyCommit",
     "LakeTable",
     "LakeTableState",
@@ -91,7 +92,8 @@ class Mark:
 class KeyCommit:
     """What one key adds: its files by receipt. `key` is the 26-character hash of the ledger key.
 
-    `may_shrink`: main may have fewer rows of it afterwards than before.
+    `may_shrink`: main may have fewer rows of it afterwards than before; `beside`: its first files
+    may lie beside files of others.
     """
 
     key: str
@@ -100,6 +102,7 @@ class KeyCommit:
     fingerprint: str
     receipts: tuple[Receipt, ...]
     may_shrink: bool = False
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +189,18 @@ class LakeTableState:
 
     @property
     def history_is_complete(self) -> bool:
-        """Whether the ancestry of `main` is known down to the first snapshot: none was expired."""
+        """Whether the ancestry of `main` is known down to the table's very first snapshot.
+
+        A snapshot without parent need not be the first: expiry by PyIceberg takes the expired
+        parent out of its children. The first one has sequence number 1.
+        """
         seen = self.main
-        while seen is not None:
-            if seen not in self.snapshots:
-                return False
-            seen = self.snapshots[seen].parent_id
-        return True
+        while seen is not None and seen in self.snapshots:
+            one = self.snapshots[seen]
+            if one.parent_id is None:
+                return one.sequence_number == 1
+            seen = one.parent_id
+        return self.main is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +225,15 @@ class FileInMain:
     path: str
     rows: int
     deletes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFile:
+    """A data file of main that no known export wrote, and the snapshot that added it."""
+
+    path: str
+    rows: int
+    snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +287,7 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """No request was ever made, so that it cannot land; `error` says why."""
+    """No request was made, or every one is dead, so that it cannot land; `error` says why."""
 
     error: TableFormatError
 
@@ -301,6 +318,30 @@ class LakeTable(Protocol):
         """Return the data files that exports of a key added, by their names.
 
         Those of the snapshot `at` of `state`, or of main.
+        """
+        ...
+
+    def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
+        """Return the paths of all data files of main, whoever wrote them."""
+        ...
+
+    def foreign_files_in(
+        self, state: LakeTableState, partition: tuple[str | None, ...], own: Callable[[str], bool]
+    ) -> tuple[ForeignFile, ...]:
+        """Return the data files of main that may hold rows of a partition and are not ours.
+
+        `partition` as in `Receipt`, of the spec of `state`; `own` says whether the key hash in a
+        file's name is of a known export. A file of another spec counts unless its partition shows
+        that it lies elsewhere.
+        """
+        ...
+
+    def refers_to(
+        self, state: LakeTableState, key: str, transaction_ids: Collection[str]
+    ) -> frozenset[str]:
+        """Return the paths of data files of these exports of a key that any snapshot refers to.
+
+        Of all snapshots of `state`, whatever branch or tag they belong to (step 10).
         """
         ...
 

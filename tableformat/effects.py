@@ -42,7 +42,13 @@ class Step(StrEnum):
     SEND = "send"
     SETTLE = "settle"
     CLEAN_ATTEMPT = "clean attempt"
+    GIVE_UP = "give up"
+    FIND_DEAD_FILES = "find dead files"
+    CLEAN_FILE = "clean file"
+    CLEAN_RECEIPT = "clean receipt"
+    CLEAN_CLAIM = "clean claim"
     VERIFY = "verify"
+    NOTE_HISTORY = "note history"
     RELEASE_SOURCE = "release source"
     RELEASE_LEASE = "release lease"
 

@@ -8,6 +8,7 @@
       SourceError                ClickHouse could not be read, or what it gave cannot be trusted
       DestinationError           the lake table, its catalog or its storage could not be used
       LedgerError                the record could not be read or moved
+      StoppedError               told to stop from outside; what is left was not begun, or is kept
       InternalError              an invariant broke: a bug, please report
 
 Outcomes that are expected (a commit that conflicted, a partition already exported) are values, not
@@ -23,6 +24,7 @@ __all__ = [
     "NotFoundError",
     "RefusedError",
     "SourceError",
+    "StoppedError",
     "TableFormatError",
     "UnsupportedError",
     "UsageError",
@@ -70,6 +72,10 @@ class DestinationError(TableFormatError):
 
 class LedgerError(TableFormatError):
     """The ledger could not be read or moved, or is not the ledger of this table."""
+
+
+class StoppedError(TableFormatError):
+    """The process was told to stop, and did; running the same command again goes on."""
 
 
 class InternalError(TableFormatError):

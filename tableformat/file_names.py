@@ -7,12 +7,16 @@ can overwrite another one's file.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-__all__ = ["RECEIPTS", "data_file_name", "is_of_key", "is_of_transaction"]
+__all__ = ["RECEIPTS", "data_file_name", "exported_by", "is_of_key", "is_of_transaction", "key_in"]
 
 RECEIPTS: Final = "metadata/mergeberg"
 """Where receipts and kept digests are stored, below the table's location."""
+_EXPORTED: Final = re.compile(
+    r"\.?(?P<key>[a-z2-7]{26})-(?P<transaction>\d+)-\d+-[^-/]+\.parquet(\.[a-z0-9.]*inprogress)?"
+)
 
 
 def data_file_name(key: str, transaction_id: str, slice_number: int, attempt: str) -> str:
@@ -28,3 +32,15 @@ def is_of_key(path: str, key: str) -> bool:
 def is_of_transaction(path: str, key: str, transaction_id: str) -> bool:
     """Whether a file was written by one export of a key hash."""
     return path.rsplit("/", 1)[-1].startswith(f"{key}-{transaction_id}-")
+
+
+def exported_by(path: str) -> tuple[str, str] | None:
+    """Return key hash and transaction of a data file, begun or finished; None for other names."""
+    found = _EXPORTED.fullmatch(path.rsplit("/", 1)[-1])
+    return (found["key"], found["transaction"]) if found else None
+
+
+def key_in(path: str) -> str:
+    """Return the key hash in the name of a data file of an export, '' when others named it."""
+    found = exported_by(path)
+    return found[0] if found is not None else ""

@@ -16,12 +16,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from tableformat.errors import LedgerError
+from tableformat.history import History
 
 __all__ = [
     "ROW_FORMAT",
@@ -37,9 +38,10 @@ __all__ = [
     "Row",
     "Stale",
     "State",
+    "checksum",
 ]
 
-ROW_FORMAT: Final = 2
+ROW_FORMAT: Final = 3
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -125,7 +127,11 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class ExportedPart:
-    """A source part as exported: enough to tell whether a merge explains other parts later."""
+    """A source part as exported: enough to tell whether a merge explains other parts later.
+
+    `remote_paths` are the files that hold rows of it, noted when all files of the partition are
+    there.
+    """
 
     name: str
     hash_of_all_files: str
@@ -133,6 +139,7 @@ class ExportedPart:
     min_block: int
     max_block: int
     data_version: int
+    bytes_on_disk: int = 0
     remote_paths: tuple[str, ...] = ()
 
 
@@ -211,14 +218,20 @@ class Row:
     last_error: str = ""
 
     def to_json(self) -> str:
-        """Return the stored form; `format_version` first."""
+        """Return the stored form: `format_version` and `checksum` first."""
         body = asdict(self)
         del body["version"]
-        return json.dumps({"format_version": ROW_FORMAT, **body}, separators=(",", ":"))
+        head = {"format_version": ROW_FORMAT, "checksum": checksum(body)}
+        return json.dumps({**head, **body}, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str, version: int) -> Row:
+    def from_json(cls, text: str, version: int, *, what: str = "a ledger row") -> Row:
         """Read the stored form.
+
+        Args:
+            text: the stored form.
+            version: of compare-and-set, which is stored beside it.
+            what: names the row in errors.
 
         Raises:
             LedgerError: it is damaged, or of another format.
@@ -227,11 +240,9 @@ class Row:
             raw: dict[str, Any] = json.loads(text)
             found = raw.pop("format_version")
             if found != ROW_FORMAT:
-                message = (
-                    f"Cannot read a ledger row of format {found}: this release reads {ROW_FORMAT}. "
-                    "Use the release that wrote it, or a newer one."
-                )
-                raise LedgerError(message)
+                raise _other_format(what, found)
+            if raw.pop("checksum") != checksum(raw):
+                raise _damaged(what, "its content is not what its checksum was made of")
             raw["key"] = Key(**raw["key"])
             raw["state"] = State(raw["state"])
             raw["claim"] = _claim(raw["claim"])
@@ -239,12 +250,8 @@ class Row:
             raw["landed"] = tuple(Landed(**x) for x in raw["landed"])
             raw["done"] = _record(raw["done"]) if raw["done"] else None
             return cls(**raw, version=version)
-        except (ValueError, KeyError, TypeError) as error:
-            message = (
-                f"Cannot read a ledger row: {error}. The ledger is damaged; restore it or rebuild "
-                "it from the table."
-            )
-            raise LedgerError(message) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _damaged(what, repr(error)) from error
 
     @property
     def done_epoch(self) -> int:
@@ -281,6 +288,26 @@ class Row:
         )
 
 
+def checksum(body: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a JSON object, however it is spaced and ordered."""
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
+
+
+def _damaged(what: str, why: str) -> LedgerError:
+    return LedgerError(
+        f"Cannot read {what}: {why}. The ledger is damaged; restore it from a copy, or rebuild it "
+        "from the table."
+    )
+
+
+def _other_format(what: str, found: object) -> LedgerError:
+    return LedgerError(
+        f"Cannot read {what}: it has format {found}, this release reads {ROW_FORMAT}. Use the "
+        "release that wrote it."
+    )
+
+
 def _parts(raw: list[dict[str, Any]]) -> tuple[ExportedPart, ...]:
     return tuple(ExportedPart(**{**p, "remote_paths": tuple(p["remote_paths"])}) for p in raw)
 
@@ -293,7 +320,7 @@ def _record(raw: dict[str, Any]) -> Record:
     return Record(**{**raw, "landed": Landed(**raw["landed"]), "parts": _parts(raw["parts"])})
 
 
-class Ledger(Protocol):
+class Ledger(History, Protocol):
     """Where rows, the epoch counter and leases are kept. Every method may raise LedgerError."""
 
     @property
@@ -331,6 +358,10 @@ class Ledger(Protocol):
 
     def highest_epoch(self) -> int:
         """Return the greatest number that `next_epoch` has returned, 0 before the first."""
+        ...
+
+    def highest_landed(self, destination: str) -> int:
+        """Return the greatest sequence number that any row of a destination knows, else 0."""
         ...
 
     def take_lease(

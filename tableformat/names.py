@@ -38,6 +38,7 @@ _NAME_PART: Final = re.compile(
 )
 _LEAST_LAKE_PARTS: Final = 3
 _TRANSACTION: Final = re.compile(r"\d{1,20}\Z")
+_LOW_BITS: Final = 22
 _ESCAPES: Final = {
     "\\": "\\\\",
     "'": "\\'",
@@ -253,6 +254,11 @@ class TransactionId:
         """Return the number."""
         return self.value
 
+    @property
+    def milliseconds(self) -> int:
+        """When it was made, since 1970 UTC."""
+        return int(self.value) >> _LOW_BITS
+
 
 def new_transaction_id(milliseconds: int, machine: int, sequence: int) -> TransactionId:
     """Compose a snowflake id. Uniqueness is enforced by the ledger, not by this function.
@@ -262,7 +268,7 @@ def new_transaction_id(milliseconds: int, machine: int, sequence: int) -> Transa
         machine: 10 bits are used.
         sequence: 12 bits are used.
     """
-    value = (milliseconds & (1 << 41) - 1) << 22 | (machine & 1023) << 12 | sequence & 4095
+    value = (milliseconds & (1 << 41) - 1) << _LOW_BITS | (machine & 1023) << 12 | sequence & 4095
     return TransactionId(str(value))
 
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from tableformat.digest import Digest
 from tableformat.errors import TableFormatError
+from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
@@ -268,6 +269,22 @@ class Source(Protocol):
 
     def leftovers(self) -> tuple[Leftover, ...]:
         """Return every staging table in the source, in the order of the names."""
+        ...
+
+    def take_out(
+        self,
+        table: TableName,
+        partition_id: PartitionId,
+        exported: tuple[ExportedPart, ...],
+        *,
+        drop: bool,
+    ) -> None:
+        """Detach a partition that holds exactly these parts; with `drop` they go for good.
+
+        Raises:
+            RefusedError: the partition is not what was exported; it stays as it is.
+            SourceError: the source failed; the rows are in the table or among its detached parts.
+        """
         ...
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tableformat.effects import Step
 
-__all__ = ["Dies", "DiesAt"]
+__all__ = ["Dies", "DiesAt", "KilledAt"]
 
 T = TypeVar("T")
 
@@ -32,6 +32,29 @@ class DiesAt:
             self._dead = True
             raise Dies
         result = act()
+        if now:
+            self._dead = True
+            raise Dies
+        return result
+
+
+class KilledAt:
+    """Dies before or after the n-th effect of one name, or in it; afterwards everything dies."""
+
+    def __init__(self, step: Step, *, after: bool = False, nth: int = 1) -> None:
+        self._step, self._after, self._left, self._dead = step, after, nth, False
+
+    def __call__(self, step: Step, act: Callable[[], T]) -> T:
+        self._left -= step is self._step
+        now = step is self._step and self._left == 0
+        if self._dead or (now and not self._after):
+            self._dead = True
+            raise Dies
+        try:
+            result = act()
+        except Dies:
+            self._dead = True
+            raise
         if now:
             self._dead = True
             raise Dies

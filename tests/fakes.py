@@ -21,7 +21,7 @@ from tableformat.errors import NotFoundError
 from tableformat.export.ports import JobPorts, Silent, Written
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.file_names import data_file_name
-from tableformat.ledger import Owner
+from tableformat.ledger import ExportedPart, Owner
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
@@ -37,6 +37,7 @@ from tableformat.source import (
     Probe,
     SourceSnapshot,
 )
+from tests.dying import Dies
 
 TABLE = MergeTreeTable(
     name=TableName("db", "t"),
@@ -172,15 +173,32 @@ class FakeSource:
             found.append(Leftover(name, job, 0, size, rows, snapshot.table.name))
         return tuple(found)
 
+    def take_out(
+        self,
+        _table: TableName,
+        _partition_id: PartitionId,
+        exported: tuple[ExportedPart, ...],
+        *,
+        drop: bool,
+    ) -> None:
+        assert [p.name for p in self.held] == [p.name for p in exported]
+        assert not drop
+        self.held = []
+
     def close(self) -> None:
         pass
 
 
 @dataclass
 class FakeWriter:
-    """Writes a file of a few bytes for every slice, with its receipt; nobody reads it."""
+    """Writes a file of a few bytes for every slice, with its receipt; nobody reads it.
+
+    `written` counts them; the process dies when it is about to write one more than `most`.
+    """
 
     slots: int = 2
+    most: int | None = None
+    written: int = 0
     attempts: itertools.count[int] = field(default_factory=itertools.count)
 
     def versions(self) -> tuple[tuple[str, str], ...]:
@@ -195,6 +213,9 @@ class FakeWriter:
     ) -> Written:
         receipts = []
         for piece in (s for task in tasks for s in task.slices):
+            if self.written == self.most:
+                raise Dies
+            self.written += 1
             attempt = f"{next(self.attempts)}x{uuid.uuid4().hex[:8]}"
             name = data_file_name(piece.key, piece.transaction_id, piece.number, attempt)
             content, path = self.content(piece), f"{plan.data_location}/{name}"

@@ -57,6 +57,7 @@ class RealExport:
         partition_spec: str | None = None,
         conversions: Mapping[str, str] = _NO_CONVERSIONS,
         evolve_schema: bool = False,
+        beside: bool = False,
         file_format: FileFormat = _FORMAT,
         verify: bool = False,
     ) -> list[Outcome]:
@@ -76,7 +77,7 @@ class RealExport:
             name,
             self.name_of(name),
             selection,
-            Wish(ttl=0),
+            Wish(ttl=0, beside=beside),
             conversions,
             partition_spec=partition_spec,
             evolve_schema=evolve_schema,

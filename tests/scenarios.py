@@ -149,6 +149,7 @@ def run(
     request: ExportRequest = ALL,
     ports: JobPorts | None = None,
     meddled: bool = False,
+    slots: int = 1,
 ) -> list[Outcome]:
     """Run the command as a new process, and check each answer against main as it is then.
 
@@ -157,7 +158,7 @@ def run(
     """
     ports = ports or ports_of(directory, source, effects=effects)
     outcomes = []
-    for outcome in export(request, ports, slots=1):
+    for outcome in export(request, ports, slots=slots):
         if outcome.status in TRUE_OF_MAIN or (outcome.status is Status.COMMITTED and not meddled):
             key = row_of(directory, outcome.partition_id).key.hash
             held = rows_by_key(directory)[key]

@@ -93,11 +93,14 @@ class Places:
         options = [w for w in words if w.startswith("--")]
         given = list(words)
         if (
-            words[0] in ("export", "check", "partitions", "parts", "verify")
+            words[0] in ("archive", "export", "check", "partitions", "parts", "verify")
             and "--source" not in options
         ):
             given += places
-        if words[0] in ("export", "check", "exports", "verify") and "--warehouse" not in options:
+        if (
+            words[0] in ("archive", "export", "check", "exports", "gc", "verify")
+            and "--warehouse" not in options
+        ):
             given += ["--warehouse", str(self.warehouse)]
         out, err = io.StringIO(), io.StringIO()
         code = invoke(given, out, err)

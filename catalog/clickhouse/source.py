@@ -20,6 +20,7 @@ from catalog.clickhouse.connection import ClickHouseError, Connection, texts
 from catalog.clickhouse.left_snapshot import Search, find_left_snapshot
 from catalog.clickhouse.partition_values import stands_for_all, unresolved
 from catalog.clickhouse.preflight import refused_by_source
+from catalog.clickhouse.removal import take_out
 from catalog.clickhouse.snapshot import SnapshotRequest, take_snapshot
 from catalog.clickhouse.staging import (
     create_staging,
@@ -29,6 +30,7 @@ from catalog.clickhouse.staging import (
     sweep_leftovers,
 )
 from tableformat.errors import NotFoundError, RefusedError
+from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.partition_literal import (
     All,
@@ -211,6 +213,22 @@ class ClickHouseSource:
             SourceError: the source cannot be read.
         """
         return list_leftovers(self._opened()[0])
+
+    def take_out(
+        self,
+        table: TableName,
+        partition_id: PartitionId,
+        exported: tuple[ExportedPart, ...],
+        *,
+        drop: bool,
+    ) -> None:
+        """Detach a partition that holds exactly these parts; with `drop` they go for good.
+
+        Raises:
+            RefusedError: the partition is not what was exported; it stays as it is.
+            SourceError: ClickHouse failed; the rows are in the table or among its detached parts.
+        """
+        take_out(self._opened()[0], table, partition_id, exported, drop=drop)
 
     def close(self) -> None:
         """Let go of the source; snapshots stay. The next call opens it again."""

@@ -3,9 +3,11 @@
 Several processes of one host may use it at once.
 
 Layout (docs/spec/ledger.md): `ledger` one row with identity, format and epoch counter; `rows` one
-per key, compare-and-set on `version`; `leases`. Every write is one IMMEDIATE transaction, on disk
-when it returns. Reading never makes a ledger: one that is not there is read as an empty one, and
-the first write, or asking for its identity, makes it.
+per key, compare-and-set on `version`; `leases`; `events`, bounded; `counters`. Every access is one
+IMMEDIATE transaction that asks for the format first, so that a process of another release that has
+the file open is refused too. A write is on disk when it returns, only events may come later.
+Reading never makes a ledger: one that is not there is read as an empty one, and the first write, or
+asking for its identity, makes it.
 """
 
 from __future__ import annotations
@@ -14,19 +16,22 @@ import contextlib
 import sqlite3
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from catalog.ledgers.memory import milliseconds
 from tableformat.errors import LedgerError, RefusedError
+from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
 
 __all__ = ["LEDGER_FORMAT", "SqliteLedger"]
 
-LEDGER_FORMAT: Final = 2
+LEDGER_FORMAT: Final = 3
 _BUSY_SECONDS: Final = 60.0
+_PRIMARY: Final = 0xFF
+"""The bits of SQLite's error codes that tell the kind of error."""
 _SCHEMA: Final = """
 CREATE TABLE ledger (one INTEGER PRIMARY KEY CHECK (one = 1), identity TEXT NOT NULL,
                      format INTEGER NOT NULL, epoch INTEGER NOT NULL);
@@ -35,6 +40,10 @@ CREATE TABLE rows (key TEXT PRIMARY KEY, version INTEGER NOT NULL, updated INTEG
 CREATE INDEX rows_by_update ON rows (updated DESC, key);
 CREATE TABLE leases (key TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL,
                      start TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER NOT NULL);
+CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER NOT NULL,
+                     body TEXT NOT NULL);
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+CREATE TABLE landed (destination TEXT PRIMARY KEY, sequence_number INTEGER NOT NULL);
 """
 _NETWORK: Final = frozenset(
     (
@@ -69,6 +78,8 @@ class SqliteLedger:
         *,
         clock: Callable[[], int] = milliseconds,
         mounts: Path = Path("/proc/mounts"),
+        most_events: int = MOST_EVENTS,
+        busy_seconds: float = _BUSY_SECONDS,
     ) -> None:
         """Open the file, when there is one.
 
@@ -76,6 +87,8 @@ class SqliteLedger:
             path: the file; its directory is made with it.
             clock: milliseconds since 1970; tests move it.
             mounts: the table of mounts, to tell a network file system by.
+            most_events: how many of the latest are kept.
+            busy_seconds: how long to wait for other processes that have it locked.
 
         Raises:
             RefusedError: the file is on a network file system, where SQLite's locks cannot be
@@ -84,6 +97,8 @@ class SqliteLedger:
         """
         self._path = path.absolute()
         self._clock = clock
+        self._most_events = most_events
+        self._busy_seconds = busy_seconds
         self._lock = threading.Lock()
         kind = _file_system(self._path, mounts)
         if kind in _NETWORK:
@@ -109,7 +124,10 @@ class SqliteLedger:
             try:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._db = sqlite3.connect(
-                    self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                    self._path,
+                    timeout=self._busy_seconds,
+                    isolation_level=None,
+                    check_same_thread=False,
                 )
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")
@@ -130,15 +148,19 @@ class SqliteLedger:
             for statement in _SCHEMA.split(";")[:-1]:
                 db.execute(statement)
             db.execute("INSERT INTO ledger VALUES (1, ?, ?, 0)", (str(uuid.uuid4()), LEDGER_FORMAT))
-        identity, found = db.execute("SELECT identity, format FROM ledger").fetchone()
+        self._check_format(db)
+        (identity,) = db.execute("SELECT identity FROM ledger").fetchone()
         db.execute("COMMIT")
+        return str(identity)
+
+    def _check_format(self, db: sqlite3.Connection) -> None:
+        (found,) = db.execute("SELECT format FROM ledger").fetchone() or (None,)
         if found != LEDGER_FORMAT:
             message = (
                 f"Cannot open the ledger {self._path}: it has format {found}, this release reads "
-                f"{LEDGER_FORMAT}. Use the release that wrote it, or a newer one."
+                f"{LEDGER_FORMAT}. Use the release that wrote it."
             )
             raise LedgerError(message)
-        return str(identity)
 
     @property
     def identity(self) -> str:
@@ -158,16 +180,27 @@ class SqliteLedger:
             return None
         with self._transaction() as db:
             found = db.execute("SELECT body, version FROM rows WHERE key = ?", (key,)).fetchone()
-        return Row.from_json(*found) if found else None
+        return self._row(key, *found) if found else None
 
     def rows(self) -> Iterator[Row]:
         """Return all rows, latest update first."""
         if not self.is_made():
             return iter(())
         with self._transaction() as db:
-            found = db.execute("SELECT body, version FROM rows").fetchall()
-        rows = (Row.from_json(*x) for x in found)
+            found = db.execute("SELECT key, body, version FROM rows").fetchall()
+        rows = (self._row(*x) for x in found)
         return iter(sorted(rows, key=lambda r: (-r.updated, r.key)))
+
+    def _row(self, key: str, body: str, version: int) -> Row:
+        what = f"the row {key} of the ledger {self._path}"
+        row = Row.from_json(body, version, what=what)
+        if row.key.hash != key:
+            message = (
+                f"Cannot read {what}: it holds the row of another key, {row.key.hash}. The ledger "
+                "is damaged; restore it from a copy, or rebuild it from the table."
+            )
+            raise LedgerError(message)
+        return row
 
     def write(self, row: Row) -> Row | Stale:
         """Replace the row that has `row.version`."""
@@ -181,6 +214,12 @@ class SqliteLedger:
                 "version = excluded.version, updated = excluded.updated, body = excluded.body",
                 (key, row.version + 1, row.updated, row.to_json()),
             )
+            if row.landed:
+                db.execute(
+                    "INSERT INTO landed VALUES (?, ?) ON CONFLICT (destination) DO UPDATE SET "
+                    "sequence_number = max(sequence_number, excluded.sequence_number)",
+                    (row.key.destination, max(x.sequence_number for x in row.landed)),
+                )
         return replace(row, version=row.version + 1)
 
     def next_epoch(self) -> int:
@@ -196,6 +235,16 @@ class SqliteLedger:
             return 0
         with self._transaction() as db:
             return int(db.execute("SELECT epoch FROM ledger").fetchone()[0])
+
+    def highest_landed(self, destination: str) -> int:
+        """Return the greatest sequence number that any row of a destination knows."""
+        if not self.is_made():
+            return 0
+        with self._transaction() as db:
+            found = db.execute(
+                "SELECT sequence_number FROM landed WHERE destination = ?", (destination,)
+            ).fetchone()
+        return int(found[0]) if found else 0
 
     def take_lease(
         self, key: str, owner: Owner, seconds: float, *, instead_of: Owner | None = None
@@ -241,6 +290,45 @@ class SqliteLedger:
             held = _held(db, key)
         return held if held and held.until > self._clock() else None
 
+    def note(self, events: tuple[Event, ...]) -> None:
+        """Keep events, and add what they count; after a power cut the last may be gone."""
+        with self._transaction(on_disk=False) as db:
+            for event in events:
+                db.execute(
+                    "INSERT INTO events (time, body) VALUES (?, ?)", (event.time, event.to_json())
+                )
+                if event.counter is not None:
+                    db.execute(
+                        "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET "
+                        "value = value + excluded.value",
+                        (event.counter.value, event.parts),
+                    )
+            db.execute(
+                "DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - ?",
+                (self._most_events,),
+            )
+
+    def events(self, since: int | None, most: int) -> tuple[Event, ...]:
+        """Return the latest events, the last noted first."""
+        if not self.is_made():
+            return ()
+        with self._transaction() as db:
+            found = db.execute(
+                "SELECT body FROM events WHERE ?1 IS NULL OR time >= ?1 "
+                "ORDER BY number DESC LIMIT ?2",
+                (since, most),
+            ).fetchall()
+        return tuple(Event.from_json(body) for (body,) in found)
+
+    def counters(self) -> Mapping[str, int]:
+        """Return what was counted, and how many leases are held now."""
+        if not self.is_made():
+            return counted({}, 0)
+        with self._transaction() as db:
+            totals = dict(db.execute("SELECT name, value FROM counters").fetchall())
+            held = db.execute("SELECT count(*) FROM leases WHERE until > ?", (self._clock(),))
+            return counted(totals, held.fetchone()[0])
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:
@@ -252,11 +340,15 @@ class SqliteLedger:
             self._db = None
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, *, on_disk: bool = True) -> Iterator[sqlite3.Connection]:
+        """Make one transaction; not `on_disk`, it waits for the disk with the next that is."""
         with self._lock:
             db = self._opened()
             try:
+                if not on_disk:
+                    db.execute("PRAGMA synchronous = NORMAL")
                 db.execute("BEGIN IMMEDIATE")
+                self._check_format(db)
                 yield db
                 db.execute("COMMIT")
             except sqlite3.Error as error:
@@ -264,8 +356,17 @@ class SqliteLedger:
             finally:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
+                if not on_disk:
+                    db.execute("PRAGMA synchronous = FULL")
 
     def _failed(self, verb: str, error: Exception) -> LedgerError:
+        code = error.sqlite_errorcode if isinstance(error, sqlite3.OperationalError) else 0
+        if code & _PRIMARY in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return LedgerError(
+                f"Cannot {verb} the ledger {self._path}: another process has had it locked for "
+                f"{self._busy_seconds:g} s. Run the command again; if that does not help, end the "
+                "process that has the file open."
+            )
         return LedgerError(
             f"Cannot {verb} the ledger {self._path}: {error}. "
             "Check that it is a mergeberg ledger, that you may write it and its directory, and "

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
 
 __all__ = ["MemoryLedger", "milliseconds"]
@@ -21,11 +23,14 @@ def milliseconds() -> int:
 class MemoryLedger:
     """A ledger that lives and dies with its process. Safe to use from several threads."""
 
-    def __init__(self, *, clock: Callable[[], int] = milliseconds) -> None:
+    def __init__(
+        self, *, clock: Callable[[], int] = milliseconds, most_events: int = MOST_EVENTS
+    ) -> None:
         """Start empty, with an identity of its own.
 
         Args:
             clock: milliseconds since 1970; tests move it.
+            most_events: how many of the latest are kept.
         """
         self._identity = str(uuid.uuid4())
         self._clock = clock
@@ -33,6 +38,8 @@ class MemoryLedger:
         self._rows: dict[str, Row] = {}
         self._leases: dict[str, tuple[Owner, int, int]] = {}
         self._epoch = 0
+        self._events: deque[Event] = deque(maxlen=most_events)
+        self._totals: Counter[str] = Counter()
 
     @property
     def identity(self) -> str:
@@ -68,6 +75,12 @@ class MemoryLedger:
             written = replace(row, version=row.version + 1)
             self._rows[row.key.hash] = written
             return written
+
+    def highest_landed(self, destination: str) -> int:
+        """Return the greatest sequence number that any row of a destination knows."""
+        with self._lock:
+            rows = [r for r in self._rows.values() if r.key.destination == destination]
+        return max((x.sequence_number for r in rows for x in r.landed), default=0)
 
     def next_epoch(self) -> int:
         """Return the next number of the counter."""
@@ -118,6 +131,27 @@ class MemoryLedger:
         with self._lock:
             held = self._leases.get(key)
             return LeaseHeld(*held) if held and held[2] > self._clock() else None
+
+    def note(self, events: tuple[Event, ...]) -> None:
+        """Keep events, and add what they count."""
+        with self._lock:
+            self._events.extend(events)
+            for event in events:
+                if event.counter is not None:
+                    self._totals[event.counter] += event.parts
+
+    def events(self, since: int | None, most: int) -> tuple[Event, ...]:
+        """Return the latest events, the last noted first."""
+        with self._lock:
+            kept = [e for e in reversed(self._events) if since is None or e.time >= since]
+        return tuple(kept[:most])
+
+    def counters(self) -> Mapping[str, int]:
+        """Return what was counted, and how many leases are held now."""
+        with self._lock:
+            now = self._clock()
+            held = sum(until > now for _, _, until in self._leases.values())
+            return counted(self._totals, held)
 
     def close(self) -> None:
         """Do nothing: the rows stay until the object goes."""

@@ -4,7 +4,8 @@
     TestMine = ledger_agreement(lambda clock, name: MyLedger(..., clock=clock)).TestCase
 
 `open_ledger(clock, name)` opens the ledger called `name`, empty the first time, with a clock of
-milliseconds since 1970. It is opened twice by the same name, as two processes would.
+milliseconds since 1970, keeping the latest `most_events` events. It is opened twice by the same
+name, as two processes would.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from catalog.ledgers.memory import MemoryLedger
+from tableformat.history import MOST_EVENTS, Counter, Event, EventKind
 from tableformat.ledger import Claim, Key, Landed, Lease, Ledger, Owner, Row, Stale, State
 
 __all__ = ["ledger_agreement"]
@@ -25,18 +27,32 @@ __all__ = ["ledger_agreement"]
 _KEYS = tuple(Key("source", partition, "table") for partition in ("1", "2", "3"))
 _OWNERS = tuple(Owner("host", pid, "then") for pid in (1, 2))
 _NAMES = itertools.count()
+_EVENTS = st.builds(
+    Event,
+    time=st.integers(0, 4_000_000),
+    kind=st.sampled_from(EventKind),
+    table=st.just("db.t"),
+    destination=st.just("lake.n.t"),
+    partition_id=st.sampled_from(["1", "2"]),
+    part_name=st.sampled_from(["", "1_1_1_0"]),
+    status=st.sampled_from(["committed", "failed"]),
+    error=st.text(max_size=20),
+    counter=st.sampled_from([None, *Counter]),
+    parts=st.integers(0, 5),
+)
 
 
 class LedgerAgreement(RuleBasedStateMachine):
     """Every operation is done to both; every answer must be the same."""
 
     open_ledger: ClassVar[Callable[[Callable[[], int], str], Ledger]]
+    most_events: ClassVar[int] = MOST_EVENTS
 
     def __init__(self) -> None:
         """Open the ledger in memory, and two handles on one new ledger of the other kind."""
         super().__init__()
         self.now = 1_000_000
-        self.model = MemoryLedger(clock=lambda: self.now)
+        self.model = MemoryLedger(clock=lambda: self.now, most_events=self.most_events)
         name = f"ledger-{next(_NAMES)}"
         self.handles = [type(self).open_ledger(lambda: self.now, name) for _ in range(2)]
         self.leases: list[Lease] = []
@@ -102,6 +118,22 @@ class LedgerAgreement(RuleBasedStateMachine):
             self.model.release(lease)
             self.handles[by].release(lease)
 
+    @rule(events=st.lists(_EVENTS, max_size=6).map(tuple), by=st.integers(0, 1))
+    def note(self, events: tuple[Event, ...], by: int) -> None:
+        self.model.note(events)
+        self.handles[by].note(events)
+        kept = self.model.events(None, self.most_events + 1)
+        assert len(kept) <= self.most_events
+        assert kept[: len(events)] == tuple(reversed(events))[: self.most_events]
+
+    @rule(
+        since=st.one_of(st.none(), st.integers(0, 4_000_000)),
+        most=st.integers(0, 10),
+        by=st.integers(0, 1),
+    )
+    def look_back(self, since: int | None, most: int, by: int) -> None:
+        assert self.handles[by].events(since, most) == self.model.events(since, most)
+
     @rule(milliseconds=st.sampled_from([1, 400, 600, 61_000]))
     def wait(self, milliseconds: int) -> None:
         self.now += milliseconds
@@ -111,6 +143,9 @@ class LedgerAgreement(RuleBasedStateMachine):
         for handle in self.handles:
             assert list(handle.rows()) == list(self.model.rows())
             assert handle.highest_epoch() == self.model.highest_epoch()
+            assert handle.counters() == self.model.counters()
+            for destination in {key.destination for key in _KEYS}:
+                assert handle.highest_landed(destination) == self.model.highest_landed(destination)
             for key in _KEYS:
                 assert handle.read(key.hash) == self.model.read(key.hash)
                 assert handle.holder(key.hash) == self.model.holder(key.hash)
@@ -121,7 +156,13 @@ class LedgerAgreement(RuleBasedStateMachine):
 
 
 def ledger_agreement(
-    open_ledger: Callable[[Callable[[], int], str], Ledger],
+    open_ledger: Callable[[Callable[[], int], str], Ledger], *, most_events: int = MOST_EVENTS
 ) -> type[LedgerAgreement]:
-    """Return the state machine that compares an implementation with the ledger in memory."""
-    return type("Agreement", (LedgerAgreement,), {"open_ledger": staticmethod(open_ledger)})
+    """Return the state machine that compares an implementation with the ledger in memory.
+
+    Args:
+        open_ledger: opens a ledger by its name, see above.
+        most_events: how many events each ledger that it opens keeps.
+    """
+    inside = {"open_ledger": staticmethod(open_ledger), "most_events": most_events}
+    return type("Agreement", (LedgerAgreement,), inside)

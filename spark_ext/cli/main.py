@@ -16,15 +16,18 @@ from typing import Final, TextIO
 
 import click
 
+from spark_ext.cli.commands.archive import archive_command
 from spark_ext.cli.commands.check import check
 from spark_ext.cli.commands.demo import demo
 from spark_ext.cli.commands.export import export
 from spark_ext.cli.commands.exports import exports
+from spark_ext.cli.commands.gc import gc
 from spark_ext.cli.commands.partitions import partitions
 from spark_ext.cli.commands.parts import parts
 from spark_ext.cli.commands.verify import verify
 from spark_ext.cli.next_command import exit_code_of, next_command
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
+from spark_ext.logs import writing_logs
 from tableformat.errors import TableFormatError
 
 __all__ = ["invoke", "main", "run"]
@@ -34,13 +37,21 @@ _FAILED: Final = 4
 _INTERRUPTED: Final = 130
 _INTERRUPTED_TEXT: Final = (
     "Cannot finish: it was interrupted. What is exported stays; of the rest nothing is visible. "
-    "Run the same command again: it goes on with what is left."
+    "Run the same command again: it goes on with what is left. Or discard what was begun with "
+    "`mergeberg exports cancel`."
 )
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="mergeberg", message="mergeberg %(version)s")
-def main() -> None:
+@click.option(
+    "--log",
+    envvar="MERGEBERG_LOG",
+    default="",
+    help="Write a structured log: json (to standard error) or json:PATH.",
+)
+@click.pass_context
+def main(context: click.Context, log: str) -> None:
     """Turn ClickHouse MergeTree partitions into Apache Iceberg snapshots, exactly once.
 
     \b
@@ -52,12 +63,15 @@ def main() -> None:
       mergeberg verify db.events --all --to lake.analytics.events
       mergeberg exports list
     """  # noqa: D301  \b is Click's mark for lines to keep
+    context.with_resource(writing_logs(log))
 
 
+main.add_command(archive_command)
 main.add_command(check)
 main.add_command(demo)
 main.add_command(export)
 main.add_command(exports)
+main.add_command(gc)
 main.add_command(partitions)
 main.add_command(parts)
 main.add_command(verify)

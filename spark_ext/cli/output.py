@@ -65,6 +65,10 @@ class Output(Protocol):
         """Print one record, field by field."""
         ...
 
+    def document(self, text: str) -> None:
+        """Print a document as it is, over several lines."""
+        ...
+
     def say(self, text: str) -> None:
         """Print a sentence that is a result."""
         ...
@@ -182,6 +186,10 @@ class TextOutput:
         for name, value in record.items():
             print(f"{name.ljust(width)}  {_shown(value)}", file=self._out)
 
+    def document(self, text: str) -> None:
+        """Print the document."""
+        print(text, file=self._out, flush=True)
+
     def say(self, text: str) -> None:
         """Print a sentence."""
         print(text, file=self._out, flush=True)
@@ -245,6 +253,10 @@ class JsonOutput:
     def record(self, record: Mapping[str, Any]) -> None:
         """Print the record as one object."""
         self._print(record)
+
+    def document(self, text: str) -> None:
+        """Print the document, which is itself JSON."""
+        print(text, file=self._out, flush=True)
 
     def say(self, text: str) -> None:
         """Print the sentence as one object."""

@@ -25,6 +25,7 @@ __all__ = [
     "answer",
     "claimed",
     "content_of",
+    "is_merged",
     "settled",
     "shrinks",
 ]
@@ -52,11 +53,13 @@ class Wish:
     """How the user asked. `ttl` in seconds is for the record that is made now; 0 is for ever.
 
     `force` exports again what is exported, also with fewer rows; with `allow_empty` with none.
+    `beside`: a first export goes on where main has files of others.
     """
 
     force: bool = False
     ttl: int = 180
     allow_empty: bool = False
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,15 @@ class Go:
 def content_of(table: MergeTreeTable, parts: tuple[Part, ...]) -> Content:
     """Return the content identity of a partition (DESIGN 5.1)."""
     exported = tuple(
-        ExportedPart(p.name, p.hash_of_all_files, p.rows, p.min_block, p.max_block, p.data_version)
+        ExportedPart(
+            p.name,
+            p.hash_of_all_files,
+            p.rows,
+            p.min_block,
+            p.max_block,
+            p.data_version,
+            p.bytes_on_disk,
+        )
         for p in parts
     )
     plain = table.engine.name in ("MergeTree", "ReplicatedMergeTree", "SharedMergeTree")
@@ -106,7 +117,7 @@ def answer(
     if wish.force:
         return Go(_left(row)) if held.is_certain else _unclear(held)
     same = content.fingerprint == done.landed.fingerprint
-    merged = not same and content.merge_explains and _merged(done.parts, content.parts)
+    merged = not same and is_merged(done.parts, content)
     if same or merged:
         return _same(row, done, held, now, merged=merged)
     return _other(row, done, content, held, now)
@@ -236,9 +247,11 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
     )
 
 
-def _merged(before: tuple[ExportedPart, ...], after: tuple[ExportedPart, ...]) -> bool:
+def is_merged(before: tuple[ExportedPart, ...], now: Content) -> bool:
     """Whether a merge explains other hashes: rows, blocks and mutation number agree."""
-    return bool(before) and bool(after) and _extent(before) == _extent(after)
+    if not (now.merge_explains and before and now.parts):
+        return False
+    return _extent(before) == _extent(now.parts)
 
 
 def _extent(parts: tuple[ExportedPart, ...]) -> tuple[int, int, int, frozenset[int | None]] | None:

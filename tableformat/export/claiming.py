@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tableformat.effects import Step
-from tableformat.export.claim import Answer, Wish, claimed, shrinks
+from tableformat.export.claim import Answer, Wish, claimed, is_merged, shrinks
 from tableformat.export.destination import Destination, plan_slices
+from tableformat.export.foreign import OwnKeys, goes_on, refuse_foreign
 from tableformat.export.freezing import Frozen
 from tableformat.export.outcome import Status
 from tableformat.export.plan import SizeRatio, frozen_content
@@ -45,6 +46,7 @@ class Claiming:
         self._to = destination
         self._wish = wish
         self._slots = slots
+        self._own = OwnKeys(ports.ledger, destination.layout.table_uuid)
         self.ratio = SizeRatio()
 
     def claim(
@@ -59,12 +61,18 @@ class Claiming:
             first_number: of its first slice; numbers are unique in a group.
 
         Raises:
-            RefusedError: the partition does not lie in one Iceberg partition (code 36).
-            DestinationError: receipts of an earlier attempt cannot be read.
+            RefusedError: the partition does not lie in one Iceberg partition (code 36), or main has
+                files of others there.
+            DestinationError: receipts of an earlier attempt, or main, cannot be read.
         """
         if said := self._too_small(work, one):
             return said
         planned = self._resumed(work, one, frozen) or self._anew(one, frozen)
+        if planned.slices and not goes_on(
+            work.held, beside=self._wish.beside, force=self._wish.force
+        ):
+            to = planned.slices[0].partition
+            refuse_foreign(self._to.lake, work.state, to, self._own, work.held)
         row = claimed(
             work.row,
             work.key,
@@ -138,11 +146,15 @@ class Claiming:
 
 
 def _note(work: Work, planned: _Planned) -> str:
-    """Say that an older content is exported, because its files were begun."""
-    if planned.claim.fingerprint == work.content.fingerprint or not planned.resumed:
+    """Say that an older content is exported, because it was frozen by a run that began files."""
+    claim, now = planned.claim, work.content
+    begun = work.resume is not None and work.resume.claim.fingerprint == claim.fingerprint
+    if claim.fingerprint == now.fingerprint or is_merged(claim.parts, now) or not begun:
         return ""
-    rows = sum(p.rows for p in planned.claim.parts)
-    return (
+    rows = sum(p.rows for p in claim.parts)
+    told = (
         f"an interrupted run had frozen it with {rows:,} rows, and that is what was exported; the "
-        f"source has {work.content.rows:,} now. Export it again after its manifest TTL"
     )
+    if not now.parts:
+        return f"{told}source partition is gone since"
+    return f"{told}source has {now.rows:,} now. Export it again after its manifest TTL"

@@ -34,6 +34,7 @@ from tableformat.committer import (
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, InternalError, RefusedError, TableFormatError
 from tableformat.export.claim import shrinks
+from tableformat.export.foreign import OwnKeys, goes_on, refuse_foreign
 from tableformat.export.in_main import Holding, holding
 from tableformat.export.marks import landed_mark, unsettled_mark
 from tableformat.export.settling import (
@@ -48,8 +49,10 @@ __all__ = [
     "Ports",
     "check_table_of_ledger",
     "commit",
+    "discard_dead_attempts",
     "first_snapshot",
     "held_in_main",
+    "load_table",
     "settle_mark",
     "unsettled_mark",
 ]
@@ -69,6 +72,7 @@ class _Progress:
     """How far a commit is: the keys without an outcome, and every attempt before it is sent."""
 
     open: dict[str, KeyCommit]
+    own: OwnKeys
     outcomes: dict[str, CommitOutcome] = field(default_factory=dict)
     attempts: list[Staged] = field(default_factory=list)
     evidence: str = "no answer yet"
@@ -91,7 +95,9 @@ def commit(ports: Ports, wanted: Commit) -> dict[str, CommitOutcome]:
         By key, Committed, Conflicted, Superseded, NotSent or Unknown; the ledger rows say the same,
         or will after the next run.
     """
-    progress = _Progress({k.key: k for k in wanted.keys})
+    progress = _Progress(
+        {k.key: k for k in wanted.keys}, OwnKeys(ports.ledger, wanted.layout.table_uuid)
+    )
     try:
         while progress.open:
             _turn(ports, wanted, progress)
@@ -107,8 +113,7 @@ def commit(ports: Ports, wanted: Commit) -> dict[str, CommitOutcome]:
 
 def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
     """Load M once, look at every key, and send those that are left, once."""
-    state = ports.effects(Step.LOAD_METADATA, ports.table.load)
-    check_table_of_ledger(state, ports.ledger)
+    state = load_table(ports)
     ready = [r for k in tuple(progress.open.values()) if (r := _look(ports, state, k, progress))]
     if len(ready) < len(progress.open) or not ready:
         # A row has moved between two readings: everything is looked at anew, on a newer M.
@@ -128,7 +133,7 @@ def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
             progress.end(one.key.key, _settle_own(ports, one, staged, len(progress.attempts)))
         # It has landed, whatever becomes of the manifests of the others.
         with contextlib.suppress(DestinationError):
-            _discard_dead_attempts(ports, (a for a in progress.attempts if a is not staged))
+            discard_dead_attempts(ports, (a for a in progress.attempts if a is not staged))
         return
     progress.evidence = error
     ports.pause(len(progress.attempts))
@@ -155,11 +160,12 @@ def _look(
     if noted is None:
         return None
     try:
-        return _Ready(key, noted, _leaving(ports, noted, state, key))
+        return _Ready(key, noted, _leaving(ports, noted, state, key, progress.own))
     except RefusedError as error:
-        sent = bool(progress.attempts)
+        # M has no mark of ours: what its sequence number has passed did not land and cannot.
+        open_ = any(state.last_sequence_number < a.sequence_number for a in progress.attempts)
         text = f"a request was sent, and then: {error}"
-        progress.end(key.key, Unknown(text) if sent else NotSent(error))
+        progress.end(key.key, Unknown(text) if open_ else NotSent(error))
         return None
 
 
@@ -220,6 +226,33 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
         raise RefusedError(message)
 
 
+def load_table(ports: Ports) -> LakeTableState:
+    """Steps 2 and 3: load M; it is our ledger's table, and no older than what the ledger knows.
+
+    The ledger is asked for all keys of the table: an export that lands on metadata that was put
+    back is lost when the newer file comes back.
+
+    Raises:
+        RefusedError: the table is another ledger's, or its sequence number has gone back, so that
+            it proves nothing any more.
+    """
+    state = ports.effects(Step.LOAD_METADATA, ports.table.load)
+    check_table_of_ledger(state, ports.ledger)
+    known = ports.ledger.highest_landed(state.layout.table_uuid)
+    if known > state.last_sequence_number:
+        # It may have landed since M was loaded.
+        state = ports.effects(Step.LOAD_METADATA, ports.table.load)
+        check_table_of_ledger(state, ports.ledger)
+    if known > state.last_sequence_number:
+        message = (
+            f"Cannot commit: the ledger knows an export that landed with sequence number {known}, "
+            f"the table has {state.last_sequence_number}; the table's metadata was put back to an "
+            "older file. Restore the newer metadata."
+        )
+        raise RefusedError(message)
+    return state
+
+
 def held_in_main(ports: Ports, row: Row | None, state: LakeTableState, key: str) -> Holding:
     """Say what main holds of a key (step 6)."""
     return holding(row, state, key, partial(ports.table.files_of, state, key))
@@ -238,19 +271,15 @@ def _superseded(row: Row | None, state: LakeTableState, key: KeyCommit) -> str:
     return ""
 
 
-def _leaving(ports: Ports, row: Row, state: LakeTableState, key: KeyCommit) -> Holding:
+def _leaving(
+    ports: Ports, row: Row, state: LakeTableState, key: KeyCommit, own: OwnKeys
+) -> Holding:
     """Step 6, from M in every turn: what must leave main, the files of any export of the key.
 
     Raises:
-        RefusedError: where rows of the key are cannot be told, or more would leave than come.
+        RefusedError: where rows of the key are cannot be told, more would leave than come, or main
+            has files of others where its first ones go.
     """
-    if row.landed and max(x.sequence_number for x in row.landed) > state.last_sequence_number:
-        message = (
-            "Cannot commit: the ledger knows a landed export with a higher sequence number than "
-            "the table has; the table's metadata was put back to an older file. Restore the newer "
-            "metadata."
-        )
-        raise RefusedError(message)
     held = held_in_main(ports, row, state, key.key)
     if not held.is_certain:
         message = f"Cannot commit: {held.text} Rows could be there twice. Nothing was changed."
@@ -259,6 +288,11 @@ def _leaving(ports: Ports, row: Row, state: LakeTableState, key: KeyCommit) -> H
     if rows < held.rows and not key.may_shrink:
         message = f"Cannot commit: {shrinks(held.rows, rows)} Nothing was changed."
         raise RefusedError(message)
+    if key.receipts and not goes_on(held, beside=key.beside, force=key.may_shrink):
+        first = key.receipts[0]
+        # Of another spec the values mean something else; such a table is not committed to.
+        if first.spec_id == state.layout.spec_id:
+            refuse_foreign(ports.table, state, first.partition, own, held)
     return held
 
 
@@ -296,7 +330,7 @@ def _settle_landed(
     held = held_in_main(ports, after, state, row.key.hash)
     in_main = held.holds(landed) or (own and state.is_ancestor(mark.snapshot_id))
     with contextlib.suppress(DestinationError):
-        _discard_dead_attempts(ports, (a for a in attempts if a.snapshot_id != mark.snapshot_id))
+        discard_dead_attempts(ports, (a for a in attempts if a.snapshot_id != mark.snapshot_id))
     return Committed(landed.snapshot_id, landed.epoch, len(attempts), in_main)
 
 
@@ -353,7 +387,7 @@ def _marks_to_remove(ledger: Ledger, state: LakeTableState, wanted: Commit) -> t
     return tuple(done)
 
 
-def _discard_dead_attempts(ports: Ports, attempts: Iterable[Staged]) -> None:
+def discard_dead_attempts(ports: Ports, attempts: Iterable[Staged]) -> None:
     """Step 10 for own attempts: on a fresh M, when dead and when no snapshot refers to them."""
     left = tuple(attempts)
     if not left:

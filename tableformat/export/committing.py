@@ -6,8 +6,6 @@ on.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,21 +21,20 @@ from tableformat.committer import (
 )
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, TableFormatError
+from tableformat.export.cancelled import Cancelled
 from tableformat.export.claim import Wish
 from tableformat.export.commit import Ports, commit
+from tableformat.export.commit_lists import store_list
 from tableformat.export.destination import Destination, Group, WrittenClaim
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.telling import Telling
 from tableformat.export.verification import Verification
 from tableformat.export.work import Claimed
-from tableformat.file_names import RECEIPTS
 from tableformat.ledger import Row, Stale
 from tableformat.receipt import Receipt
 
 __all__ = ["Committing"]
-
-_TAKEN_OVER = "another run claimed it while its files were written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +47,7 @@ class Committing:
     wish: Wish
     verification: Verification
     telling: Telling
+    cancelled: Cancelled
 
     def commit(
         self, finished: tuple[tuple[Claimed, tuple[Receipt, ...]], ...]
@@ -69,14 +67,14 @@ class Committing:
                 yield self._stopped(one, error)
                 continue
             if written is None:
-                yield self._told(one, Status.IN_PROGRESS, _TAKEN_OVER)
+                yield self.cancelled.outcome(one)
             else:
                 ready[one.row.key.hash] = (one, written)
         if not ready:
             return
         all_of_them = tuple(written for _, written in ready.values())
         try:
-            wanted = self.to.commit(all_of_them, self.ports.ledger, self._group(all_of_them))
+            wanted = self.to.commit(all_of_them, self.ports.ledger, self._list(all_of_them))
         except TableFormatError as error:
             for one, _ in ready.values():
                 yield self._stopped(one, error)
@@ -116,7 +114,7 @@ class Committing:
         row = self.ports.effects(Step.NOTE_WRITTEN, partial(self.ports.ledger.write, noted))
         if isinstance(row, Stale):
             return None
-        return WrittenClaim(row, receipts, may_shrink=self.wish.force)
+        return WrittenClaim(row, receipts, may_shrink=self.wish.force, beside=self.wish.beside)
 
     def _check_files(self, receipts: tuple[Receipt, ...]) -> None:
         for receipt in receipts:
@@ -129,30 +127,13 @@ class Committing:
                 )
                 raise DestinationError(message)
 
-    def _group(self, written: tuple[WrittenClaim, ...]) -> Group | None:
-        """Store the list of what one snapshot holds, where the snapshot's summary finds it."""
-        if len(written) == 1:
-            return None
+    def _list(self, written: tuple[WrittenClaim, ...]) -> Group:
+        """Store the list of what the snapshot will hold, where its summary finds it."""
         name = self.ports.new_transaction(self.ports.ledger.next_epoch()).value
-        location = f"{self.to.location.rstrip('/')}/{RECEIPTS}/groups/{name}.json"
-        exports = [
-            {
-                "key": w.row.key.hash,
-                "partition_id": w.row.key.partition_id,
-                "transaction_id": w.row.claim.transaction_id,
-                "epoch": w.row.claim.epoch,
-                "fingerprint": w.row.claim.fingerprint,
-                "rows": w.row.claim.rows,
-                "files": [r.file_path for r in w.receipts],
-            }
-            for w in written
-        ]
-        text = json.dumps(
-            {"format_version": 1, "group": name, "exports": exports}, indent=1
-        ).encode()
-        storage = self.ports.storage(location)
-        self.ports.effects(Step.NOTE_GROUP, partial(storage.put, location, text))
-        return Group(name, location, hashlib.sha256(text).hexdigest())
+        storage = self.ports.storage(self.to.location)
+        return self.ports.effects(
+            Step.NOTE_GROUP, partial(store_list, storage, self.to.location, name, written)
+        )
 
     def _outcome(self, one: Claimed, row: Row, outcome: CommitOutcome) -> Outcome:
         match outcome:
@@ -163,7 +144,9 @@ class Committing:
                 text = f"not committed: {by}{self.telling.note_error(row, by)}"
                 return self._told(one, Status.FAILED, text, row)
             case Superseded(by):
-                return self._told(one, Status.IN_PROGRESS, by)
+                ended = self.cancelled.outcome(one)
+                killed = ended.status is Status.KILLED
+                return ended if killed else self._told(one, Status.IN_PROGRESS, by)
             case NotSent(error):
                 return self._stopped(one, error)
             case Unknown(evidence):

@@ -60,11 +60,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class WrittenClaim:
-    """A claimed partition whose files are finished; `may_shrink` as in `KeyCommit`."""
+    """A claimed partition whose files are finished; `may_shrink`, `beside` as in `KeyCommit`."""
 
     row: Row
     receipts: tuple[Receipt, ...]
     may_shrink: bool
+    beside: bool
 
     @property
     def key_commit(self) -> KeyCommit:
@@ -77,6 +78,7 @@ class WrittenClaim:
             claim.fingerprint,
             self.receipts,
             self.may_shrink,
+            self.beside,
         )
 
 
@@ -145,30 +147,27 @@ class Destination:
         location = self.location.rstrip("/")
         return f"{location}/{RECEIPTS}/{row.key.hash}/{row.claim.transaction_id}"
 
-    def commit(
-        self, written: tuple[WrittenClaim, ...], ledger: Ledger, group: Group | None
-    ) -> Commit:
+    def commit(self, written: tuple[WrittenClaim, ...], ledger: Ledger, group: Group) -> Commit:
         """Return what claimed and written partitions make visible at once.
 
-        The summary names a single one; of several, where the list of them is stored.
+        The summary tells where the list of them is stored, and names a single one.
         """
         keys = tuple(w.key_commit for w in written)
         summary = {"mergeberg.source-table": str(self.table.name)}
-        if group is None:
-            (row,) = (w.row for w in written)
+        if len(written) == 1:
+            row = written[0].row
             summary |= {
                 "mergeberg.partition-id": row.key.partition_id,
                 "mergeberg.transaction-id": row.claim.transaction_id,
                 "mergeberg.fingerprint": row.claim.fingerprint,
             }
-        else:
-            summary |= {
-                "mergeberg.group": group.name,
-                "mergeberg.exports": str(len(written)),
-                "mergeberg.receipts": group.location,
-                "mergeberg.receipts-sha256": group.sha256,
-            }
-        summary["mergeberg.ledger"] = ledger.identity
+        summary |= {
+            "mergeberg.group": group.name,
+            "mergeberg.exports": str(len(written)),
+            "mergeberg.receipts": group.location,
+            "mergeberg.receipts-sha256": group.sha256,
+            "mergeberg.ledger": ledger.identity,
+        }
         return Commit(keys, self.layout, ledger.identity, tuple(summary.items()))
 
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tableformat.effects import Step
+from tableformat.errors import SourceError
 from tableformat.export.ports import JobPorts
 from tableformat.export.work import Work
-from tableformat.ledger import Claim
+from tableformat.ledger import Claim, State
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId
@@ -23,10 +24,14 @@ __all__ = ["Freezing", "Frozen"]
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A snapshot of a group; `handles` tells for each partition the handle that holds it."""
+    """A snapshot of a group; `handles` tells for each partition the handle that holds it.
+
+    `abandoned` are handles of begun exports of the group that are not gone on with.
+    """
 
     snapshot: SourceSnapshot
     handles: Mapping[PartitionId, tuple[str, ...]]
+    abandoned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,28 @@ class Freezing:
         """Return all partitions of a group, found again or frozen now, and those refused.
 
         Raises:
-            SourceError: the source cannot be used at all.
+            SourceError: the source cannot be used at all, or what is to be gone on with is nowhere.
         """
-        ids = tuple(PartitionId(w.key.partition_id) for w in work)
         found = self._find(work)
+        frozen = self._completed(work, found)
+        refused = (*frozen.snapshot.refused, *self._lost(work, found))
+        snapshot = replace(frozen.snapshot, refused=refused)
+        begun = (w.row.claim.staging for w in work if w.row and w.row.state is State.RUNNING)
+        names = dict.fromkeys(name for staging in begun for name in staging)
+        return Frozen(snapshot, frozen.handles, tuple(n for n in names if n not in snapshot.handle))
+
+    def _completed(self, work: Iterable[Work], found: SourceSnapshot | None) -> Frozen:
+        """Freeze what was not found again.
+
+        Raises:
+            SourceError: there is nothing to freeze, and nothing was found.
+        """
+        ids = tuple(PartitionId(w.key.partition_id) for w in work if w.content.parts)
         held = {p.partition_id: found.handle for p in found.partitions} if found else {}
         rest = tuple(i for i in ids if i not in held)
-        if not rest and found is not None:
+        if not rest:
+            if found is None:
+                raise next(error for _, error in self._lost(work, found))
             return Frozen(found, held)
         self.ports.observer.note(f"freezing {len(rest)} partition(s)")
         fresh = self.ports.effects(Step.SNAPSHOT_SOURCE, lambda: self._fresh(rest))
@@ -63,8 +83,23 @@ class Freezing:
 
     def release(self, frozen: Frozen, keep: frozenset[str]) -> None:
         """Give back what no export that may be gone on with needs."""
-        self.ports.effects(
-            Step.RELEASE_SOURCE, lambda: self.ports.source.release(frozen.snapshot, keep)
+        snapshot = frozen.snapshot
+        both = replace(snapshot, handle=(*snapshot.handle, *frozen.abandoned))
+        self.ports.effects(Step.RELEASE_SOURCE, lambda: self.ports.source.release(both, keep))
+
+    def _lost(
+        self, work: Iterable[Work], found: SourceSnapshot | None
+    ) -> tuple[tuple[PartitionId, SourceError], ...]:
+        """Return the partitions that neither the source nor a snapshot has any more."""
+        held = {p.partition_id for p in found.partitions} if found else set()
+        gone = (PartitionId(w.key.partition_id) for w in work if not w.content.parts)
+        return tuple((i, self._is_lost(i)) for i in gone if i not in held)
+
+    def _is_lost(self, partition_id: PartitionId) -> SourceError:
+        return SourceError(
+            f"Cannot go on with the export of partition {partition_id} of {self.table.name}: the "
+            "source has no active part of it any more, and what an interrupted run had frozen is "
+            "gone, too. Attach its parts again, or restore them."
         )
 
     def _find(self, work: Iterable[Work]) -> SourceSnapshot | None:

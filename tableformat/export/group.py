@@ -10,7 +10,7 @@ stays for the next run to go on with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -18,6 +18,7 @@ from tableformat.committer import LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, LedgerError, SourceError, TableFormatError
 from tableformat.export import claim
+from tableformat.export.cancelled import Cancelled, NoneLeftError
 from tableformat.export.claiming import Claiming
 from tableformat.export.commit import Ports, held_in_main, settle_mark, unsettled_mark
 from tableformat.export.committing import Committing
@@ -30,9 +31,10 @@ from tableformat.export.ports import JobPorts, SliceWriter, Written
 from tableformat.export.resuming import stored_receipts
 from tableformat.export.slicing import tasks
 from tableformat.export.telling import Telling
+from tableformat.export.tidying import Tidying
 from tableformat.export.verification import Verification
 from tableformat.export.work import Begun, Claimed, Work
-from tableformat.ledger import Row
+from tableformat.ledger import Row, State
 from tableformat.names import PartitionId
 from tableformat.receipt import Receipt
 
@@ -68,11 +70,14 @@ class GroupJob:
             self._commit_ports, ports.digests, destination.location, columns
         )
         self._freezing = Freezing(ports, destination.table, destination.plan.probes, columns)
+        cancelled = Cancelled(ports, leases, self._telling)
         self._committing = Committing(
-            ports, self._commit_ports, destination, wish, verification, self._telling
+            ports, self._commit_ports, destination, wish, verification, self._telling, cancelled
         )
+        self._cancelled = cancelled
+        self._tidying = Tidying(ports, self._commit_ports, destination)
 
-    def run(self, ids: tuple[PartitionId, ...]) -> Iterator[Outcome]:
+    def run(self, ids: tuple[PartitionId, ...]) -> Generator[Outcome, None, None]:
         """Export a group; yield what became of each partition, as soon as it is known."""
         state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
         work: list[Work] = []
@@ -107,7 +112,7 @@ class GroupJob:
             # It landed since M was loaded: main as it was then says nothing about it.
             state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
         parts = self._ports.source.parts(self._to.table.name, partition_id)
-        if not parts and (row is None or row.done is None):
+        if not parts and (row is None or (row.done is None and row.state is not State.RUNNING)):
             return self._told(
                 partition_id.value, Status.EMPTY, "its parts hold no rows", row, begun
             )
@@ -117,7 +122,10 @@ class GroupJob:
         if isinstance(said, claim.Answer):
             return self._told(partition_id.value, said.status, said.message, row, begun)
         resume = self._begun(row) if row is not None and said.resume is not None else None
-        return Work(key, row, held, resume, content, begun)
+        if not parts and resume is None:
+            text = "the source partition is gone, and the export that was begun finished nothing"
+            return self._told(partition_id.value, Status.REFUSED, text, row, begun)
+        return Work(key, row, held, state, resume, content, begun)
 
     def _begun(self, row: Row) -> Begun | None:
         """Return what a run that did not end has finished, None when that is nothing."""
@@ -149,7 +157,7 @@ class GroupJob:
         try:
             return staging_in_use(self._ports.ledger, self._is_useless)
         except (DestinationError, LedgerError):
-            return frozenset(frozen.snapshot.handle)
+            return frozenset((*frozen.snapshot.handle, *frozen.abandoned))
 
     def _is_useless(self, row: Row) -> bool:
         """Whether nothing of a claim is finished, so that its frozen parts save no work."""
@@ -172,8 +180,9 @@ class GroupJob:
                     number += len(made.slices)
             if claimed:
                 for outcome in self._write_and_commit(tuple(claimed.values()), frozen, writer):
-                    del claimed[outcome.partition_id]
+                    ended = claimed.pop(outcome.partition_id)
                     yield outcome
+                    self._tidying.after(ended, outcome)
         except BaseException as error:
             text = (
                 "interrupted"
@@ -208,6 +217,10 @@ class GroupJob:
     ) -> Iterator[Outcome]:
         try:
             written = self._write(claimed, frozen, writer)
+        except NoneLeftError:
+            for one in claimed:
+                yield self._cancelled.outcome(one)
+            return
         except TableFormatError as error:
             for one in claimed:
                 yield self._stopped(one, error)
@@ -232,16 +245,20 @@ class GroupJob:
             sum(c.frozen.visible_rows for c in claimed) - kept,
             sum(p.part.bytes_on_disk for c in claimed for p in c.frozen.parts),
         )
+        self._cancelled.watch(claimed)
+        on_rows = self._cancelled.while_any_is_ours(claimed, self._ports.observer.rows)
         written = self._ports.effects(
             Step.WRITE_FILES,
-            lambda: writer.write(
-                plan, tasks(todo, writer.slots), on_rows=self._ports.observer.rows
-            ),
+            lambda: writer.write(plan, tasks(todo, writer.slots), on_rows=on_rows),
         )
         self._claiming.ratio.measured(todo, written.receipts)
         return written
 
     def _stopped(self, one: Claimed, error: TableFormatError) -> Outcome:
+        ended = self._cancelled.outcome(one)
+        if ended.status is Status.KILLED:
+            # Whoever cancels it removes files that are being written: no error of its own.
+            return ended
         text = self._telling.note_error(one.row, str(error))
         failed = self._telling.failed(one.row.key.partition_id, error, one.row, one.begun)
         return replace(failed, message=failed.message + text)

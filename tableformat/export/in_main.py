@@ -167,7 +167,7 @@ def _since(
     what = f"It landed in snapshot {landed.snapshot_id}"
     by = ", ".join(f"snapshot {s.snapshot_id} ({s.operation})" for s in changed)
     if not files and changed and not rewritten:
-        return Holding(Kind.GONE, f"{what}, and its rows were removed by {by}.")
+        return Holding(Kind.GONE, f"{what}, and its files were removed by {by}.")
     by = f" by {by}" if by else ""
     return Holding(Kind.CHANGED, f"{what}; its files were changed since{by}.", files)
 

@@ -10,14 +10,13 @@ partition is (DESIGN 5.4, 6).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Step
-from tableformat.errors import RefusedError
+from tableformat.errors import RefusedError, StoppedError
 from tableformat.export.claim import Wish
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
 from tableformat.export.destination import Destination, fit
@@ -25,12 +24,13 @@ from tableformat.export.evolving import evolve_schema
 from tableformat.export.group import GroupJob
 from tableformat.export.leases import Leases
 from tableformat.export.leftovers import staging_in_use
+from tableformat.export.logging_outcomes import LoggingOutcomes
 from tableformat.export.outcome import Outcome
 from tableformat.export.plan import TablePlan, plan_table, remembered_conversions
 from tableformat.export.ports import JobPorts
 from tableformat.export.selection import Selection, select
 from tableformat.export.slices import FileFormat
-from tableformat.ledger import Key
+from tableformat.ledger import Key, State
 from tableformat.names import LakeName, PartitionId, TableName
 
 __all__ = ["MOST_PARTITIONS", "ExportRequest", "export"]
@@ -72,6 +72,7 @@ def export(
 
     Raises:
         RefusedError: nothing of the request can be done; nothing was changed.
+        StoppedError: it was told to stop; the partitions that were begun have their outcome.
         TableFormatError: the source, destination or ledger failed before a partition was begun.
     """
     try:
@@ -119,21 +120,43 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
             slots=slots,
             commit_every=request.commit_every,
         )
-        remaining = iter(ids)
-        while chunk := tuple(islice(remaining, MOST_PARTITIONS)):
-            yield from group.run(chunk)
+        history = LoggingOutcomes(ports, destination)
+        for chunk in _groups(ids, ports.should_stop):
+            yield from history.passing(group.run(chunk))
+
+
+def _groups(
+    ids: tuple[PartitionId, ...], should_stop: Callable[[], bool]
+) -> Iterator[tuple[PartitionId, ...]]:
+    """Yield the partitions in groups.
+
+    Raises:
+        StoppedError: the next group is not to be begun any more.
+    """
+    for begun in range(0, len(ids), MOST_PARTITIONS):
+        if should_stop():
+            message = (
+                f"Cannot finish: it was told to stop. Of {len(ids)} partition(s) "
+                f"{len(ids) - begun} were not begun, what is exported stays. Run the same command "
+                "again: it goes on with what is left."
+            )
+            raise StoppedError(message)
+        yield ids[begun : begun + MOST_PARTITIONS]
 
 
 def _was_exported(
     ports: JobPorts, state: LakeTableState | None, plan: TablePlan, partition_id: PartitionId
 ) -> bool:
-    """Whether an export of a partition has landed in the table that exists, settled or not."""
+    """Whether an export of a partition landed in the table that exists, or froze the partition."""
     if state is None:
         return False
     row = ports.ledger.read(
         Key(plan.table.identity, partition_id.value, state.layout.table_uuid).hash
     )
-    return row is not None and (row.done is not None or unsettled_mark(row, state) is not None)
+    if row is None:
+        return False
+    frozen = row.state is State.RUNNING and bool(row.claim.staging)
+    return frozen or row.done is not None or unsettled_mark(row, state) is not None
 
 
 def _open(

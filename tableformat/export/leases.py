@@ -1,12 +1,14 @@
 """Keeps the leases of the keys that a job works on: taken, renewed by one thread, given back.
 
 A lease saves work and proves nothing (DESIGN 5.5): losing one is noted, and the commit protocol
-sorts out what that means.
+sorts out what that means. The same thread looks once a second whether somebody has claimed a key
+that the job works on, so that a cancelled export stops soon; that, too, only saves work.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
@@ -15,10 +17,11 @@ from tableformat.effects import Effects, Step
 from tableformat.errors import LedgerError
 from tableformat.ledger import Lease, LeaseHeld, Ledger, Owner
 
-__all__ = ["LEASE_SECONDS", "RENEW_SECONDS", "Leases"]
+__all__ = ["LEASE_SECONDS", "LOOK_SECONDS", "RENEW_SECONDS", "Leases"]
 
 LEASE_SECONDS: Final = 60.0
 RENEW_SECONDS: Final = 15.0
+LOOK_SECONDS: Final = 1.0
 
 
 class Leases:
@@ -42,6 +45,8 @@ class Leases:
         self._is_alive = is_alive
         self._held: dict[str, Lease] = {}
         self._lost: dict[str, str] = {}
+        self._watched: dict[str, int] = {}
+        self._taken_over: set[str] = set()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_ended, name="leases", daemon=True)
@@ -63,17 +68,23 @@ class Leases:
         for key in tuple(self._held):
             self.release(key)
 
+    def take_over(self, key: str) -> None:
+        """Take the lease of a key from whoever has it: its export is about to be given up."""
+        held = self.take(key)
+        while held is not None:
+            held = self._take(key, instead_of=held.owner)
+
     def take(self, key: str) -> LeaseHeld | None:
         """Take the lease of a key; return who has it when it cannot be had."""
+        held = self._take(key)
+        dead = held is not None and not self._is_alive(held.owner)
+        return self._take(key, instead_of=held.owner) if held is not None and dead else held
+
+    def _take(self, key: str, *, instead_of: Owner | None = None) -> LeaseHeld | None:
         taken = self._effects(
-            Step.TAKE_LEASE, lambda: self._ledger.take_lease(key, self._owner, LEASE_SECONDS)
+            Step.TAKE_LEASE,
+            lambda: self._ledger.take_lease(key, self._owner, LEASE_SECONDS, instead_of=instead_of),
         )
-        if isinstance(taken, LeaseHeld) and not self._is_alive(taken.owner):
-            dead = taken.owner
-            taken = self._effects(
-                Step.TAKE_LEASE,
-                lambda: self._ledger.take_lease(key, self._owner, LEASE_SECONDS, instead_of=dead),
-            )
         if isinstance(taken, LeaseHeld):
             return taken
         with self._lock:
@@ -84,6 +95,7 @@ class Leases:
         """Give one lease back; a key that is not held is left alone."""
         with self._lock:
             lease = self._held.pop(key, None)
+            self._watched.pop(key, None)
         if lease is not None:
             self._effects(Step.RELEASE_LEASE, lambda: self._ledger.release(lease))
 
@@ -92,12 +104,39 @@ class Leases:
         with self._lock:
             return self._lost.get(key, "")
 
+    def watch(self, key: str, epoch: int) -> None:
+        """Begin to look whether somebody claims a key after the claim of this epoch."""
+        with self._lock:
+            self._watched[key] = epoch
+            self._taken_over.discard(key)
+
+    def taken_over(self, key: str) -> bool:
+        """Whether somebody has claimed a key that is watched, as far as was seen."""
+        with self._lock:
+            return key in self._taken_over
+
     def _renew_until_ended(self) -> None:
-        while not self._ended.wait(RENEW_SECONDS):
+        renewed = time.monotonic()
+        while not self._ended.wait(LOOK_SECONDS):
             with self._lock:
-                held = tuple(self._held.items())
-            for key, lease in held:
-                self._renew(key, lease)
+                held, watched = tuple(self._held.items()), tuple(self._watched.items())
+            for key, epoch in watched:
+                self._look(key, epoch)
+            if time.monotonic() - renewed >= RENEW_SECONDS:
+                renewed = time.monotonic()
+                for key, lease in held:
+                    self._renew(key, lease)
+
+    def _look(self, key: str, epoch: int) -> None:
+        try:
+            row = self._ledger.read(key)
+        except LedgerError:
+            # The next look, or the commit protocol, finds out.
+            return
+        if row is not None and row.claim.epoch > epoch:
+            with self._lock:
+                if key in self._watched:
+                    self._taken_over.add(key)
 
     def _renew(self, key: str, lease: Lease) -> None:
         try:

@@ -54,14 +54,18 @@ def claim_of_mark(row: Row, state: LakeTableState, mark: Mark) -> Claim:
 
 
 def landed_from(mark: Mark, state: LakeTableState, claim: Claim) -> Landed:
-    """Return what a mark proves; the sequence number is 0 when its snapshot was expired."""
+    """Return what a mark proves.
+
+    Of a snapshot that was expired the table's own sequence number stands for the snapshot's: it is
+    no smaller, and no later metadata is below it.
+    """
     seen = state.snapshots.get(mark.snapshot_id)
     return Landed(
         mark.epoch,
         mark.transaction_id,
         mark.fingerprint,
         mark.snapshot_id,
-        seen.sequence_number if seen else 0,
+        seen.sequence_number if seen else state.last_sequence_number,
         claim.rows,
         claim.data_files,
     )

@@ -177,6 +177,7 @@ def frozen_content(table: MergeTreeTable, frozen: FrozenPartition) -> Content:
                 name.low,
                 name.high,
                 name.mutation or name.low,
+                part.bytes_on_disk,
             )
         )
     return replace(content, parts=tuple(parts))

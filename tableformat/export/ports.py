@@ -138,6 +138,11 @@ def _nothing() -> None:
     """Do nothing."""
 
 
+def _never() -> bool:
+    """Return that nobody has asked for it."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class JobPorts:
     """Everything a job acts on.
@@ -146,7 +151,8 @@ class JobPorts:
     gives an id for an epoch, another one for every epoch of the ledger; `storage` opens what a
     location belongs to. `check_writer` raises when there can be no writer; it is called before
     anything is changed. `begin_writer` begins to make it, once there is something to write;
-    `writer` waits for it. With `digests` every export is verified after its commit.
+    `writer` waits for it. With `digests` every export is verified after its commit. Once
+    `should_stop`, no new group of partitions is begun.
     """
 
     effects: Effects
@@ -166,3 +172,4 @@ class JobPorts:
     check_writer: Callable[[], None] = _nothing
     begin_writer: Callable[[], None] = _nothing
     digests: LakeDigests | None = None
+    should_stop: Callable[[], bool] = _never

@@ -24,18 +24,23 @@ class Telling:
     def outcome(
         self, partition_id: str, status: Status, message: str, row: Row | None, begun: int
     ) -> Outcome:
-        """Return an outcome with the figures of the row's completed export, or of its claim."""
-        last = row.last if row is not None else None
+        """Return an outcome with the figures of the row's completed export, or of its claim.
+
+        An answer about main has those of the export that is there, whatever was claimed since.
+        """
+        done = row.done if row is not None else None
+        in_main = done is not None and status in (Status.ALREADY_EXPORTED, Status.UNCHANGED)
+        last = done.landed if done and in_main else row.last if row is not None else None
         return Outcome(
             partition_id=partition_id,
             status=status,
             table=self.table,
             message=message,
             transaction_id=last.transaction_id if last else None,
-            snapshot_id=row.done.landed.snapshot_id if row is not None and row.done else None,
+            snapshot_id=done.landed.snapshot_id if done else None,
             rows=last.rows if last else 0,
             data_files=last.data_files if last else 0,
-            bytes=row.bytes if row is not None else 0,
+            bytes=done.bytes if done and in_main else row.bytes if row is not None else 0,
             seconds=(self.ports.clock() - begun) / 1000,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tableformat.committer import LakeTableState
 from tableformat.export.claim import Content
 from tableformat.export.in_main import Holding
 from tableformat.export.slices import Slice
@@ -27,12 +28,14 @@ class Begun:
 class Work:
     """A partition that is to be exported: its ledger row, what main holds, what may be resumed.
 
-    `content` is what the source partition held when the run looked at it.
+    `state` is the M that `held` was told from, `content` what the source partition held when the
+    run looked at it.
     """
 
     key: Key
     row: Row | None
     held: Holding
+    state: LakeTableState
     resume: Begun | None
     content: Content
     begun: int

@@ -7,7 +7,8 @@ without checking again, which commits twice, and deletes manifests that have lan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import cast
 from uuid import UUID
 
@@ -32,6 +33,7 @@ from pyiceberg.table.update import (
     TableUpdate,
     update_table_metadata,
 )
+from pyiceberg.transforms import VoidTransform
 
 from tableformat.committer import (
     EPOCH_PROPERTY,
@@ -39,6 +41,7 @@ from tableformat.committer import (
     MARK_PREFIX,
     Commit,
     FileInMain,
+    ForeignFile,
     LakeTableState,
     Layout,
     Mark,
@@ -47,8 +50,9 @@ from tableformat.committer import (
     Staged,
 )
 from tableformat.errors import InternalError
-from tableformat.file_names import is_of_key
+from tableformat.file_names import is_of_key, key_in
 from tableformat.iceberg.data_files import data_file
+from tableformat.iceberg.values import from_text
 
 __all__ = [
     "KeyFiles",
@@ -117,6 +121,18 @@ def _count(snapshot: Snapshot, name: str) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A data file that a manifest adds or keeps; `key` is the hash in its name, '' for others'."""
+
+    path: str
+    rows: int
+    key: str
+    spec_id: int
+    partition: tuple[object, ...]
+    snapshot_id: int
+
+
 class KeyFiles:
     """The data files of snapshots, each manifest read once: manifests never change.
 
@@ -125,7 +141,7 @@ class KeyFiles:
 
     def __init__(self) -> None:
         """Start without having read anything."""
-        self._read: dict[str, tuple[tuple[str, int], ...]] = {}
+        self._read: dict[str, tuple[_Live, ...]] = {}
 
     def of_key(self, state: LakeTableState, key: str, at: int | None) -> tuple[FileInMain, ...]:
         """Return the files of a snapshot whose name carries a key hash, and which carry deletes."""
@@ -138,16 +154,76 @@ class KeyFiles:
             return _with_deletes(table, at, key)
         files = (f for m in manifests for f in self._live(table, m))
         return tuple(
-            FileInMain(path, rows, deletes=False) for path, rows in files if is_of_key(path, key)
+            FileInMain(f.path, f.rows, deletes=False) for f in files if is_of_key(f.path, key)
         )
 
-    def _live(self, table: Table, manifest: ManifestFile) -> tuple[tuple[str, int], ...]:
+    def foreign_in(
+        self, state: LakeTableState, partition: tuple[str | None, ...], own: Callable[[str], bool]
+    ) -> tuple[ForeignFile, ...]:
+        """Return the files of main that may hold rows of a partition and are not ours."""
+        table = table_of(state)
+        wanted = _wanted(table, partition)
+        snapshot = table.metadata.snapshot_by_id(state.main) if state.main is not None else None
+        return tuple(
+            ForeignFile(f.path, f.rows, f.snapshot_id)
+            for manifest in (snapshot.manifests(table.io) if snapshot else ())
+            if manifest.content == ManifestContent.DATA
+            for f in self._live(table, manifest)
+            if all(f.partition[at] == value for at, value in wanted[f.spec_id])
+            and not (f.key and own(f.key))
+        )
+
+    def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
+        """Return the paths of all data files of main."""
+        table = table_of(state)
+        snapshot = table.metadata.snapshot_by_id(state.main) if state.main is not None else None
+        manifests = snapshot.manifests(table.io) if snapshot else ()
+        data = (m for m in manifests if m.content == ManifestContent.DATA)
+        return tuple(f.path for m in data for f in self._live(table, m))
+
+    def _live(self, table: Table, manifest: ManifestFile) -> tuple[_Live, ...]:
         found = self._read.get(manifest.manifest_path)
         if found is None:
-            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            found = tuple((e.data_file.file_path, e.data_file.record_count) for e in entries)
+            found = tuple(
+                _Live(
+                    path := entry.data_file.file_path,
+                    entry.data_file.record_count,
+                    key_in(path),
+                    manifest.partition_spec_id,
+                    tuple(
+                        entry.data_file.partition[i] for i in range(len(entry.data_file.partition))
+                    ),
+                    entry.snapshot_id or manifest.added_snapshot_id or 0,
+                )
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            )
             self._read[manifest.manifest_path] = found
         return found
+
+
+def _wanted(
+    table: Table, partition: tuple[str | None, ...]
+) -> dict[int, tuple[tuple[int, object], ...]]:
+    """Return, by spec, which values at which places files of a partition of today's spec have.
+
+    Specs are compared by what their fields are made of; fields that only one of them has tell
+    nothing, and neither do those that divide nothing.
+    """
+    spec = table.spec()
+    types = spec.partition_type(table.schema()).fields
+    values = {
+        (f.source_id, str(f.transform)): from_text(text, of.field_type)
+        for f, text, of in zip(spec.fields, partition, types, strict=True)
+        if not isinstance(f.transform, VoidTransform)
+    }
+    return {
+        spec_id: tuple(
+            (at, values[made_of])
+            for at, f in enumerate(one.fields)
+            if (made_of := (f.source_id, str(f.transform))) in values
+        )
+        for spec_id, one in table.specs().items()
+    }
 
 
 def _with_deletes(table: Table, at: int, key: str) -> tuple[FileInMain, ...]:

@@ -31,6 +31,11 @@ _NOT_IN_A_FIRST_EXPORT = {
     Step.NOTE_ERROR,
     Step.NOTE_LANDED,
     Step.CLEAN_ATTEMPT,
+    Step.GIVE_UP,
+    Step.FIND_DEAD_FILES,
+    Step.CLEAN_FILE,
+    Step.CLEAN_RECEIPT,
+    Step.CLEAN_CLAIM,
 }
 _STEPS = [s for s in Step if s not in _NOT_IN_A_FIRST_EXPORT]
 

@@ -26,6 +26,7 @@ from tableformat.errors import TableFormatError
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import JobPorts
 from tests.faults.test_operator_actions import (
+    BESIDE,
     FOREIGN,
     Dies,
     add_column,
@@ -229,7 +230,8 @@ def test_somebody_else_commits_at_the_moment_of_the_lie(
     source = Partitions()
     with served(tmp_path) as catalog:
         catalog.lie(HONEST, fault, meanwhile=lambda: action(tmp_path))
-        lying = run(tmp_path, source, ports=over_http(tmp_path, source, catalog))
+        ports = over_http(tmp_path, source, catalog)
+        lying = run(tmp_path, source, ports=ports, request=BESIDE)
         again = run(tmp_path, source, ports=over_http(tmp_path, source, catalog))
         assert_dead_for_ever(tmp_path, catalog)
 
@@ -344,11 +346,12 @@ def test_any_lies_in_a_row(runs: list[LyingRun]) -> None:
             catalog.lie(*one.faults, meanwhile=partial(meddle, directory, action))
             ports = over_http(directory, source, catalog, patient=patient)
             with contextlib.suppress(TableFormatError):
-                run(directory, source, ports=ports)
+                run(directory, source, ports=ports, request=BESIDE)
             for held in catalog.held if one.arrives else ():
                 held.apply()
         catalog.lie()
-        outcomes = run(directory, source, ports=over_http(directory, source, catalog))
+        ports = over_http(directory, source, catalog)
+        outcomes = run(directory, source, ports=ports, request=BESIDE)
         assert {*statuses(outcomes)} <= DONE
         assert_exported_once(directory, source)
         assert_nothing_is_missing(directory)

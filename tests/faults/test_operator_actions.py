@@ -21,6 +21,7 @@ from catalog.iceberg import IcebergTable
 from tableformat.committer import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_PREFIX
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError, TableFormatError
+from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.selection import ById
 from tableformat.export.slices import FileFormat
@@ -42,6 +43,7 @@ from tests.scenarios import (
 )
 
 ONE = replace(ALL, selection=ById(PartitionId("p1")))
+BESIDE = replace(ALL, wish=Wish(beside=True))
 FOREIGN = 4
 
 
@@ -188,10 +190,11 @@ def test_an_operator_in_the_middle_of_an_export(
     """Harm prevented: rows twice or foreign rows lost, by whatever else happens to the table."""
     source = Partitions()
     with contextlib.suppress(TableFormatError):
-        run(tmp_path, source, effects=AtStep(step, lambda: action(tmp_path)), meddled=True)
+        effects = AtStep(step, lambda: action(tmp_path))
+        run(tmp_path, source, effects=effects, request=BESIDE, meddled=True)
     for _ in range(2):
         with contextlib.suppress(TableFormatError):
-            run(tmp_path, source)
+            run(tmp_path, source, request=BESIDE)
         assert_never_twice(tmp_path, source)
     foreign = pyiceberg(tmp_path).scan(row_filter="n >= 100").to_arrow().num_rows
     assert foreign == (FOREIGN if action in {append, expire} else 0)
@@ -207,7 +210,7 @@ def test_an_operator_between_a_landed_export_and_the_ledger(
     action(tmp_path)
     for _ in range(2):
         with contextlib.suppress(TableFormatError):
-            run(tmp_path, source)
+            run(tmp_path, source, request=BESIDE)
     assert_never_twice(tmp_path, source)
 
 
@@ -236,6 +239,34 @@ def test_what_takes_rows_away_is_said(tmp_path: Path, action: Callable[[Path], N
 
     assert statuses(run(tmp_path, source, request=ONE)) == ["refused"]
     assert rows_in_main(tmp_path) <= before
+
+
+def test_a_compacted_export_whose_snapshots_were_expired_is_never_exported_beside_it(
+    tmp_path: Path,
+) -> None:
+    """Harm prevented: expiry makes main look as if it had always been without the export."""
+    source = Partitions()
+    run(tmp_path, source)
+    compact(tmp_path)
+    expire(tmp_path)
+    before = rows_in_main(tmp_path)
+
+    outcomes = run(tmp_path, source, request=replace(ALL, wish=Wish(force=True)))
+
+    assert statuses(outcomes) == ["refused"] * 2
+    assert rows_in_main(tmp_path) == before
+
+
+def test_nothing_lands_on_metadata_that_was_put_back(tmp_path: Path) -> None:
+    """Harm prevented: the newer metadata comes back, and what landed meanwhile is in no main."""
+    source = Partitions()
+    run(tmp_path, source, request=ONE)
+    restore_metadata(tmp_path)
+
+    (_, other) = run(tmp_path, source, request=ALL)
+
+    assert (other.partition_id, other.status.value) == ("p2", "refused")
+    assert "was put back to an older file" in other.message
 
 
 def test_a_table_that_was_dropped_and_made_again_is_another_destination(tmp_path: Path) -> None:
@@ -316,7 +347,8 @@ def test_manifests_that_cannot_be_deleted_do_not_make_a_commit_fail(
         raise DestinationError(message)
 
     monkeypatch.setattr(IcebergTable, "discard", fails)
-    outcomes = run(tmp_path, source, effects=AtStep(Step.SEND, lambda: append(tmp_path)))
+    effects = AtStep(Step.SEND, lambda: append(tmp_path))
+    outcomes = run(tmp_path, source, effects=effects, request=BESIDE)
 
     assert statuses(outcomes) == ["already_exported", "committed"]
     assert_exported_once(tmp_path, source)

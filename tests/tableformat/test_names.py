@@ -105,10 +105,12 @@ def test_part_names_survive_being_printed(
 @given(now=st.integers(0, 2**41 - 1), machine=st.integers(0, 1023), sequence=st.integers(0, 4095))
 def test_a_transaction_id_is_a_snowflake(now: int, machine: int, sequence: int) -> None:
     """Harm prevented: two transactions of different moments, machines or numbers are one."""
-    value = int(new_transaction_id(now, machine, sequence).value)
+    made = new_transaction_id(now, machine, sequence)
+    value = int(made.value)
 
     assert (value >> 22, value >> 12 & 1023, value & 4095) == (now, machine, sequence)
     assert value < 2**63
+    assert made.milliseconds == now
 
 
 def test_a_transaction_id_is_a_number() -> None:

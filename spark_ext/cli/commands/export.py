@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from spark_ext.cli.options import (
 from spark_ext.cli.rehearsal import show_rehearsal
 from spark_ext.exporting import exit_code, export_all, slots
 from spark_ext.session import SparkSettings
+from spark_ext.stopping import Stopping
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.errors import UsageError
 from tableformat.export.claim import Wish
@@ -32,7 +34,7 @@ from tableformat.export.slices import FileFormat
 from tableformat.mergetree.summary_filter import parse_filter
 from tableformat.names import PartitionId, TableName
 
-__all__ = ["export"]
+__all__ = ["export", "selection"]
 
 _MIB: Final = 1024 * 1024
 
@@ -63,6 +65,13 @@ _MIB: Final = 1024 * 1024
     "--allow-empty",
     is_flag=True,
     help="With --force: also when the source partition has no rows left.",
+)
+@click.option(
+    "--overwrite-file-if-exists",
+    "beside",
+    is_flag=True,
+    help="Goes on beside files of others that are in the partition already; never removes them "
+    "(ClickHouse's export_merge_tree_part_overwrite_file_if_exists).",
 )
 @click.option(
     "--commit-every",
@@ -98,6 +107,13 @@ _MIB: Final = 1024 * 1024
     is_flag=True,
     help="Compare every exported partition with its source after the commit, and keep the digest.",
 )
+@click.option(
+    "--grace",
+    type=click.FloatRange(0),
+    default=30.0,
+    show_default=True,
+    help="Seconds that what runs may take to finish after a SIGTERM.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @source_options
 @ledger_options
@@ -108,9 +124,9 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, target_file_size: int,
     master: str, conf: tuple[str, ...], source: str, source_wait: float, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
-    commit_every: int, *, everything: bool, evolve_schema: bool, strict: bool, force: bool,
-    allow_empty: bool, verify: bool, dry_run: bool,
-    as_json: bool
+    commit_every: int, grace: float,
+    *, everything: bool, evolve_schema: bool, strict: bool, force: bool, allow_empty: bool,
+    beside: bool, verify: bool, dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
 
@@ -131,8 +147,8 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     request = ExportRequest(
         table=TableName.parse(table),
         to=parse_destination(to, TableName.parse(table), source, source_wait),
-        selection=_selection(partition_id, expression, where, everything=everything),
-        wish=Wish(force=force, ttl=manifest_ttl, allow_empty=allow_empty),
+        selection=selection(partition_id, expression, where, everything=everything),
+        wish=Wish(force=force, ttl=manifest_ttl, allow_empty=allow_empty, beside=beside),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,
@@ -146,13 +162,19 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         return show_rehearsal(request, places, output, slots=slots(master), as_json=as_json)
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
     ports = open_ports(places, spark, output, verify=verify)
-    with contextlib.closing(ports.ledger):
+    with contextlib.closing(ports.ledger), Stopping(grace, output.note) as stopping:
+        ports = replace(ports, should_stop=stopping.is_told)
         return exit_code(export_all(request, ports, master=master))
 
 
-def _selection(
+def selection(
     partition_id: str | None, expression: str | None, where: str | None, *, everything: bool
 ) -> Selection:
+    """Return the partitions that the options choose.
+
+    Raises:
+        UsageError: none or several of the options choose, or --where is not with --all.
+    """
     given = [partition_id is not None, expression is not None, everything]
     if sum(given) != 1 or (where is not None and not everything):
         message = (

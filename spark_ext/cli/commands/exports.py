@@ -5,16 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from catalog.ledgers.uris import open_ledger
+from spark_ext.cli.commands.cancel import cancel_export
+from spark_ext.cli.commands.exports_forget import forget_export
+from spark_ext.cli.commands.exports_log import show_events, show_log
+from spark_ext.cli.commands.exports_rebuild import rebuild_exports
+from spark_ext.cli.commands.exports_watermark import show_watermark
 from spark_ext.cli.options import ledger_options, output_for, output_options
+from spark_ext.cli.times import shown_time
 from tableformat.errors import NotFoundError
 from tableformat.ledger import Ledger, Row, State
+from tableformat.manifest import manifest
 
 __all__ = ["exports"]
 
@@ -22,6 +28,14 @@ __all__ = ["exports"]
 @click.group()
 def exports() -> None:
     """Show what was exported, what runs, what failed."""
+
+
+exports.add_command(cancel_export)
+exports.add_command(forget_export)
+exports.add_command(rebuild_exports)
+exports.add_command(show_events)
+exports.add_command(show_log)
+exports.add_command(show_watermark)
 
 
 @exports.command("list")
@@ -62,6 +76,8 @@ def show_export(
 ) -> int:
     """Show everything that the ledger knows of the exports of PARTITION_ID.
 
+    With --json the manifest of the last one, over several lines.
+
     \b
     Example:
       mergeberg exports show 202401 --table db.events
@@ -81,6 +97,9 @@ def show_export(
         raise NotFoundError(message)
     output = output_for(as_json=as_json)
     for row, seen in found:
+        if as_json:
+            output.document(manifest(row))
+            continue
         parts = row.done.parts if row.done and row.state is State.COMPLETED else row.claim.parts
         record = {
             **seen,
@@ -89,11 +108,9 @@ def show_export(
             **json.loads(row.to_json()),
             "version": row.version,
         }
-        if not as_json:
-            record = {
-                k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in record.items()
-            }
-        output.record(record)
+        output.record(
+            {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in record.items()}
+        )
     return 0
 
 
@@ -106,8 +123,8 @@ def _record(row: Row, ledger: Ledger) -> dict[str, Any]:
         "rows": row.last.rows,
         "data_files": row.last.data_files,
         "snapshot_id": str(row.done.landed.snapshot_id) if row.done else None,
-        "create_time": _time(row.created),
-        "update_time": _time(row.updated),
+        "create_time": shown_time(row.created),
+        "update_time": shown_time(row.updated),
         "last_error": row.last_error.splitlines()[0][:100] if row.last_error else "",
     }
 
@@ -117,7 +134,3 @@ def _status(row: Row, ledger: Ledger) -> str:
     if row.state is not State.RUNNING:
         return row.state.value
     return "IN_PROGRESS" if ledger.holder(row.key.hash) else "FAILED"
-
-
-def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import subprocess
@@ -11,11 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.embedded import LEDGER_FORMAT, SqliteLedger
 from tableformat.errors import LedgerError, RefusedError
-from tableformat.ledger import Claim, Key, Row, Stale, State
+from tableformat.history import Counter, Event, EventKind
+from tableformat.ledger import ROW_FORMAT, Claim, Key, Row, Stale, State
 
+EVENT = Event(
+    1, EventKind.EXPORT_PARTITION, "db.t", "lake.n.t", "202401", "", "committed",
+    counter=Counter.EXPORTS, parts=2,
+)  # fmt: skip
 _ROW = Row(Key("s", "202401", "d"), "db.t", "lake.n.t", State.RUNNING, Claim(1, "7", "f", 1), 1, 1)
+
+
+def change(path: Path, sql: str, *values: object) -> None:
+    """Change the file behind the ledger's back."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute(sql, values)
 
 
 def test_a_ledger_keeps_its_identity_and_rows_when_it_is_opened_again(tmp_path: Path) -> None:
@@ -42,15 +54,32 @@ def test_an_emptied_ledger_has_another_identity(tmp_path: Path) -> None:
     assert SqliteLedger(path).identity != identity
 
 
-def test_a_ledger_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
-    """Harm prevented: an older release misreads what a newer one wrote."""
+@pytest.mark.parametrize("found", [1, LEDGER_FORMAT - 1, 99])
+def test_a_ledger_of_another_format_is_refused_by_name(tmp_path: Path, found: int) -> None:
+    """Harm prevented: a release misreads what an older or newer one wrote."""
     path = tmp_path / "ledger.db"
     SqliteLedger(path).next_epoch()
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE ledger SET format = 99")
+    change(path, "UPDATE ledger SET format = ?", found)
 
-    with pytest.raises(LedgerError, match="format 99, this release reads 2"):
+    with pytest.raises(LedgerError, match=f"format {found}, this release reads {LEDGER_FORMAT}"):
         SqliteLedger(path)
+
+
+def test_a_ledger_that_a_newer_release_takes_over_is_not_written_any_more(tmp_path: Path) -> None:
+    """Harm prevented: two releases that have the file open write rows the other misreads."""
+    path = tmp_path / "ledger.db"
+    ours = SqliteLedger(path)
+    written = ours.write(_ROW)
+    assert isinstance(written, Row)
+    change(path, "UPDATE ledger SET format = 99")
+
+    with pytest.raises(LedgerError, match="it has format 99"):
+        ours.write(replace(written, last_error="too late"))
+    with pytest.raises(LedgerError, match="it has format 99"):
+        ours.read(_ROW.key.hash)
+
+    change(path, "UPDATE ledger SET format = ?", LEDGER_FORMAT)
+    assert ours.read(_ROW.key.hash) == written
 
 
 def test_reading_never_makes_a_ledger(tmp_path: Path) -> None:
@@ -61,22 +90,105 @@ def test_reading_never_makes_a_ledger(tmp_path: Path) -> None:
     assert (ledger.is_made(), ledger.highest_epoch(), list(ledger.rows())) == (False, 0, [])
     assert ledger.read(_ROW.key.hash) is None
     assert ledger.holder(_ROW.key.hash) is None
+    assert (ledger.events(None, 10), set(ledger.counters().values())) == ((), {0})
     assert not path.parent.exists()
     assert ledger.identity
     assert ledger.is_made()
     assert path.exists()
 
 
-def test_a_row_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
-    """Harm prevented: a field of a newer release is dropped silently."""
+@pytest.mark.parametrize("found", [1, ROW_FORMAT - 1, 99])
+def test_a_row_of_another_format_is_refused_by_name(tmp_path: Path, found: int) -> None:
+    """Harm prevented: a field of another release is dropped silently, or made up."""
     ledger = SqliteLedger(tmp_path / "ledger.db")
     ledger.write(_ROW)
-    with sqlite3.connect(tmp_path / "ledger.db") as db:
-        body = json.loads(db.execute("SELECT body FROM rows").fetchone()[0])
-        db.execute("UPDATE rows SET body = ?", (json.dumps({**body, "format_version": 7}),))
+    body = {**json.loads(_ROW.to_json()), "format_version": found}
+    change(tmp_path / "ledger.db", "UPDATE rows SET body = ?", json.dumps(body))
 
-    with pytest.raises(LedgerError, match="row of format 7"):
+    with pytest.raises(LedgerError, match=f"{_ROW.key.hash} of the ledger .* format {found}"):
         ledger.read(_ROW.key.hash)
+
+
+@pytest.mark.parametrize(
+    ("state", "damaged"),
+    [
+        ("a state", '"state":"COMPLETED"'),
+        ("a member that is gone", ""),
+        ("no JSON", '"state":'),
+        ("another kind of value", '"state":7'),
+    ],
+)
+def test_a_damaged_row_is_refused_and_never_read_as_another_state(
+    tmp_path: Path, state: str, damaged: str
+) -> None:
+    """Harm prevented: a flipped bit says COMPLETED, and rows are never exported, or twice."""
+    path = tmp_path / "ledger.db"
+    ledger = SqliteLedger(path)
+    ledger.write(_ROW)
+    member = '"state":"RUNNING"' if damaged else '"state":"RUNNING",'
+    body = _ROW.to_json()
+    assert member in body, state
+    change(path, "UPDATE rows SET body = ?", body.replace(member, damaged))
+
+    with pytest.raises(LedgerError, match=f"Cannot read the row {_ROW.key.hash} of the ledger"):
+        ledger.read(_ROW.key.hash)
+    with pytest.raises(LedgerError, match="damaged; restore it from a copy"):
+        list(ledger.rows())
+
+
+def test_a_row_under_the_name_of_another_key_is_refused(tmp_path: Path) -> None:
+    """Harm prevented: what was exported of one partition is believed of another."""
+    path = tmp_path / "ledger.db"
+    ledger = SqliteLedger(path)
+    ledger.write(_ROW)
+    other = Key("s", "202402", "d")
+    change(path, "UPDATE rows SET key = ?", other.hash)
+
+    with pytest.raises(LedgerError, match=f"it holds the row of another key, {_ROW.key.hash}"):
+        ledger.read(other.hash)
+
+
+def test_a_damaged_event_is_refused_by_name_and_exports_go_on(tmp_path: Path) -> None:
+    """Harm prevented: a log that cannot be read stops exports, or shows what never happened."""
+    path = tmp_path / "ledger.db"
+    ledger = SqliteLedger(path)
+    ledger.note((EVENT,))
+    change(path, "UPDATE events SET body = '{}'")
+
+    with pytest.raises(LedgerError, match="Cannot read an event of the ledger"):
+        ledger.events(None, 10)
+    assert isinstance(ledger.write(_ROW), Row)
+
+
+def test_rows_wait_for_the_disk_also_after_an_event_that_did_not(tmp_path: Path) -> None:
+    """Harm prevented: a claim that a power cut undoes, because a line of a log was in a hurry."""
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    ledger.note((EVENT,))
+    assert ledger._db is not None
+    assert ledger._db.execute("PRAGMA synchronous").fetchone() == (2,)
+
+    change(tmp_path / "ledger.db", "DROP TABLE events")
+    with pytest.raises(LedgerError, match="no such table: events"):
+        ledger.note((EVENT,))
+    assert ledger._db.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_a_ledger_that_another_process_locks_says_who_to_look_for(tmp_path: Path) -> None:
+    """Harm prevented: an export that waits for ever, or says "damaged" of a ledger that is busy."""
+    path = tmp_path / "ledger.db"
+    ledger = SqliteLedger(path, busy_seconds=0.05)
+    ledger.write(_ROW)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(LedgerError, match=r"another process has had it locked for 0\.05 s. Run"):
+        ledger.read(_ROW.key.hash)
+    with pytest.raises(LedgerError, match=r"Cannot open the ledger .* another process"):
+        SqliteLedger(path, busy_seconds=0.05)
+
+    other.execute("ROLLBACK")
+    other.close()
+    assert ledger.read(_ROW.key.hash) is not None
 
 
 def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
@@ -101,15 +213,17 @@ def test_a_ledger_on_a_network_file_system_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "ledger.db").exists()
 
 
-def test_of_many_processes_one_claims_a_row(tmp_path: Path) -> None:
-    """Harm prevented: two exports of one key both believe that they own it."""
+def test_of_many_processes_one_claims_a_row_and_all_are_counted(tmp_path: Path) -> None:
+    """Harm prevented: two exports of one key both believe that they own it; counts get lost."""
     SqliteLedger(tmp_path / "ledger.db").close()
     code = (
         "import sys; from pathlib import Path; from catalog.ledgers.embedded import SqliteLedger;"
-        "from tableformat.ledger import *;"
+        "from tableformat.ledger import *; from tableformat.history import *;"
         "ledger = SqliteLedger(Path(sys.argv[1])); epoch = ledger.next_epoch();"
         "row = Row(Key('s', '1', 'd'), 'a', 'b', State.RUNNING, Claim(epoch, '7', 'f', 1), 1, 1);"
-        "print(epoch, not isinstance(ledger.write(row), Stale))"
+        "print(epoch, not isinstance(ledger.write(row), Stale));"
+        "event = Event(epoch, EventKind.EXPORT_PARTITION, 't', 'd', '1', '', 'committed',"
+        " counter=Counter.EXPORTS, parts=2); [ledger.note((event,)) for _ in range(5)]"
     )
     children = [
         subprocess.Popen(
@@ -127,3 +241,6 @@ def test_of_many_processes_one_claims_a_row(tmp_path: Path) -> None:
         SqliteLedger(tmp_path / "ledger.db").write(replace(_ROW, key=Key("s", "1", "d"))),
         Stale,
     )
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    assert ledger.counters()[Counter.EXPORTS] == 6 * 5 * 2
+    assert len(ledger.events(None, 100)) == 6 * 5

@@ -8,19 +8,22 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from catalog import iceberg
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
-from catalog.ledgers import embedded, uris
+from catalog.ledgers import uris
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.committer import Sent
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Key, Owner, State
 from tableformat.names import LakeName
+from tests import wrong_ledgers
 from tests.errors_page import Said, rows, said
 from tests.wrong_places import Places
 
@@ -28,6 +31,8 @@ from tests.wrong_places import Places
 def export(*words: str, table: str = "db.events", to: str = "lake.n.new") -> tuple[str, ...]:
     return ("export", table, *(words or ("--all",)), "--to", to)
 
+
+UNKNOWN = ("203001", "--table", "db.events")
 
 # What is wrong, and the command: nothing on either side, nor in the ledger, is changed by these.
 UNCHANGED: dict[str, tuple[str, ...]] = {
@@ -92,6 +97,12 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
         *export("--partition-id", "203001", to="lake.n.by_day")[1:],
     ),
     "an export that the ledger does not have": ("exports", "show", "203001"),
+    "an export to forget that the ledger does not have": ("exports", "forget", *UNKNOWN),
+    "a log of another form": ("--log", "xml", "exports", "list"),
+    "an export to cancel that the ledger does not have": ("exports", "cancel", *UNKNOWN),
+    "`gc` of a lake table that is not there": ("gc", "--to", "lake.n.new"),
+    "`--older-than` without a unit": ("gc", "--to", "lake.n.new", "--older-than", "10"),
+    "`--since` without a unit": ("exports", "log", "--since", "10"),
 }
 
 
@@ -133,15 +144,9 @@ def _old_java(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return words
 
 
-def _network_ledger(_: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    patch.setattr(embedded, "_file_system", lambda *_: "nfs4")
-    return export()
-
-
-def _no_ledger_file(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
-    file = places.root / "notes.txt"
-    file.write_text("no ledger" * 1000)
-    return export("--all", "--ledger", f"sqlite:{file}")
+def _no_watermark(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+    to = ("--to", "lake.n.new", "--source", f"chdb:{places.clickhouse}")
+    return ("exports", "watermark", "--table", "db.events", *to)
 
 
 # The same, for what needs some preparation.
@@ -151,8 +156,11 @@ PREPARED: dict[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = {
     "no ledger is named for a configured catalog": _remote_without_ledger,
     "Java is missing": _no_java,
     "Java has another version": _old_java,
-    "the ledger is on a network file system": _network_ledger,
-    "the ledger is another file": _no_ledger_file,
+    "the ledger is on a network file system": wrong_ledgers.network_ledger,
+    "the ledger is another file": wrong_ledgers.no_ledger_file,
+    "the ledger was made by a newer release": wrong_ledgers.other_format,
+    "a row of the ledger is damaged": wrong_ledgers.damaged_row,
+    "`exports watermark` in a lake table that is not there": _no_watermark,
 }
 
 
@@ -219,6 +227,14 @@ def _shrunk(places: Places, _: pytest.MonkeyPatch) -> Said:
     return said(places, words)
 
 
+def _foreign_files(places: Places, _: pytest.MonkeyPatch) -> Said:
+    places.run(*export("--partition-id", "202402", to="lake.n.theirs"))
+    table = open_catalog("lake", warehouse=places.warehouse).catalog.load_table("n.theirs")
+    row = {"ts": datetime(2024, 1, 5, tzinfo=UTC), "id": 1, "s": "theirs"}
+    table.append(pa.Table.from_pylist([row], table.schema().as_arrow()))
+    return said(places, export("--partition-id", "202401", to="lake.n.theirs"))
+
+
 def _changed_content(places: Places, _: pytest.MonkeyPatch) -> Said:
     words = export("--partition-id", "202401", table="db.changing", to="lake.n.changed")
     places.run(*words)
@@ -268,6 +284,15 @@ def _interrupted(places: Places, _: pytest.MonkeyPatch) -> Said:
     return said(places, export("--partition-id", "202401", to="lake.n.stopped"))
 
 
+def _cancelled(places: Places, _: pytest.MonkeyPatch) -> Said:
+    def cancel(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
+        words = ("202401", "--table", "db.events", "--to", "lake.n.cancelled")
+        assert places.run("exports", "cancel", *words)[0] == 0
+
+    places.before = cancel
+    return said(places, export("--partition-id", "202401", to="lake.n.cancelled"))
+
+
 # What is found out when the work has begun: a table that was made stays, without a row.
 BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
     "the source directory is in use": _in_use,
@@ -279,10 +304,14 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
     "a data file cannot be written": _disk_full,
     "the destination changed between plan and commit": _changed_destination,
     "the partition has fewer rows than main": _shrunk,
+    "the lake partition has files of others": _foreign_files,
     "the partition changed since it was exported": _changed_content,
     "the ledger of another table": _other_ledger,
     "the catalog gives no answer to a commit": _lost_answers,
     "another process exports the partition": _in_progress,
+    "an export to forget that runs": wrong_ledgers.forget_running,
+    "the ledger is locked": wrong_ledgers.locked_ledger,
+    "the export is cancelled": _cancelled,
     "Ctrl-C": _interrupted,
 }
 

@@ -1,0 +1,164 @@
+"""Archives partitions: exported, compared, and only then taken out of the source.
+
+    export with verification -> what was exported before is compared now -> is it still in main?
+    -> the source holds exactly the exported parts: detached, or dropped
+
+A partition for which any of this does not hold stays in the source, with the reason. Running it
+again goes on: what is exported is not exported again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from catalog.clickhouse.digests import FileDigests
+from catalog.clickhouse.source import ClickHouseSource
+from catalog.iceberg import IcebergTable
+from catalog.sources import open_source
+from spark_ext.exporting import export_all
+from spark_ext.verifying import Verdict, Verifying, VerifyRequest
+from spark_ext.wiring import Places
+from tableformat.errors import NotFoundError, RefusedError, TableFormatError
+from tableformat.export.in_main import holding
+from tableformat.export.job import ExportRequest
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import JobPorts
+from tableformat.export.selection import ById
+from tableformat.ledger import Key, Record, Row
+from tableformat.names import PartitionId
+
+__all__ = ["Archived", "archive"]
+
+_IN_MAIN: Final = frozenset(
+    (Status.COMMITTED, Status.REPLACED, Status.UNCHANGED, Status.ALREADY_EXPORTED)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What became of one partition: the export's outcome, and whether it left the source.
+
+    `status` is `detached`, `dropped` or `kept`; `message` says why it was kept.
+    """
+
+    outcome: Outcome
+    status: str
+    message: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0 when it left the source, else that of the outcome, or 3."""
+        return 0 if self.status != "kept" else self.outcome.status.exit_code or 3
+
+
+def archive(
+    request: ExportRequest, ports: JobPorts, places: Places, *, master: str, drop: bool
+) -> Iterator[Archived]:
+    """Archive what was asked for; yield what became of each partition.
+
+    Args:
+        request: what to export.
+        ports: of the export, with digests: every export is compared after its commit.
+        places: where source and lake are.
+        master: Spark's master.
+        drop: whether the source's parts are dropped instead of detached.
+
+    Raises:
+        TableFormatError: the request was refused as a whole, or failed before any partition.
+    """
+    outcomes = export_all(request, ports, master=master)
+    with open_source(places.source, wait=places.wait) as source:
+        taking = _TakingOut(request, ports, source, drop=drop)
+        for outcome in outcomes:
+            yield taking.take_out(outcome)
+            source.close()
+
+
+class _TakingOut:
+    """Takes partitions of one table out of their source."""
+
+    def __init__(
+        self,
+        request: ExportRequest,
+        ports: JobPorts,
+        source: ClickHouseSource,
+        *,
+        drop: bool,
+    ) -> None:
+        self._request = request
+        self._ports = ports
+        self._source = source
+        self._drop = drop
+
+    def take_out(self, outcome: Outcome) -> Archived:
+        """Take one partition out, if everything that has to be true of it is."""
+        if outcome.status not in _IN_MAIN:
+            return Archived(outcome, "kept", outcome.message or outcome.status.value)
+        try:
+            done = self._exported(outcome)
+            one = PartitionId(outcome.partition_id)
+            if not self._source.parts(self._request.table, one):
+                return Archived(outcome, "kept", "the source has no parts of it any more")
+            if not outcome.verified:
+                self._compare(outcome)
+            self._source.take_out(self._request.table, one, done.parts, drop=self._drop)
+        except TableFormatError as error:
+            return Archived(outcome, "kept", str(error))
+        return Archived(replace(outcome, verified=True), "dropped" if self._drop else "detached")
+
+    def _exported(self, outcome: Outcome) -> Record:
+        """Return what the ledger has of an export that is in main as it is now.
+
+        Raises:
+            RefusedError: it is not whole in main.
+        """
+        lake = self._lake()
+        state = lake.load()
+        table = self._source.describe(self._request.table)
+        key = Key(table.identity, outcome.partition_id, state.layout.table_uuid)
+        row = self._ports.ledger.read(key.hash)
+        held = holding(row, state, key.hash, partial(lake.files_of, state, key.hash))
+        if row is None or row.done is None or not held.holds(row.done.landed):
+            message = (
+                f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
+                f"{_where(row, held.text)} The source is as it was."
+            )
+            raise RefusedError(message)
+        return row.done
+
+    def _compare(self, outcome: Outcome) -> None:
+        """Compare an export of an earlier run with what the source holds now.
+
+        Raises:
+            RefusedError: they differ, or cannot be compared.
+        """
+        wanted = VerifyRequest(
+            self._request.table,
+            self._request.to,
+            ById(PartitionId(outcome.partition_id)),
+            self._request.conversions,
+        )
+        with FileDigests() as digests:
+            comparing = Verifying(wanted, self._source, self._lake(), self._ports.ledger, digests)
+            (found,) = comparing.run()
+        if found.verdict is not Verdict.EQUAL or found.compared_with != "source":
+            message = (
+                f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
+                f"comparing it with the lake said {found.verdict.value}"
+                f"{f' ({found.message})' if found.message else ''}. The source is as it was."
+            )
+            raise RefusedError(message)
+
+    def _lake(self) -> IcebergTable:
+        lake = self._ports.lake.table(self._request.to)
+        if not isinstance(lake, IcebergTable):
+            message = f"Cannot find {self._request.to} any more. Run the command again."
+            raise NotFoundError(message, code=60)
+        return lake
+
+
+def _where(row: Row | None, text: str) -> str:
+    return text if row is not None else "this ledger does not know its export."

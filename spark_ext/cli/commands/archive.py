@@ -1,0 +1,145 @@
+"""`mergeberg archive`: partitions into the lake, and out of the source."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import click
+
+from catalog.bounded_rest import TimeOuts
+from spark_ext.archiving import Archived, archive
+from spark_ext.cli.commands.export import selection
+from spark_ext.cli.destination import parse_destination
+from spark_ext.cli.options import (
+    catalog_options,
+    conversions,
+    ledger_options,
+    mapping_options,
+    output_for,
+    output_options,
+    pairs,
+    source_options,
+)
+from spark_ext.cli.output import Output
+from spark_ext.exporting import WORST_FIRST
+from spark_ext.session import SparkSettings
+from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
+from tableformat.export.claim import Wish
+from tableformat.export.job import ExportRequest
+from tableformat.export.slices import FileFormat
+from tableformat.names import TableName
+
+__all__ = ["archive_command"]
+
+_MIB: Final = 1024 * 1024
+
+
+@click.command("archive")
+@click.argument("table")
+@click.option("--partition-id", help="Archive the partition with this id.")
+@click.option(
+    "--partition",
+    "expression",
+    help="Archive the partition of this value, e.g. 202401 or \"tuple('x', 3)\".",
+)
+@click.option("--all", "everything", is_flag=True, help="Archive every partition of the table.")
+@click.option(
+    "--where",
+    help="With --all: only partitions for which this holds, over partition_id, rows, bytes, "
+    "min_time, max_time.",
+)
+@click.option("--to", required=True, help="The destination: catalog.namespace.table.")
+@click.option(
+    "--drop/--detach",
+    "drop",
+    default=False,
+    help="Drop the archived parts from the source; by default they are detached and stay on disk.",
+)
+@mapping_options
+@click.option(
+    "--target-file-size",
+    type=click.IntRange(1),
+    default=512,
+    show_default=True,
+    help="Expected size of a data file, in MiB.",
+)
+@click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    envvar="MERGEBERG_MASTER",
+    help="Spark's master.",
+)
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting. Repeatable.")
+@source_options
+@ledger_options
+@catalog_options
+@output_options
+def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
+    table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
+    partition_spec: str | None, convert: tuple[str, ...], target_file_size: int,
+    master: str, conf: tuple[str, ...], source: str, source_wait: float, warehouse: Path,
+    ledger: str | None, connect_timeout: float, read_timeout: float,
+    *, everything: bool, drop: bool, evolve_schema: bool, strict: bool, as_json: bool
+) -> int:  # fmt: skip
+    """Export partitions of TABLE, compare every column, and only then take them out of the source.
+
+    A partition that changed meanwhile, or is not equal in every figure, stays in the source. A
+    partition that was exported before is compared again. Running the command again goes on.
+
+    \b
+    Examples:
+      mergeberg archive db.events --partition-id 202401 --source chdb:./clickhouse \\
+          --to lake.analytics.events
+      mergeberg archive db.events --all --where "max_time < '2024-01-01'" --drop \\
+          --to lake.analytics.events
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    output = output_for(as_json=as_json)
+    name = TableName.parse(table)
+    request = ExportRequest(
+        table=name,
+        to=parse_destination(to, name, source, source_wait),
+        selection=selection(partition_id, expression, where, everything=everything),
+        # What changed since its export is to be exported anew, not to be refused for a while.
+        wish=Wish(ttl=1),
+        conversions=conversions(convert),
+        strict=strict,
+        partition_spec=partition_spec,
+        evolve_schema=evolve_schema,
+        format=FileFormat(target_file_bytes=target_file_size * _MIB),
+    )
+    time_outs = TimeOuts(connect_timeout, read_timeout)
+    places = Places(source, request.to.catalog, warehouse, ledger, source_wait, time_outs)
+    spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
+    ports = open_ports(places, spark, output, verify=True)
+    found = []
+    with contextlib.closing(ports.ledger):
+        for one in archive(request, ports, places, master=master, drop=drop):
+            _show(output, one, as_json=as_json)
+            found.append(one)
+    codes = {one.exit_code for one in found}
+    return next((code for code in WORST_FIRST if code in codes), 0)
+
+
+def _show(output: Output, one: Archived, *, as_json: bool) -> None:
+    if as_json:
+        output.record(
+            {
+                "partition_id": one.outcome.partition_id,
+                "source": one.status,
+                "message": one.message,
+                "export": asdict(one.outcome),
+            }
+        )
+        return
+    text = f"partition {one.outcome.partition_id}: {one.status}"
+    if one.status == "kept":
+        output.say(f"{text} in the source: {one.message}")
+    else:
+        output.say(
+            f"{text} · {one.outcome.rows:,} rows are in {one.outcome.table}, snapshot "
+            f"{one.outcome.snapshot_id}, equal to the source"
+        )

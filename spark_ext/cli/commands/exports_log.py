@@ -1,0 +1,102 @@
+"""`mergeberg exports log` and `exports events`: what the ledger keeps of the past, and counts."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from catalog.ledgers.memory import milliseconds
+from catalog.ledgers.uris import open_ledger
+from spark_ext.cli.options import ledger_options, output_for, output_options
+from spark_ext.cli.times import parse_duration, shown_time
+from tableformat.history import MOST_EVENTS, RUNNING_EXPORTS, Counter, Event
+
+__all__ = ["show_events", "show_log"]
+
+_COLUMNS: Final = (
+    "event_time", "event_type", "table", "destination_table", "partition", "part_name", "status",
+    "rows", "bytes_read", "bytes_written", "duration_ms", "transaction_id", "error",
+)  # fmt: skip
+_MEANING: Final = {
+    Counter.EXPORTS.value: "source parts that were exported",
+    Counter.FAILURES.value: "source parts of exports that failed",
+    Counter.DUPLICATED.value: "source parts of exports that were refused: the lake has them",
+    RUNNING_EXPORTS: "partitions that are being exported now",
+}
+
+
+@click.command("log")
+@click.option("--table", "source_table", help="Only this source table (database.table).")
+@click.option("--since", help="Only what is not older than this, for example 30s, 15m, 1h or 7d.")
+@ledger_options
+@output_options
+def show_log(
+    source_table: str | None,
+    since: str | None,
+    warehouse: Path,
+    ledger: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Show what was exported, refused and failed, part by part, oldest first.
+
+    One line for each partition that an export was tried of, and one for each of its source parts.
+    The ledger keeps the latest 10,000.
+
+    \b
+    Examples:
+      mergeberg exports log --table db.events --since 1h
+      mergeberg exports log --json
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    start = milliseconds() - parse_duration("--since", since) if since is not None else None
+    with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as opened:
+        events = opened.events(start, MOST_EVENTS)
+    shown = [
+        _shown(event, whole=as_json)
+        for event in reversed(events)
+        if source_table in (None, event.table)
+    ]
+    output_for(as_json=as_json).table(_COLUMNS, shown)
+    return 0
+
+
+@click.command("events")
+@ledger_options
+@output_options
+def show_events(warehouse: Path, ledger: str | None, *, as_json: bool) -> int:
+    """Show what was counted since the ledger was made, in source parts, and what runs now.
+
+    \b
+    Example:
+      mergeberg exports events --json
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as opened:
+        counters = opened.counters()
+    records = [
+        {"event": name, "value": value, "description": _MEANING[name]}
+        for name, value in counters.items()
+    ]
+    output_for(as_json=as_json).table(("event", "value", "description"), records)
+    return 0
+
+
+def _shown(event: Event, *, whole: bool) -> dict[str, Any]:
+    first = event.error.splitlines()[0][:100] if event.error else ""
+    return {
+        "event_time": shown_time(event.time),
+        "event_type": event.kind.value,
+        "table": event.table,
+        "destination_table": event.destination,
+        "partition": event.partition_id,
+        "part_name": event.part_name,
+        "status": event.status,
+        "rows": event.rows,
+        "bytes_read": event.bytes_read,
+        "bytes_written": event.bytes_written,
+        "duration_ms": event.duration,
+        "transaction_id": event.transaction_id,
+        "error": event.error if whole else first,
+    }

@@ -1,0 +1,83 @@
+"""`mergeberg exports rebuild`: a new ledger for a table whose ledger was lost."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+import click
+
+from catalog.bounded_rest import TimeOuts
+from catalog.iceberg import open_catalog
+from catalog.ledgers.memory import milliseconds
+from catalog.ledgers.uris import open_ledger
+from catalog.storage import open_storage
+from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
+from tableformat.effects import Direct
+from tableformat.errors import NotFoundError
+from tableformat.export.rebuilding import rebuild
+from tableformat.export.settling import Ports
+from tableformat.names import LakeName
+
+__all__ = ["rebuild_exports"]
+
+
+@click.command("rebuild")
+@click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
+@ledger_options
+@catalog_options
+@output_options
+def rebuild_exports(
+    to: str,
+    warehouse: Path,
+    ledger: str | None,
+    connect_timeout: float,
+    read_timeout: float,
+    *,
+    as_json: bool,
+) -> int:
+    """Make a new ledger for a lake table whose ledger was lost, from the table itself.
+
+    What is whole in main is known as exported again. What cannot be proved is kept from being
+    exported twice, and is named. Afterwards the table belongs to the new ledger: an export that is
+    under way with the lost one lands nothing any more.
+
+    \b
+    Example:
+      mergeberg exports rebuild --to lake.analytics.events --ledger sqlite:/var/lib/new-ledger.db
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    name = LakeName.parse(to)
+    time_outs = TimeOuts(connect_timeout, read_timeout)
+    catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
+    table = catalog.table(name)
+    if table is None:
+        message = (
+            f"Cannot rebuild the ledger of {name}: there is no such table. Check --to and "
+            "--warehouse."
+        )
+        raise NotFoundError(message, code=60)
+    output = output_for(as_json=as_json)
+    with contextlib.closing(open_ledger(ledger, local_warehouse=catalog.local_warehouse)) as known:
+        ports = Ports(Direct(), table, known, milliseconds, lambda n: time.sleep(0.1 * n))
+        found = rebuild(ports, open_storage(table.load().location), str(name))
+    columns = ("source_table", "partition_id", "status", "rows", "data_files", "last_error")
+    records = [
+        {
+            "source_table": one.row.source_table,
+            "partition_id": one.row.key.partition_id,
+            "status": _status(one.row.done is not None, proved=one.proved),
+            "rows": one.row.last.rows,
+            "data_files": one.row.last.data_files,
+            "last_error": one.row.last_error,
+        }
+        for one in found
+    ]
+    output.table(columns, records)
+    return 0 if all(one.proved for one in found) else 3
+
+
+def _status(exported: bool, *, proved: bool) -> str:  # noqa: FBT001  two facts, one word
+    if not proved:
+        return "NOT PROVED"
+    return "COMPLETED" if exported else "NOT EXPORTED"

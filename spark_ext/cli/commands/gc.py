@@ -1,0 +1,160 @@
+"""`mergeberg gc`: what dead exports left behind, told with the proof of each, and removed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from catalog.bounded_rest import TimeOuts
+from catalog.iceberg import open_catalog
+from catalog.ledgers.memory import milliseconds
+from catalog.ledgers.uris import open_ledger
+from catalog.processes import job_may_be_alive, may_be_alive, this_process
+from catalog.sources import open_source
+from catalog.storage import open_storage
+from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
+from spark_ext.cli.output import Output, counted, human_bytes
+from spark_ext.cli.times import parse_duration
+from spark_ext.wiring import commit_ports
+from tableformat.effects import Step
+from tableformat.errors import NotFoundError
+from tableformat.export.cleaning import Cleaning
+from tableformat.export.leases import Leases
+from tableformat.export.leftovers import staging_in_use
+from tableformat.export.settling import Ports
+from tableformat.export.sweeping import Kind, Sweeping, Thing
+from tableformat.ledger import LeaseHeld, Ledger
+from tableformat.names import LakeName
+from tableformat.source import Leftover, Source
+
+__all__ = ["gc"]
+
+
+@click.command()
+@click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
+@click.option(
+    "--source",
+    envvar="MERGEBERG_SOURCE",
+    help="Also look for staging tables there: chdb:DIRECTORY.",
+)
+@click.option(
+    "--source-wait",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    envvar="MERGEBERG_SOURCE_WAIT",
+    help="Seconds to wait for the directory while another process has it open.",
+)
+@click.option(
+    "--older-than",
+    default="0s",
+    show_default=True,
+    metavar="AGE",
+    help="Only what was begun so long ago, e.g. 12h or 1d. It filters; it proves nothing.",
+)
+@click.option("--yes", is_flag=True, help="Remove it; without this it is only told.")
+@ledger_options
+@catalog_options
+@output_options
+def gc(  # noqa: PLR0913  one parameter per option
+    to: str, source: str | None, source_wait: float, older_than: str, warehouse: Path,
+    ledger: str | None, connect_timeout: float, read_timeout: float,
+    *, yes: bool, as_json: bool
+) -> int:  # fmt: skip
+    """Tell what dead exports left behind in a lake table, and with --yes remove it.
+
+    Only what is proved to be of no use goes: no request for it can be applied any more, and no
+    snapshot refers to it. Whatever else is found is kept, with the reason.
+
+    \b
+    Examples:
+      mergeberg gc --to lake.analytics.events
+      mergeberg gc --to lake.analytics.events --older-than 1d --yes
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    age = parse_duration("--older-than", older_than)
+    name = LakeName.parse(to)
+    time_outs = TimeOuts(connect_timeout, read_timeout)
+    catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
+    table = catalog.table(name)
+    if table is None:
+        message = f"Cannot clean up {name}: there is no such table. Check --to and --warehouse."
+        raise NotFoundError(message, code=60)
+    known = open_ledger(ledger, local_warehouse=catalog.local_warehouse)
+    output = output_for(as_json=as_json)
+    ports = commit_ports(table, known)
+    location = table.load().location
+    leases = Leases(known, this_process(), effects=ports.effects, is_alive=may_be_alive)
+    cleaning = Cleaning(ports, open_storage(location), location)
+    with contextlib.closing(known), leases:
+        sweeping = Sweeping(cleaning, leases, _holder(known), age, milliseconds())
+        found = sweeping.sweep() if yes else sweeping.find()
+        if source is not None:
+            with open_source(source, wait=source_wait) as opened:
+                found += _staging(opened, ports, sweeping, yes=yes)
+    _show(output, found, yes=yes, as_json=as_json)
+    return 0
+
+
+def _holder(ledger: Ledger) -> Callable[[str], LeaseHeld | None]:
+    def living(key: str) -> LeaseHeld | None:
+        held = ledger.holder(key)
+        return held if held is not None and may_be_alive(held.owner) else None
+
+    return living
+
+
+def _staging(source: Source, ports: Ports, sweeping: Sweeping, *, yes: bool) -> tuple[Thing, ...]:
+    """Tell of the staging tables in a source, and drop those that no export can go on with."""
+    in_use = staging_in_use(ports.ledger)
+    found = [_staging_table(one, in_use, sweeping) for one in source.leftovers()]
+    kept = {one.location for one in found if not one.may_go}
+    if yes:
+        ports.effects(Step.SWEEP_SOURCE, lambda: source.sweep_leftovers(job_may_be_alive, kept))
+    return tuple(found)
+
+
+def _staging_table(one: Leftover, in_use: frozenset[str], sweeping: Sweeping) -> Thing:
+    thing = Thing(Kind.STAGING_TABLE, one.name, one.bytes_on_disk, may_go=False, why="")
+    if job_may_be_alive(one.job):
+        return replace(thing, why="the run that made it may be at work")
+    if one.name in in_use:
+        return replace(thing, why="its export can be gone on with, or cancelled")
+    if one.created > sweeping.now - sweeping.older_than:
+        return replace(thing, why="of a dead run, and younger than --older-than")
+    return replace(thing, may_go=True, why="its run is dead, and no export can go on with it")
+
+
+def _show(output: Output, found: tuple[Thing, ...], *, yes: bool, as_json: bool) -> None:
+    gone = [one for one in found if one.may_go]
+    action = "removed" if yes else "remove"
+    columns = ("action", "kind", "partition_id", "bytes", "location", "why")
+    records = [_record(one, action) for one in (*gone, *(o for o in found if not o.may_go))]
+    if records:
+        output.table(columns, records)
+    if as_json:
+        return
+    size = human_bytes(sum(one.bytes for one in gone))
+    kept = len(found) - len(gone)
+    what = counted(len(gone), "thing")
+    if not gone:
+        output.say(f"nothing to remove, {kept} kept")
+    elif yes:
+        output.say(f"removed {what}, {size}; {kept} kept")
+    else:
+        output.say(f"would remove {what}, {size}; {kept} kept. Remove them with --yes")
+
+
+def _record(one: Thing, action: str) -> dict[str, Any]:
+    return {
+        "action": action if one.may_go else "keep",
+        "kind": one.kind.value,
+        "partition_id": one.partition_id,
+        "bytes": one.bytes,
+        "location": one.location,
+        "why": one.why,
+    }

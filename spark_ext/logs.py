@@ -1,0 +1,220 @@
+"""Structured logs: what an export does, as records of the logger `mergeberg`.
+
+Each record has `transaction_id` and `partition_id` (where it is about one), and its message is one
+word: claimed, resumed, written, sent, landed, settled, given_up; then how it ended; `step`, at
+debug level, for each effect with its duration. An application configures the logger as any other;
+`writing_logs` writes one JSON object a line. Logging changes nothing of what is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from tableformat.committer import Commit, Sent, Staged
+from tableformat.effects import Effects, Step
+from tableformat.errors import UsageError
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import Observer
+from tableformat.ledger import Row
+
+__all__ = ["LoggedEffects", "LoggedObserver", "writing_logs"]
+
+T = TypeVar("T")
+
+_LOGGER: Final = logging.getLogger("mergeberg")
+# Without a handler Python would write warnings to standard error, where ours stand already.
+_LOGGER.addHandler(logging.NullHandler())
+_LEVELS: Final = {
+    Status.REFUSED: logging.WARNING,
+    Status.FAILED: logging.ERROR,
+    Status.KILLED: logging.ERROR,
+    Status.UNKNOWN: logging.ERROR,
+    Status.DIFFERS: logging.ERROR,
+    Status.UNVERIFIED: logging.ERROR,
+}
+_OF_PYTHON: Final = frozenset((*logging.makeLogRecord({}).__dict__, "message", "asctime"))
+"""What every record has; whatever else it has was given by us."""
+
+
+class LoggedEffects:
+    """Effects that log what they do; made for one job."""
+
+    def __init__(self, effects: Effects) -> None:
+        """Log what `effects` perform."""
+        self._effects = effects
+        self._partitions: dict[str, str] = {}
+        self._transactions: dict[str, str] = {}
+
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        """Perform the effect, and log it."""
+        begun = time.monotonic()
+        ended = "failed"
+        try:
+            result = self._effects(step, act)
+            ended = "done"
+        finally:
+            seconds = round(time.monotonic() - begun, 6)
+            _log(logging.DEBUG, "step", step=step.value, ended=ended, seconds=seconds)
+        if isinstance(result, Row):
+            self._moved(step, result)
+        elif isinstance(result, Sent):
+            self._sent(result, act)
+        return result
+
+    def _moved(self, step: Step, row: Row) -> None:
+        """Log what a ledger row says, by the step that read or wrote it."""
+        key, transaction_id = row.key.hash, row.claim.transaction_id
+        self._partitions[key] = row.key.partition_id
+        match step:
+            case Step.CLAIM:
+                resumed = self._transactions.get(key) == transaction_id
+                _log_row("resumed" if resumed else "claimed", row, epoch=row.claim.epoch)
+            case Step.NOTE_WRITTEN:
+                figures = {"rows": row.claim.rows, "data_files": row.claim.data_files}
+                _log_row("written", row, **figures, bytes=row.claim.bytes)
+            case Step.SETTLE if row.done is not None:
+                landed = row.done.landed
+                _log_row(
+                    "settled",
+                    row,
+                    transaction_id=landed.transaction_id,
+                    epoch=landed.epoch,
+                    snapshot_id=landed.snapshot_id,
+                    rows=landed.rows,
+                )
+            case Step.GIVE_UP:
+                _log_row("given_up", row, state=row.state.value, epoch=row.claim.epoch)
+            case _:
+                pass
+        self._transactions[key] = transaction_id
+
+    def _sent(self, sent: Sent, act: Callable[[], object]) -> None:
+        """Log a request for each partition that it would make visible."""
+        given = act.args if isinstance(act, partial) else ()
+        staged = next((a for a in given if isinstance(a, Staged)), None)
+        commit = next((a for a in given if isinstance(a, Commit)), None)
+        for key in commit.keys if commit is not None else ():
+            about = {
+                "transaction_id": key.transaction_id,
+                "partition_id": self._partitions.get(key.key, ""),
+                "epoch": key.epoch,
+                "snapshot_id": staged.snapshot_id if staged is not None else None,
+            }
+            _log(logging.INFO, "sent", **about, error=sent.error)
+            if sent.applied:
+                _log(logging.INFO, "landed", **about)
+
+
+class LoggedObserver:
+    """An observer that logs how each partition ended, and passes everything on."""
+
+    def __init__(self, observer: Observer) -> None:
+        """Pass everything on to `observer`."""
+        self._observer = observer
+
+    def note(self, text: str) -> None:
+        """Log a sentence."""
+        _log(logging.DEBUG, "note", text=text)
+        self._observer.note(text)
+
+    def begin(self, partitions: int, rows: int, size: int) -> None:
+        """Pass on that files begin to be written."""
+        self._observer.begin(partitions, rows, size)
+
+    def rows(self, written: int) -> None:
+        """Pass on how many rows are written."""
+        self._observer.rows(written)
+
+    def finished(self, outcome: Outcome) -> None:
+        """Log what became of a partition, by its status word."""
+        _log(
+            _LEVELS.get(outcome.status, logging.INFO),
+            outcome.status.value,
+            transaction_id=outcome.transaction_id or "",
+            partition_id=outcome.partition_id,
+            table=outcome.table,
+            rows=outcome.rows,
+            seconds=outcome.seconds,
+            error=outcome.message,
+        )
+        self._observer.finished(outcome)
+
+
+@contextlib.contextmanager
+def writing_logs(where: str) -> Iterator[None]:
+    """Write records as JSON, one object a line, as long as the context is open.
+
+    Args:
+        where: `json` for standard error, `json:PATH` to append to a file, '' for not at all.
+
+    Raises:
+        UsageError: it is something else, or the file cannot be opened.
+    """
+    if not where:
+        yield
+        return
+    handler = _handler(where)
+    handler.setFormatter(_Json())
+    before = _LOGGER.level
+    _LOGGER.addHandler(handler)
+    _LOGGER.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        _LOGGER.setLevel(before)
+        _LOGGER.removeHandler(handler)
+        handler.close()
+
+
+class _Json(logging.Formatter):
+    """One JSON object for a record: when, how grave, what, and what it is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the object."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        found: dict[str, Any] = {
+            "time": at,
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
+        found |= {k: v for k, v in record.__dict__.items() if k not in _OF_PYTHON}
+        return json.dumps(found, default=str)
+
+
+def _handler(where: str) -> logging.Handler:
+    kind, _, path = where.partition(":")
+    if kind != "json" or where == "json:":
+        message = (
+            f"Cannot write logs to {where!r}: it is neither json nor json:PATH. Write for example "
+            "--log json:/var/log/mergeberg.json."
+        )
+        raise UsageError(message)
+    if not path:
+        return logging.StreamHandler()
+    try:
+        return logging.FileHandler(Path(path), encoding="utf-8")
+    except OSError as error:
+        message = (
+            f"Cannot write logs to {path}: {error.strerror}. Name a file that you may write, in a "
+            "directory that is there."
+        )
+        raise UsageError(message) from error
+
+
+def _log_row(event: str, row: Row, **about: object) -> None:
+    known = {"transaction_id": row.claim.transaction_id, "partition_id": row.key.partition_id}
+    named = {"table": row.source_table, "destination": row.destination_table}
+    _log(logging.INFO, event, **{**known, **named, **about})
+
+
+def _log(level: int, event: str, **about: object) -> None:
+    if _LOGGER.isEnabledFor(level):
+        _LOGGER.log(level, event, extra={"transaction_id": "", "partition_id": "", **about})

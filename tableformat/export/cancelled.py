@@ -1,0 +1,80 @@
+"""A run whose partitions are taken over from it: it stops writing, and says by whom.
+
+All partitions of a group are written by one job, which is stopped only when none of them is ours
+any more. What is decided here is when to stop and what to say; that nothing of a partition that was
+taken over becomes visible, the commit protocol sees to (step 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from tableformat.effects import Step
+from tableformat.errors import LedgerError, TableFormatError
+from tableformat.export.giving_up import BEING_CANCELLED
+from tableformat.export.leases import Leases
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import JobPorts
+from tableformat.export.telling import Telling
+from tableformat.export.work import Claimed
+from tableformat.ledger import Row, State
+
+__all__ = ["Cancelled", "NoneLeftError"]
+
+_BY_ANOTHER = "another run claimed it while its files were written"
+_BY_CANCEL = "it was cancelled. Nothing of this run becomes visible; exporting it again begins anew"
+
+
+class NoneLeftError(TableFormatError):
+    """Every partition that is being written was taken over by others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Sees to partitions of one run that others take over."""
+
+    ports: JobPorts
+    leases: Leases
+    telling: Telling
+
+    def watch(self, claimed: tuple[Claimed, ...]) -> None:
+        """Begin to look whether they are taken over."""
+        for one in claimed:
+            self.leases.watch(one.row.key.hash, one.row.claim.epoch)
+
+    def while_any_is_ours(
+        self, claimed: tuple[Claimed, ...], on_rows: Callable[[int], None]
+    ) -> Callable[[int], None]:
+        """Return `on_rows`, which raises once none of the partitions is ours any more.
+
+        Raises:
+            NoneLeftError: when the returned function is called then.
+        """
+
+        def told(written: int) -> None:
+            if all(self.leases.taken_over(c.row.key.hash) for c in claimed):
+                message = "Cannot go on: all partitions of this run were taken over. Look who did."
+                raise NoneLeftError(message)
+            on_rows(written)
+
+        return told
+
+    def outcome(self, one: Claimed) -> Outcome:
+        """Say what became of a partition that is not ours any more."""
+        status, text = Status.IN_PROGRESS, _BY_ANOTHER
+        try:
+            key = one.row.key.hash
+            row = self.ports.effects(Step.READ_LEDGER, partial(self.ports.ledger.read, key))
+            if row is not None and _is_given_up(row, one.row.claim.transaction_id):
+                status, text = Status.KILLED, _BY_CANCEL
+        except LedgerError as error:
+            text = f"{text} (and the ledger could not say by whom: {error})"
+        return self.telling.outcome(one.row.key.partition_id, status, text, one.row, one.begun)
+
+
+def _is_given_up(row: Row, transaction_id: str) -> bool:
+    """Whether this very export was, or is being, given up."""
+    ours = row.claim.transaction_id == transaction_id
+    return ours and (row.state is State.KILLED or row.last_error == BEING_CANCELLED)

@@ -1,0 +1,233 @@
+"""Step 10 of the commit protocol for data files: what a dead export left behind is removed.
+
+Only when it is proved that nothing of it can land any more (`dead.py`), on an M loaded afterwards
+in which no snapshot refers to the file, and by whoever has the key's lease. The ledger says
+COMPLETED, KILLED or FAILED before anything goes. Data file, then receipt, then the claim on the
+row's list `old`: whoever goes on after a crash still knows what to look for. A claim of the last
+days stays there without its parts: a worker that was held up may still write a file of it, which
+then is found and known. A superseded owner, or one that does not know whether its export landed,
+never comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from tableformat.committer import LakeTableState
+from tableformat.effects import Step
+from tableformat.export.commit import Ports, load_table
+from tableformat.export.dead import Verdict, verdicts
+from tableformat.export.resuming import stored_receipts
+from tableformat.file_names import RECEIPTS, exported_by
+from tableformat.ledger import Claim, Row
+from tableformat.storage import Storage, StoredObject
+
+__all__ = ["MOST_FILES", "STAYS_KNOWN", "Cleaned", "Cleaning", "Left"]
+
+STAYS_KNOWN: Final = 7 * 86_400_000
+"""Milliseconds for which the claim of a dead export stays on `old` after its files are gone."""
+MOST_FILES: Final = 1000
+"""Files that an export removes at its end; what is more is left to `gc`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What one export of a key left behind: data files, begun or finished, and receipts."""
+
+    transaction_id: str
+    files: tuple[StoredObject, ...]
+    receipts: tuple[StoredObject, ...]
+    verdict: Verdict
+
+    @property
+    def bytes(self) -> int:
+        """Of all of it."""
+        return sum(o.size for o in (*self.files, *self.receipts))
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What was removed."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """Cleans one table, whose files are in `storage` below `location`."""
+
+    ports: Ports
+    storage: Storage
+    location: str
+
+    def clean(self, key: str, *, most: int = MOST_FILES) -> Cleaned:
+        """Remove what dead exports of a key left behind; the caller has the key's lease.
+
+        Args:
+            key: the hash of the ledger key.
+            most: how many data files may go.
+
+        Raises:
+            RefusedError: the table is of another ledger.
+            DestinationError: the table or its files cannot be read, or a file does not go.
+            LedgerError: the ledger cannot be read or written.
+        """
+        state = load_table(self.ports)
+        row = self.ports.effects(Step.READ_LEDGER, partial(self.ports.ledger.read, key))
+        if row is None:
+            return Cleaned()
+        files, receipts = self.files_of(row, state), self.receipts_of(key)
+        return self.remove(row, self.left(row, state, files, receipts), most=most)
+
+    def files_of(self, row: Row, state: LakeTableState) -> tuple[StoredObject, ...]:
+        """Return the data files, begun and finished, where exports of a key put them.
+
+        That is the directories of those that landed, and of what receipts of others name; where
+        none landed, the whole data directory.
+        """
+        landed = [x.transaction_id for x in row.landed]
+        paths = self.ports.table.refers_to(state, row.key.hash, landed)
+        others = [c.transaction_id for c in row.old if c.transaction_id not in landed]
+        if paths:
+            below = f"{self.receipts}/{row.key.hash}"
+            paths |= {
+                r.file_path for t in others for r in stored_receipts(self.storage, f"{below}/{t}")
+            }
+        directories = {path.rsplit("/", 1)[0] for path in paths} or {self.data}
+        found = {o for d in directories for o in self.begun_and_finished(d)}
+        return tuple(sorted(o for o in found if _key(o) == row.key.hash))
+
+    def receipts_of(self, key: str) -> tuple[StoredObject, ...]:
+        """Return the receipts of all exports of a key, begun and finished, and kept digests."""
+        return self.begun_and_finished(f"{self.receipts}/{key}")
+
+    @property
+    def data(self) -> str:
+        """Where data files are."""
+        return f"{self.location.rstrip('/')}/data"
+
+    @property
+    def receipts(self) -> str:
+        """Where receipts are."""
+        return f"{self.location.rstrip('/')}/{RECEIPTS}"
+
+    def begun_and_finished(self, below: str) -> tuple[StoredObject, ...]:
+        """Return all objects below a location."""
+        return self.ports.effects(
+            Step.FIND_DEAD_FILES,
+            lambda: self.storage.list(below) + self.storage.list_unfinished(below),
+        )
+
+    def left(
+        self,
+        row: Row,
+        state: LakeTableState,
+        files: Iterable[StoredObject],
+        receipts: Iterable[StoredObject],
+    ) -> tuple[Left, ...]:
+        """Return what each export of a key left behind, with the verdict on it.
+
+        Args:
+            row: the key's row, read after `state` was loaded.
+            state: the table's metadata, loaded anew.
+            files: all data files with the key's name.
+            receipts: all of the key.
+        """
+        key = row.key.hash
+        files, receipts = tuple(files), tuple(receipts)
+        known = {c.transaction_id for c in (row.claim, *row.old)}
+        known |= {_of(o) for o in files} | {_directory(o) for o in receipts}
+        known |= {x.transaction_id for x in row.landed}
+        referred = {t: self.ports.table.refers_to(state, key, (t,)) for t in sorted(known)}
+        judged = verdicts(row, state, referred, known)
+        return tuple(
+            self._left(row, t, files, receipts, referred[t], judged[t]) for t in sorted(known)
+        )
+
+    def _left(
+        self,
+        row: Row,
+        transaction_id: str,
+        files: tuple[StoredObject, ...],
+        receipts: tuple[StoredObject, ...],
+        referred: frozenset[str],
+        judged: Verdict,
+    ) -> Left:
+        """Return what is left of one export; nothing that snapshots refer to, and its receipts."""
+        names = {_name(path) for path in referred}
+        # Of an export that landed they are wanted: `verify` reads them.
+        wanted = any(x.transaction_id == transaction_id for x in row.landed)
+        return Left(
+            transaction_id,
+            tuple(o for o in files if _of(o) == transaction_id and _name(o.location) not in names),
+            tuple(
+                o
+                for o in receipts
+                if _directory(o) == transaction_id
+                and not (wanted and (not judged.may_go or _is_of_any(o, names)))
+            ),
+            judged,
+        )
+
+    def remove(self, row: Row, left: tuple[Left, ...], *, most: int) -> Cleaned:
+        """Remove what may go: data files, receipts, and then their claims on `old`."""
+        files = size = 0
+        gone: set[str] = set()
+        for one in left:
+            if not one.verdict.may_go:
+                continue
+            if files + len(one.files) > most:
+                break
+            for found in one.files:
+                self._delete(Step.CLEAN_FILE, found)
+            for found in one.receipts:
+                self._delete(Step.CLEAN_RECEIPT, found)
+            files, size = files + len(one.files), size + one.bytes
+            gone.add(one.transaction_id)
+        kept = self._kept(row, gone)
+        if kept != row.old:
+            after = replace(row, old=kept, updated=self.ports.clock())
+            # Whoever has moved the row meanwhile finds nothing there, and takes the claim off.
+            self.ports.effects(Step.CLEAN_CLAIM, partial(self.ports.ledger.write, after))
+        return Cleaned(files, size)
+
+    def _kept(self, row: Row, gone: set[str]) -> tuple[Claim, ...]:
+        """Return the list `old` without the parts of what is gone, nor what is long gone."""
+        since = self.ports.clock() - STAYS_KNOWN
+        slim = (
+            replace(c, parts=(), staging=()) if c.transaction_id in gone else c for c in row.old
+        )
+        return tuple(c for c in slim if c.transaction_id not in gone or c.begun > since)
+
+    def _delete(self, step: Step, found: StoredObject) -> None:
+        self.ports.effects(step, partial(self.storage.delete, found.location))
+
+
+def _is_of_any(receipt: StoredObject, names: set[str]) -> bool:
+    """Whether a receipt, `<slice>-<attempt>.json`, is of one of these files; so is the digest."""
+    slice_and_attempt = _name(receipt.location).lstrip(".").partition(".")[0]
+    return not slice_and_attempt.partition("-")[0].isdecimal() or any(
+        name.endswith(f"-{slice_and_attempt}.parquet") for name in names
+    )
+
+
+def _name(location: str) -> str:
+    return location.rsplit("/", 1)[-1]
+
+
+def _directory(one: StoredObject) -> str:
+    return one.location.rsplit("/", 2)[-2]
+
+
+def _key(one: StoredObject) -> str:
+    found = exported_by(one.location)
+    return found[0] if found else ""
+
+
+def _of(one: StoredObject) -> str:
+    found = exported_by(one.location)
+    return found[1] if found else ""

@@ -1,0 +1,114 @@
+"""The list that is stored beside the table before every commit: which exports it makes visible.
+
+A snapshot's summary names its list. A ledger that was lost is rebuilt from the lists and from what
+main holds (docs/spec/files.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from tableformat.errors import LedgerError
+from tableformat.export.destination import Group, WrittenClaim
+from tableformat.file_names import RECEIPTS
+from tableformat.ledger import Key
+from tableformat.storage import Storage
+
+__all__ = ["LIST_FORMAT", "ListedExport", "list_location", "read_lists", "store_list"]
+
+LIST_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ListedExport:
+    """One export that a commit was to make visible. That it is listed does not say it landed."""
+
+    source: str
+    source_table: str
+    destination: str
+    partition_id: str
+    transaction_id: str
+    epoch: int
+    fingerprint: str
+    rows: int
+    bytes: int
+    files: tuple[str, ...]
+
+    @property
+    def key(self) -> Key:
+        """The key in the ledger."""
+        return Key(self.source, self.partition_id, self.destination)
+
+
+def list_location(table_location: str) -> str:
+    """Return where the lists of a table are stored."""
+    return f"{table_location.rstrip('/')}/{RECEIPTS}/groups"
+
+
+def store_list(
+    storage: Storage, table_location: str, name: str, written: tuple[WrittenClaim, ...]
+) -> Group:
+    """Store the list of a commit; return what the snapshot's summary says of it.
+
+    Raises:
+        DestinationError: it cannot be stored.
+    """
+    listed = [
+        ListedExport(
+            w.row.key.source,
+            w.row.source_table,
+            w.row.key.destination,
+            w.row.key.partition_id,
+            w.row.claim.transaction_id,
+            w.row.claim.epoch,
+            w.row.claim.fingerprint,
+            w.row.claim.rows,
+            w.row.claim.bytes,
+            tuple(r.file_path for r in w.receipts),
+        )
+        for w in written
+    ]
+    body = {
+        "format_version": LIST_FORMAT,
+        "group": name,
+        "exports": [{"key": one.key.hash, **asdict(one)} for one in listed],
+    }
+    text = json.dumps(body, indent=1).encode()
+    location = f"{list_location(table_location)}/{name}.json"
+    storage.put(location, text)
+    return Group(name, location, hashlib.sha256(text).hexdigest())
+
+
+def read_lists(storage: Storage, table_location: str) -> tuple[ListedExport, ...]:
+    """Return everything that the lists of a table name.
+
+    Raises:
+        DestinationError: they cannot be listed or read.
+        LedgerError: one is damaged, or of a newer format.
+    """
+    found: list[ListedExport] = []
+    for stored in storage.list(list_location(table_location)):
+        found.extend(_read(stored.location, storage.read(stored.location)))
+    return tuple(found)
+
+
+def _read(location: str, text: bytes) -> list[ListedExport]:
+    try:
+        raw: dict[str, Any] = json.loads(text)
+        if raw["format_version"] != LIST_FORMAT:
+            message = (
+                f"Cannot read {location}: it has format {raw['format_version']}, this release "
+                f"reads {LIST_FORMAT}. Use the release that wrote it, or a newer one."
+            )
+            raise LedgerError(message)
+        return [
+            ListedExport(**{k: v for k, v in one.items() if k not in ("key", "files")},
+                         files=tuple(one["files"]))
+            for one in raw["exports"]
+        ]  # fmt: skip
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"Cannot read {location}: {error}. The list is damaged; restore it from a copy."
+        raise LedgerError(message) from error

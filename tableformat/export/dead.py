@@ -1,0 +1,95 @@
+"""Which exports of a key can never land any more, so that their files may go: pure.
+
+Protocol.md step 10 allows to delete data files when every request that would make them visible is
+dead in M and no snapshot of M refers to them. This file proves the first; it never looks at an age.
+
+* KILLED or FAILED is written only when all requests of that epoch and of older ones are dead
+  (step 9), and such a row is never gone on with: its own transaction and those on `old` are dead.
+* An export of epoch E that landed in a snapshot of sequence number s was staged on a metadata that
+  was loaded after the claim of E. Whatever an older epoch sent was staged on the metadata before
+  that claim, and so has a number of s at most: dead in every M with seq(M) >= s. A transaction
+  whose last claim has an older epoch than E is dead with it.
+* Requests of the landed transaction itself were staged before its mark was seen, with a number of
+  s at most: files of it that did not land never will. They are told from those that did because
+  the snapshots refer to as many files of it as landed.
+
+Everything else is kept, and why is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tableformat.committer import LakeTableState
+from tableformat.ledger import Claim, Landed, Row, State
+
+__all__ = ["Verdict", "verdict", "verdicts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether what an export left behind may go, files that snapshots refer to apart, and why."""
+
+    may_go: bool
+    why: str
+
+
+def verdicts(
+    row: Row,
+    state: LakeTableState,
+    referred: Mapping[str, Collection[str]],
+    transaction_ids: Collection[str],
+) -> dict[str, Verdict]:
+    """Return the verdict on each transaction of a key.
+
+    Args:
+        row: the key's row, read after `state` was loaded.
+        state: the table's metadata, loaded anew.
+        referred: by transaction the files that any snapshot of `state` refers to.
+        transaction_ids: those that left something behind.
+    """
+    return {t: verdict(row, state, len(referred.get(t, ())), t) for t in transaction_ids}
+
+
+def verdict(row: Row, state: LakeTableState, referred: int, transaction_id: str) -> Verdict:
+    """Return the verdict on one transaction; `referred` counts its files in snapshots."""
+    seen = state.last_sequence_number
+    if row.landed and max(x.sequence_number for x in row.landed) > seen:
+        return Verdict(may_go=False, why="the table's metadata was put back to an older file")
+    landed = next((x for x in row.landed if x.transaction_id == transaction_id), None)
+    if landed is not None:
+        return _of_landed(row, state, referred, landed)
+    claim = row.claim_of(transaction_id)
+    if claim is None:
+        return Verdict(may_go=False, why="not ours to judge: the ledger does not know this export")
+    if referred:
+        return Verdict(may_go=False, why=f"snapshots refer to {referred} file(s) of it")
+    return _of_claim(row, seen, claim)
+
+
+def _of_claim(row: Row, seen: int, claim: Claim) -> Verdict:
+    if row.state in (State.KILLED, State.FAILED):
+        return Verdict(may_go=True, why=f"its export was given up ({row.state})")
+    later = (x for x in row.landed if claim.epoch < x.epoch and 0 < x.sequence_number <= seen)
+    proof = next(later, None)
+    if proof is not None and claim is not row.claim:
+        return Verdict(may_go=True, why=f"a later export landed in snapshot {proof.snapshot_id}")
+    if claim is row.claim and row.state is State.RUNNING:
+        return Verdict(may_go=False, why="its export can be gone on with, or cancelled")
+    return Verdict(
+        may_go=False, why="a request of it may still be applied until a later export has landed"
+    )
+
+
+def _of_landed(row: Row, state: LakeTableState, referred: int, landed: Landed) -> Verdict:
+    under_way = row.state is State.RUNNING and row.claim.transaction_id == landed.transaction_id
+    if under_way or not 0 < landed.sequence_number <= state.last_sequence_number:
+        return Verdict(may_go=False, why="whether a request of it is under way cannot be told")
+    if referred != landed.data_files or not referred:
+        return Verdict(
+            may_go=False,
+            why=f"which of its files landed cannot be told: {landed.data_files} did, snapshots "
+            f"refer to {referred}",
+        )
+    return Verdict(may_go=True, why=f"not among the files that landed in {landed.snapshot_id}")

@@ -1,0 +1,76 @@
+"""`exports forget`: a completed export no longer refuses another one. Nothing else is forgotten.
+
+Epoch, fingerprint and landed snapshots stay, and with them what prevents rows from being exported
+twice (DESIGN 5.5; coverage.md reading 30, N-23, P-10, P-11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from tableformat.errors import RefusedError
+from tableformat.ledger import LeaseHeld, Ledger, Owner, Row, Stale
+
+__all__ = ["forget"]
+
+_LEASE_SECONDS: Final = 60.0
+
+
+def forget(
+    ledger: Ledger, row: Row, *, owner: Owner, is_alive: Callable[[Owner], bool], now: int
+) -> str:
+    """End the refusal of a row's completed export; say what was done, in a sentence.
+
+    One that refuses nothing any more is left as it is.
+
+    Args:
+        ledger: where the row is.
+        row: as it was read.
+        owner: this process, which holds the key's lease meanwhile.
+        is_alive: whether the owner of a lease may still work.
+        now: milliseconds since 1970.
+
+    Raises:
+        RefusedError: an export of it runs, none has completed, or the row moved meanwhile.
+        LedgerError: the ledger cannot be read or written.
+    """
+    key = row.key.hash
+    lease = ledger.take_lease(key, owner, _LEASE_SECONDS)
+    if isinstance(lease, LeaseHeld) and not is_alive(lease.owner):
+        lease = ledger.take_lease(key, owner, _LEASE_SECONDS, instead_of=lease.owner)
+    if isinstance(lease, LeaseHeld):
+        seconds = max(0, now - lease.since) // 1000
+        raise _refused(
+            row, f"{lease.owner} has worked on it for {seconds} s. Wait until it has ended"
+        )
+    try:
+        return _forgotten(ledger, ledger.read(key) or row, now)
+    finally:
+        ledger.release(lease)
+
+
+def _forgotten(ledger: Ledger, row: Row, now: int) -> str:
+    done = row.done
+    if done is None:
+        raise _refused(row, "no export of it has completed, so none refuses another. Export it")
+    what = f"partition {row.key.partition_id} of {row.source_table} in {row.destination_table}"
+    if not done.refuses(now):
+        why = "it was forgotten before" if done.forgotten else f"its TTL of {done.ttl} s is over"
+        return f"{what}: nothing to do, {why}"
+    written = ledger.write(replace(row, done=replace(done, forgotten=True), updated=now))
+    if isinstance(written, Stale):
+        raise _refused(row, "its ledger row was changed at the same moment. Run the command again")
+    return (
+        f"{what}: exporting it again is no longer refused. The ledger still knows what landed, "
+        f"last in snapshot {done.landed.snapshot_id}: the same content stays as it is, other "
+        "content replaces it"
+    )
+
+
+def _refused(row: Row, why: str) -> RefusedError:
+    return RefusedError(
+        f"Cannot forget the export of partition {row.key.partition_id} of {row.source_table} in "
+        f"{row.destination_table}: {why}."
+    )

@@ -1,0 +1,234 @@
+"""What `gc` finds in one table, and removes: what dead exports left behind, with the proof of each.
+
+The proofs are those of `dead.py`; age only filters. A thing that nothing is proved of is told as
+kept, with the reason. Files that no export of this ledger wrote are not judged, and those that
+others named are not even looked at: they may be another engine's, and in use.
+
+A begun file goes when nobody holds the key's lease: no file that anybody relies on has that name,
+and a writer that is still there can only fail. A receipt without its file says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from tableformat.committer import LakeTableState
+from tableformat.effects import Step
+from tableformat.errors import DestinationError, LedgerError
+from tableformat.export.cleaning import Cleaning, Left
+from tableformat.export.commit import load_table
+from tableformat.export.dead import Verdict
+from tableformat.export.leases import Leases
+from tableformat.file_names import exported_by
+from tableformat.ledger import LeaseHeld, Row
+from tableformat.names import TransactionId
+from tableformat.receipt import Receipt
+from tableformat.storage import StoredObject
+
+__all__ = ["Kind", "Sweeping", "Thing"]
+
+_NOT_OURS: Final = Verdict(
+    may_go=False, why="not ours to judge: the ledger does not know this export"
+)
+_BEGUN: Final = Verdict(may_go=True, why="never finished, and nobody works on its partition")
+_NO_FILE: Final = Verdict(may_go=True, why="its file is not there")
+
+
+class Kind(StrEnum):
+    """What lies there."""
+
+    DATA_FILE = "data file"
+    BEGUN_FILE = "begun file"
+    RECEIPT = "receipt"
+    STAGING_TABLE = "staging table"
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """Something that may be in nobody's use: what and where, and whether and why it may go."""
+
+    kind: Kind
+    location: str
+    bytes: int
+    may_go: bool
+    why: str
+    partition_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _OfKey:
+    """Everything that exports of one key left, as it was listed."""
+
+    files: list[StoredObject]
+    receipts: list[StoredObject]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweeping:
+    """Sweeps one table. What is younger than `older_than` milliseconds at `now` stays."""
+
+    cleaning: Cleaning
+    leases: Leases
+    holder: Callable[[str], LeaseHeld | None]
+    older_than: int
+    now: int
+
+    def find(self) -> tuple[Thing, ...]:
+        """Return everything that dead exports left, and what may be of use to living ones.
+
+        Raises:
+            RefusedError: the table is of another ledger.
+            DestinationError: the table or its files cannot be read.
+            LedgerError: the ledger cannot be read.
+        """
+        state = self._load()
+        found: list[Thing] = []
+        for key, listed in sorted(self._listed().items()):
+            found += self._told(key, listed, state)
+        return tuple(found)
+
+    def sweep(self) -> tuple[Thing, ...]:
+        """Remove what may go, key by key under its lease; return what went, and what stayed.
+
+        Raises:
+            RefusedError: the table is of another ledger.
+            DestinationError: the table or its files cannot be read, or a file does not go.
+            LedgerError: the ledger cannot be read or written.
+        """
+        state = self._load()
+        found: list[Thing] = []
+        for key, listed in sorted(self._listed().items()):
+            told = self._told(key, listed, state)
+            if not any(one.may_go for one in told):
+                found += told
+                continue
+            held = self.leases.take(key)
+            try:
+                found += self._swept(key, listed, held)
+            finally:
+                self.leases.release(key)
+        return tuple(found)
+
+    def _told(self, key: str, listed: _OfKey, state: LakeTableState) -> list[Thing]:
+        """Judge what the exports of a key left; nothing is done."""
+        row = self._row(key, state)
+        if row is None:
+            return _not_ours(listed)
+        left = self.cleaning.left(row, state, listed.files, listed.receipts)
+        held = self.holder(key)
+        return [thing for one in left for thing in self._things(row, one, held)]
+
+    def _swept(self, key: str, listed: _OfKey, held: LeaseHeld | None) -> list[Thing]:
+        """Judge the exports of a key anew, on an M loaded under the lease, and remove."""
+        state = self._load()
+        row = self._row(key, state)
+        if row is None:
+            return _not_ours(listed)
+        left = self.cleaning.left(row, state, listed.files, listed.receipts)
+        things = [(one, self._things(row, one, held)) for one in left]
+        whole = [replace(one, verdict=self._judged(one, held)) for one in left]
+        most = sum(len(one.files) for one in left)
+        self.cleaning.remove(row, tuple(whole), most=most)
+        gone = {one.transaction_id for one in whole if one.verdict.may_go}
+        for one, of_it in things:
+            for thing in of_it:
+                if thing.may_go and one.transaction_id not in gone:
+                    step = Step.CLEAN_RECEIPT if thing.kind is Kind.RECEIPT else Step.CLEAN_FILE
+                    storage = self.cleaning.storage
+                    self.cleaning.ports.effects(step, partial(storage.delete, thing.location))
+        return [thing for _, of_it in things for thing in of_it]
+
+    def _load(self) -> LakeTableState:
+        return load_table(self.cleaning.ports)
+
+    def _row(self, key: str, state: LakeTableState) -> Row | None:
+        """Return the row of a key of this very table."""
+        ports = self.cleaning.ports
+        row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key))
+        ours = row is not None and row.key.destination == state.layout.table_uuid
+        return row if ours else None
+
+    def _listed(self) -> dict[str, _OfKey]:
+        """List the data directory and the receipts, once each, by key."""
+        found: dict[str, _OfKey] = {}
+        for one in self.cleaning.begun_and_finished(self.cleaning.data):
+            export = exported_by(one.location)
+            if export is not None:
+                found.setdefault(export[0], _OfKey([], [])).files.append(one)
+        for one in self.cleaning.begun_and_finished(self.cleaning.receipts):
+            key, _, rest = one.location.partition(f"{self.cleaning.receipts}/")[2].partition("/")
+            if rest.count("/") == 1:
+                found.setdefault(key, _OfKey([], [])).receipts.append(one)
+        return found
+
+    def _judged(self, left: Left, held: LeaseHeld | None) -> Verdict:
+        """Return the verdict on all that an export left: age filters what is proved."""
+        if not left.verdict.may_go:
+            return left.verdict
+        return self._filtered(left, held, left.verdict)
+
+    def _filtered(self, left: Left, held: LeaseHeld | None, proved: Verdict) -> Verdict:
+        if held is not None:
+            return Verdict(may_go=False, why=f"{held.owner} works on its partition")
+        if TransactionId(left.transaction_id).milliseconds > self.now - self.older_than:
+            return Verdict(may_go=False, why=f"{proved.why}, and younger than --older-than")
+        return proved
+
+    def _things(self, row: Row, left: Left, held: LeaseHeld | None) -> list[Thing]:
+        """Tell what an export left, one by one."""
+        judged = self._judged(left, held)
+        known = left.transaction_id in _known(row)
+        found = []
+        for one in (*left.files, *left.receipts):
+            kind = _kind(one, left)
+            said = judged
+            if known and not left.verdict.may_go:
+                said = self._apart(one, kind, left, held)
+            found.append(
+                Thing(kind, one.location, one.size, said.may_go, said.why, row.key.partition_id)
+            )
+        return found
+
+    def _apart(self, one: StoredObject, kind: Kind, left: Left, held: LeaseHeld | None) -> Verdict:
+        """Judge a single object of an export that is kept."""
+        if kind is Kind.BEGUN_FILE:
+            return self._filtered(left, held, _BEGUN)
+        if kind is Kind.RECEIPT and self._names_no_file(one):
+            return self._filtered(left, held, _NO_FILE)
+        return left.verdict
+
+    def _names_no_file(self, one: StoredObject) -> bool:
+        """Whether a receipt can be read, and the file that it names is not there."""
+        effects, storage = self.cleaning.ports.effects, self.cleaning.storage
+        try:
+            text = effects(Step.FIND_DEAD_FILES, partial(storage.read, one.location))
+            receipt = Receipt.from_json(text.decode())
+        except (LedgerError, DestinationError, UnicodeDecodeError):
+            return False
+        below = receipt.file_path.rsplit("/", 1)[0]
+        there = effects(Step.FIND_DEAD_FILES, partial(storage.list, below))
+        names = {o.location.rsplit("/", 1)[-1] for o in there}
+        return receipt.file_path.rsplit("/", 1)[-1] not in names
+
+
+def _known(row: Row) -> set[str]:
+    claims = {c.transaction_id for c in (row.claim, *row.old)}
+    return claims | {x.transaction_id for x in row.landed}
+
+
+def _kind(one: StoredObject, left: Left) -> Kind:
+    if one.location.rsplit("/", 1)[-1].startswith("."):
+        return Kind.BEGUN_FILE
+    return Kind.DATA_FILE if one in left.files else Kind.RECEIPT
+
+
+def _not_ours(listed: _OfKey) -> list[Thing]:
+    return [
+        Thing(kind, one.location, one.size, _NOT_OURS.may_go, _NOT_OURS.why)
+        for kind, objects in ((Kind.DATA_FILE, listed.files), (Kind.RECEIPT, listed.receipts))
+        for one in objects
+    ]

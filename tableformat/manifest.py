@@ -1,0 +1,156 @@
+"""The manifest of an export: what a ledger row says of it, as a JSON document for people and tools.
+
+Pretty-printed, the fields of export-partition-notes.md first, then ours, protected by a checksum
+(docs/spec/manifest.md; N-09 … N-15, reading 27). It is made from the row and decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from tableformat.errors import LedgerError
+from tableformat.ledger import ExportedPart, Row, State, checksum
+
+__all__ = [
+    "MANIFEST_FORMAT",
+    "Manifest",
+    "ManifestPart",
+    "manifest",
+    "manifest_of",
+    "parse_manifest",
+]
+
+MANIFEST_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPart:
+    """A source part, and the files that hold its rows; `remote_path` is the first, '' for none yet.
+
+    A part may be in several files, and a file may hold several parts.
+    """
+
+    part_name: str
+    remote_path: str
+    remote_paths: tuple[str, ...]
+    rows: int
+    hash_of_all_files: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a ledger row says of the last export of a partition. Times are milliseconds since 1970.
+
+    `completed` is true only when it landed and was settled; only then there are a `snapshot_id` and
+    a `completed_time`, and the manifest refuses another export for `ttl` seconds (0: for ever),
+    unless it was `forgotten`. `landed_snapshots` are those of all exports of the partition.
+    """
+
+    transaction_id: str
+    partition_id: str
+    destination: str
+    completed: bool
+    parts: tuple[ManifestPart, ...]
+    source: str
+    source_identity: str
+    destination_uuid: str
+    key: str
+    state: str
+    epoch: int
+    fingerprint: str
+    rows: int
+    data_files: int
+    bytes: int
+    snapshot_id: int | None
+    completed_time: int | None
+    created: int
+    updated: int
+    ttl: int
+    forgotten: bool
+    landed_snapshots: tuple[int, ...]
+    last_error: str
+
+
+def manifest(row: Row) -> str:
+    """Return the manifest of a row's last export as pretty-printed JSON."""
+    body = asdict(manifest_of(row))
+    tail = {"format_version": MANIFEST_FORMAT, "checksum": checksum(_sealed(body))}
+    return json.dumps({**body, **tail}, indent=2, ensure_ascii=True)
+
+
+def manifest_of(row: Row) -> Manifest:
+    """Return the manifest of the export that completed last, or of the claim that is under way."""
+    done = row.done if row.state is State.COMPLETED else None
+    return Manifest(
+        transaction_id=row.last.transaction_id,
+        partition_id=row.key.partition_id,
+        destination=row.destination_table,
+        completed=done is not None,
+        parts=tuple(_part(p) for p in (done.parts if done is not None else row.claim.parts)),
+        source=row.source_table,
+        source_identity=row.key.source,
+        destination_uuid=row.key.destination,
+        key=row.key.hash,
+        state=row.state.value,
+        epoch=row.last.epoch,
+        fingerprint=row.last.fingerprint,
+        rows=row.last.rows,
+        data_files=row.last.data_files,
+        bytes=row.bytes,
+        snapshot_id=done.landed.snapshot_id if done is not None else None,
+        completed_time=done.completed if done is not None else None,
+        created=row.created,
+        updated=row.updated,
+        ttl=done.ttl if done is not None else row.ttl,
+        forgotten=done is not None and done.forgotten,
+        landed_snapshots=tuple(x.snapshot_id for x in row.landed),
+        last_error=row.last_error,
+    )
+
+
+def parse_manifest(text: str) -> Manifest:
+    """Read a manifest, however it is spaced.
+
+    Raises:
+        LedgerError: it is damaged, or of a newer format.
+    """
+    try:
+        raw: dict[str, Any] = json.loads(text)
+        found = raw.pop("format_version")
+        if found != MANIFEST_FORMAT:
+            message = (
+                f"Cannot read a manifest of format {found}: this release reads {MANIFEST_FORMAT}. "
+                "Use the release that wrote it."
+            )
+            raise LedgerError(message)
+        if raw.pop("checksum") != checksum(_sealed(raw)):
+            raise _damaged(
+                f"what it says of partition {raw.get('partition_id')!r} is not what its "
+                "checksum was made of"
+            )
+        raw["parts"] = tuple(
+            ManifestPart(**{**p, "remote_paths": tuple(p["remote_paths"])}) for p in raw["parts"]
+        )
+        raw["landed_snapshots"] = tuple(raw["landed_snapshots"])
+        return Manifest(**raw)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(repr(error)) from error
+
+
+def _sealed(body: dict[str, Any]) -> dict[str, Any]:
+    """Return what the checksum is made of: everything but itself."""
+    return {**body, "format_version": MANIFEST_FORMAT}
+
+
+def _part(part: ExportedPart) -> ManifestPart:
+    first = part.remote_paths[0] if part.remote_paths else ""
+    return ManifestPart(part.name, first, part.remote_paths, part.rows, part.hash_of_all_files)
+
+
+def _damaged(why: str) -> LedgerError:
+    return LedgerError(
+        f"Cannot read a manifest: {why}. It was changed or cut off since it was written; print it "
+        "again with `mergeberg exports show PARTITION_ID --json`."
+    )

@@ -1,0 +1,231 @@
+"""Chaos: processes that export, kills, a catalog that lies, operators; then the truth.
+
+    python -m tests.chaos --minutes 10 --workers 4 --partitions 60 --seed 7
+
+Prints what was done and what the judge found, and ends with 1 when anything is wrong. Part of
+`make soak`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlparse
+
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
+
+from tableformat.iceberg.snapshot import table_of
+from tests.chaos.judge import Judge
+from tests.chaos.world import Answered, World
+from tests.lying_catalog.faults import WAITING, Asked, every_fault
+from tests.lying_catalog.server import LyingCatalog
+from tests.scenarios import lake, ledger_rows, pyiceberg, state
+
+_LIES: Final = [
+    *(f for f in every_fault() if f.kind not in WAITING),
+    *every_fault(Asked.LOAD),
+]
+_ROUND_SECONDS: Final = 0.4
+_QUIET_RUNS: Final = 6
+_MOST_TOLD: Final = 20
+
+
+@dataclass
+class _Chaos:
+    """What happens, and how often it did."""
+
+    world: World
+    catalog: LyingCatalog
+    chance: random.Random
+    workers: int
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    done: Counter[str] = field(default_factory=Counter)
+
+    def keep_every_version(self) -> None:
+        """Let the judge read every version of the table: by default old ones are deleted."""
+        with pyiceberg(self.world.directory).transaction() as transaction:
+            transaction.set_properties(
+                {
+                    "write.metadata.delete-after-commit.enabled": "false",
+                    "write.metadata.previous-versions-max": "1000000",
+                }
+            )
+
+    def start(self) -> None:
+        """Start workers until there are enough."""
+        self.processes = [p for p in self.processes if p.poll() is None]
+        while len(self.processes) < self.workers:
+            self.processes.append(self.run(self.chance.randrange(10**9)))
+
+    def run(self, seed: int, *more: str) -> subprocess.Popen[bytes]:
+        """Start one worker."""
+        words = [str(self.world.directory), self.catalog.uri, str(seed), *more]
+        return subprocess.Popen([sys.executable, "-m", "tests.chaos.worker", *words])
+
+    def act(self) -> None:
+        """Do one thing that may happen."""
+        acts = (
+            (6, self.kill), (2, self.pause), (3, self.grow), (8, self.lie), (3, self.deliver),
+            (1, self.append), (1, self.expire), (1, self.move_main),
+        )  # fmt: skip
+        act = self.chance.choices([a for _, a in acts], [w for w, _ in acts])[0]
+        try:
+            act()
+            self.done[act.__name__] += 1
+        except (CommitFailedException, ValueError, AssertionError):
+            # An operator who came too late, or too early, as they do.
+            self.done[f"{act.__name__} in vain"] += 1
+
+    def kill(self) -> None:
+        """Kill a process without notice."""
+        process = self.chance.choice(self.processes)
+        process.kill()
+        process.wait()
+
+    def pause(self) -> None:
+        """Stop a process for longer than its leases live."""
+        process = self.chance.choice(self.processes)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(2.0)
+        process.send_signal(signal.SIGCONT)
+
+    def grow(self) -> None:
+        """Insert into a partition of the source."""
+        content = self.world.content()
+        content[self.chance.choice(sorted(content))].append(self.chance.randint(1, 9))
+        self.world.write(content)
+
+    def lie(self) -> None:
+        """Put lies on the catalog's list."""
+        self.catalog.lie(*self.chance.choices(_LIES, k=self.chance.randint(1, 4)))
+
+    def deliver(self) -> None:
+        """Let a request arrive that its client gave up long ago."""
+        for held in self.chance.sample(self.catalog.held, min(2, len(self.catalog.held))):
+            held.apply()
+
+    def append(self) -> None:
+        """Append rows as another engine does."""
+        table = pyiceberg(self.world.directory)
+        table.append(pa.table([pa.array([1, 2, 3])], table.schema().as_arrow()))
+
+    def expire(self) -> None:
+        """Expire a few of the oldest snapshots that no reference holds."""
+        table = pyiceberg(self.world.directory)
+        main = state(self.world.directory).main
+        old = [s.snapshot_id for s in table.metadata.snapshots[:-20] if s.snapshot_id != main]
+        table.maintenance.expire_snapshots().by_ids(old[1:6]).commit()
+
+    def move_main(self) -> None:
+        """Roll main back a little, and forward again: what an operator does who looks around."""
+        table = pyiceberg(self.world.directory)
+        before = state(self.world.directory).main
+        back = self.chance.choice(table.metadata.snapshots[-4:]).snapshot_id
+        table.manage_snapshots().set_current_snapshot(snapshot_id=back).commit()
+        now = state(self.world.directory)
+        if now.main == back and before is not None:
+            pyiceberg(self.world.directory).manage_snapshots().set_current_snapshot(
+                snapshot_id=before
+            ).commit()
+
+    def stop(self) -> None:
+        """End every worker."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+def main() -> int:
+    """Run, judge, tell."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--partitions", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=None)
+    given = parser.parse_args()
+    seed = given.seed if given.seed is not None else random.randrange(10**6)  # noqa: S311  chaos
+    _say(f"seed {seed}, {given.workers} workers, {given.partitions} partitions")
+    with tempfile.TemporaryDirectory(prefix="mergeberg-chaos-") as name:
+        world, chance = World(Path(name)), random.Random(seed)  # noqa: S311  chaos
+        world.write({f"p{n}": [chance.randint(1, 9)] for n in range(given.partitions)})
+        with LyingCatalog(Path(name) / "warehouse") as catalog:
+            chaos = _Chaos(world, catalog, chance, given.workers)
+            try:
+                first = chaos.run(0, "1")
+                first.wait()
+                chaos.keep_every_version()
+                ends = time.monotonic() + given.minutes * 60
+                while time.monotonic() < ends:
+                    chaos.start()
+                    time.sleep(chance.uniform(0, _ROUND_SECONDS))
+                    chaos.act()
+            finally:
+                chaos.stop()
+            return _judged(chaos)
+
+
+def _judged(chaos: _Chaos) -> int:
+    """Let everything arrive that is under way, run quietly, and look."""
+    chaos.catalog.lie()
+    for held in chaos.catalog.held:
+        held.apply()
+    time.sleep(1.2)
+    for n in range(_QUIET_RUNS):
+        chaos.run(n + 1, "1").wait()
+        time.sleep(1.1)
+    world = chaos.world
+    keys = {r.key.partition_id: r.key.hash for r in ledger_rows(world.directory)}
+    location = Path(urlparse(state(world.directory).location).path)
+    judge = Judge(location, keys)
+    versions = judge.read()
+    answers = world.answers()
+    wrong = [*judge.wrong, *(f"false: {a}" for a in judge.false_answers(answers, versions))]
+    if missing := judge.dangling(table_of(lake(world.directory).load()).metadata):
+        wrong.append(f"dangling: {missing} file(s)")
+    last = _last_answers(answers)
+    there = judge.rows_in(versions[-1])
+    for partition, rows in world.content().items():
+        said = last[partition]
+        if said.status == "refused" and "main was moved away from it" in said.message:
+            continue
+        if said.status not in {"committed", "replaced", "unchanged", "already_exported"}:
+            wrong.append(f"not settled: {said}")
+        elif there[partition] != sum(rows):
+            wrong.append(f"lost: {partition} has {there[partition]} of {sum(rows)} rows: {said}")
+    told = Counter(a.status for a in answers)
+    lies = Counter(str(f.kind) for f in chaos.catalog.told)
+    _say(f"happened: {_counted(chaos.done)}")
+    _say(f"lies: {_counted(lies)}")
+    _say(f"answers: {_counted(told)}")
+    kinds = Counter(text.partition(":")[0] for text in wrong)
+    _say(f"versions {len(versions)}, wrong {len(wrong)}: {_counted(kinds)}")
+    for text in wrong[:_MOST_TOLD]:
+        _say(f"WRONG {text}")
+    return 1 if wrong else 0
+
+
+def _counted(of: Counter[str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in sorted(of.items()))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _last_answers(answers: list[Answered]) -> dict[str, Answered]:
+    return {a.partition_id: a for a in sorted(answers, key=lambda a: a.ended)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

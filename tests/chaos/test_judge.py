@@ -1,0 +1,74 @@
+"""The judge of a chaos run notices what it is there for, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+
+from tableformat.export.claim import Wish
+from tableformat.iceberg.snapshot import table_of
+from tests.chaos.judge import Judge
+from tests.chaos.world import Answered
+from tests.scenarios import ALL, Partitions, lake, ledger_rows, pyiceberg, run, state
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> tuple[Path, Judge]:
+    """Export two partitions, one of them twice, and call the judge."""
+    source = Partitions()
+    run(tmp_path, source)
+    run(tmp_path, source, request=replace(ALL, wish=Wish(force=True)))
+    return tmp_path, judge(tmp_path)
+
+
+def judge(directory: Path) -> Judge:
+    keys = {r.key.partition_id: r.key.hash for r in ledger_rows(directory)}
+    return Judge(Path(urlparse(state(directory).location).path), keys)
+
+
+def test_an_ordinary_history_is_right(judged: tuple[Path, Judge]) -> None:
+    directory, of = judged
+    versions = of.read()
+
+    assert of.wrong == []
+    assert of.dangling(table_of(lake(directory).load()).metadata) == 0
+    assert of.rows_in(versions[-1]) == {"p1": 12, "p2": 3}
+
+
+def test_rows_that_are_shown_twice_are_noticed(judged: tuple[Path, Judge]) -> None:
+    """Harm prevented: a chaos run that cannot fail."""
+    directory, of = judged
+    table = pyiceberg(directory)
+    old = next(s for s in table.metadata.snapshots if s.parent_snapshot_id)
+    gone = [e for m in old.manifests(table.io) for e in m.fetch_manifest_entry(table.io)]
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as add:
+        add.append_data_file(gone[0].data_file)
+
+    of.read()
+
+    assert len(of.wrong) == 1
+    assert of.wrong[0].startswith("doubled: snapshot ")
+
+
+def test_a_file_that_is_not_there_is_noticed(judged: tuple[Path, Judge]) -> None:
+    directory, of = judged
+    first = next(iter(pyiceberg(directory).scan().plan_files()))
+    Path(urlparse(first.file.file_path).path).unlink()
+
+    assert of.dangling(table_of(lake(directory).load()).metadata) == 1
+
+
+def test_an_answer_that_was_never_true_is_noticed(judged: tuple[Path, Judge]) -> None:
+    _, of = judged
+    versions = of.read()
+    true = Answered("p1", "unchanged", 12, None, "", versions[-1].since, versions[-1].since + 9)
+    untrue = [
+        replace(true, rows=11),
+        replace(true, begun=0, ended=versions[0].since),
+    ]
+
+    assert list(of.false_answers([true], versions)) == []
+    assert len(list(of.false_answers(untrue, versions))) == 2

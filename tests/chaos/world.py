@@ -1,0 +1,80 @@
+"""What the processes of a chaos run share: a directory, the content of the source, a log each."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tableformat.export.outcome import Outcome
+from tests.scenarios import Partitions, parts_of
+
+__all__ = ["Answered", "World", "clock"]
+
+
+def clock() -> int:
+    """Return milliseconds since 1970, the clock of everybody."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a worker was told of a partition, in a run from `begun` to `ended` (milliseconds)."""
+
+    partition_id: str
+    status: str
+    rows: int
+    snapshot_id: int | None
+    message: str
+    begun: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The directory of a run."""
+
+    directory: Path
+
+    @property
+    def _content(self) -> Path:
+        return self.directory / "source.json"
+
+    def write(self, content: dict[str, list[int]]) -> None:
+        """Change the source, at once: partition id to the rows of its parts."""
+        new = self._content.with_suffix(".new")
+        new.write_text(json.dumps(content), encoding="utf-8")
+        os.replace(new, self._content)  # noqa: PTH105  the one call that is atomic
+
+    def content(self) -> dict[str, list[int]]:
+        """Return the source as it is now."""
+        found: dict[str, list[int]] = json.loads(self._content.read_text(encoding="utf-8"))
+        return found
+
+    def source(self) -> Partitions:
+        """Return a source with what it holds now."""
+        return Partitions(
+            by_id={name: parts_of(name, *rows) for name, rows in self.content().items()}
+        )
+
+    def log(self, worker: str, outcome: Outcome, begun: int) -> None:
+        """Add an answer to a worker's log; a line is written whole or not at all."""
+        said = Answered(
+            outcome.partition_id, outcome.status.value, outcome.rows, outcome.snapshot_id,
+            outcome.message, begun, clock(),
+        )  # fmt: skip
+        with (self.directory / f"{worker}.log").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(said)) + "\n")
+
+    def answers(self) -> list[Answered]:
+        """Return all answers of all workers; a line that a kill cut off is left out."""
+        found = []
+        for path in sorted(self.directory.glob("*.log")):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    found.append(Answered(**json.loads(line)))
+                except ValueError:
+                    continue
+        return found

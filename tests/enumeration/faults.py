@@ -1,0 +1,178 @@
+"""What may happen at a seam: the effects that make it happen, and which seams a short run tries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+from tableformat.committer import Sent
+from tableformat.effects import Effects, Step
+from tableformat.errors import DestinationError, LedgerError, SourceError, TableFormatError
+from tests.dying import Dies
+
+__all__ = [
+    "ANSWERED", "DEATHS", "FAILURES", "PAUSES", "Fault", "Recorder", "Struck", "failure", "sample",
+    "seams", "struck",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+
+class Fault(Enum):
+    """What happens to one effect; everything else goes well."""
+
+    DIES_BEFORE = "the process dies before it"
+    DIES_AFTER = "the process dies after it"
+    FAILS = "it fails"
+    LIES = "it succeeds and says that it failed"
+    LOST_ANSWER = "the catalog does it and answers with a failure"
+    PAUSED_BEFORE_BY_THE_DEAD = "another run does everything before it, and knows this one dead"
+    PAUSED_AFTER_BY_THE_DEAD = "another run does everything after it, and knows this one dead"
+    PAUSED_BEFORE_ALIVE = "another run comes before it, and knows this one alive"
+    PAUSED_AFTER_ALIVE = "another run comes after it, and knows this one alive"
+
+    @property
+    def others_live(self) -> bool:
+        """Whether the other run takes this process for a living one."""
+        return self in (Fault.PAUSED_BEFORE_ALIVE, Fault.PAUSED_AFTER_ALIVE)
+
+
+DEATHS: Final = (Fault.DIES_BEFORE, Fault.DIES_AFTER)
+FAILURES: Final = (Fault.FAILS, Fault.LIES)
+PAUSES: Final = (
+    Fault.PAUSED_BEFORE_BY_THE_DEAD,
+    Fault.PAUSED_AFTER_BY_THE_DEAD,
+    Fault.PAUSED_BEFORE_ALIVE,
+    Fault.PAUSED_AFTER_ALIVE,
+)
+ANSWERED: Final = (Step.FIRST_SNAPSHOT, Step.SEND, Step.EVOLVE_SCHEMA)
+"""Requests to the catalog, whose answer is a value."""
+_SOURCE: Final = (
+    Step.DESCRIBE_SOURCE,
+    Step.SWEEP_SOURCE,
+    Step.FIND_SNAPSHOT,
+    Step.SNAPSHOT_SOURCE,
+    Step.WRITE_FILES,
+    Step.RELEASE_SOURCE,
+)
+_LEDGER: Final = (
+    Step.TAKE_LEASE,
+    Step.CLAIM,
+    Step.NOTE_WRITTEN,
+    Step.NOTE_ERROR,
+    Step.READ_LEDGER,
+    Step.NOTE_LANDED,
+    Step.SETTLE,
+    Step.GIVE_UP,
+    Step.CLEAN_CLAIM,
+    Step.NOTE_HISTORY,
+    Step.RELEASE_LEASE,
+)
+
+
+def failure(step: Step) -> TableFormatError:
+    """Return the error that the contract of a step's other side allows."""
+    message = f"Cannot {step}: the disk is full. Make room."
+    if step in _SOURCE:
+        return SourceError(message)
+    return LedgerError(message) if step in _LEDGER else DestinationError(message)
+
+
+class Recorder:
+    """Effects that are performed and remembered."""
+
+    def __init__(self, inner: Effects) -> None:
+        self._inner = inner
+        self.steps: list[Step] = []
+
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        self.steps.append(step)
+        return self._inner(step, act)
+
+
+class Struck:
+    """Effects of which the one of a number (from 0) is performed by `strike`.
+
+    After a death nothing is performed any more.
+    """
+
+    def __init__(
+        self, inner: Effects, number: int, strike: Callable[[Step, Callable[[], Any]], Any]
+    ) -> None:
+        self._inner, self._left, self._strike = inner, number, strike
+        self._dead = False
+        self.step: Step | None = None
+        """The effect of that number, once it was reached."""
+
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        if self._dead:
+            raise Dies
+        now, self._left = self._left == 0, self._left - 1
+        if not now:
+            return self._inner(step, act)
+        self.step = step
+        try:
+            found: T = self._strike(step, lambda: self._inner(step, act))
+        except Dies:
+            self._dead = True
+            raise
+        return found
+
+
+def struck(inner: Effects, number: int, fault: Fault, other: Callable[[], object]) -> Struck:
+    """Return effects in which a fault meets the effect of a number.
+
+    Args:
+        inner: how effects are performed otherwise.
+        number: of the effect, from 0.
+        fault: what happens to it.
+        other: the run of another process, for a pause.
+    """
+
+    def strike(step: Step, act: Callable[[], Any]) -> Any:
+        if fault is Fault.DIES_BEFORE:
+            raise Dies
+        if fault is Fault.FAILS:
+            raise failure(step)
+        if fault in (Fault.PAUSED_BEFORE_BY_THE_DEAD, Fault.PAUSED_BEFORE_ALIVE):
+            other()
+            return act()
+        done = act()
+        if fault is Fault.DIES_AFTER:
+            raise Dies
+        if fault is Fault.LIES:
+            raise failure(step)
+        if fault is Fault.LOST_ANSWER:
+            return Sent(applied=False, error="the answer was lost")
+        other()
+        return done
+
+    return Struck(inner, number, strike)
+
+
+def seams(steps: list[Step], fault: Fault) -> tuple[int, ...]:
+    """Return the numbers of all effects that a fault can meet."""
+    asked = ANSWERED if fault is Fault.LOST_ANSWER else tuple(Step)
+    return tuple(n for n, step in enumerate(steps) if step in asked)
+
+
+def sample(steps: list[Step], fault: Fault, turn: int) -> tuple[int, ...]:
+    """Return the numbers that a short run tries.
+
+    Every death and every lost answer; each step fails once, in one of the two ways, and is paused
+    at once, in one of the four. Which occurrence of it, and which way, goes round with `turn`, the
+    number of the scenario.
+    """
+    all_of_them = seams(steps, fault)
+    if fault in (*DEATHS, Fault.LOST_ANSWER):
+        return all_of_them
+    ways = PAUSES if fault in PAUSES else FAILURES
+    chosen = enumerate(_once_each(steps, all_of_them, turn))
+    return tuple(n for i, n in chosen if (i + turn) % len(ways) == ways.index(fault))
+
+
+def _once_each(steps: list[Step], numbers: tuple[int, ...], turn: int) -> Iterable[int]:
+    for step in dict.fromkeys(steps):
+        found = [n for n in numbers if steps[n] is step]
+        yield found[turn % len(found)]

@@ -1,0 +1,175 @@
+"""A ledger is lost: the table gives a new one, and nothing is exported twice with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from catalog.ledgers.embedded import SqliteLedger
+from catalog.storage import open_storage
+from tableformat.effects import Direct, Step
+from tableformat.errors import RefusedError
+from tableformat.export.claim import Wish
+from tableformat.export.commit import Ports
+from tableformat.export.rebuilding import Rebuilt, rebuild
+from tests.faults.test_operator_actions import (
+    append,
+    compact,
+    delete_rows,
+    die,
+    dies,
+    drop_one_file,
+    expire,
+    roll_back,
+)
+from tests.scenarios import (
+    ALL,
+    CLOCK,
+    AtStep,
+    Partitions,
+    lake,
+    rows_in_main,
+    run,
+    state,
+    statuses,
+)
+
+FORCED = replace(ALL, wish=Wish(force=True))
+
+
+def lose(directory: Path) -> None:
+    """Lose the ledger, with everything that SQLite keeps beside it."""
+    for path in directory.glob("ledger.db*"):
+        path.unlink()
+
+
+def rebuilt(directory: Path) -> tuple[Rebuilt, ...]:
+    """Rebuild the ledger of the table, as the command does."""
+    table = lake(directory)
+    ledger = SqliteLedger(directory / "ledger.db", clock=CLOCK.__next__)
+    ports = Ports(Direct(), table, ledger, CLOCK.__next__, lambda _: None)
+    try:
+        return rebuild(ports, open_storage(state(directory).location), "lake.n.t")
+    finally:
+        ledger.close()
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_what_is_in_main_is_known_again(tmp_path: Path, *, one_by_one: bool) -> None:
+    """Harm prevented: after the ledger is lost everything is exported once more."""
+    source = Partitions()
+    run(tmp_path, source, request=replace(ALL, commit_every=1 if one_by_one else 100))
+    lose(tmp_path)
+    with pytest.raises(RefusedError, match="exported to with another ledger"):
+        run(tmp_path, source)
+    lose(tmp_path)
+
+    found = rebuilt(tmp_path)
+
+    assert [f.proved for f in found] == [True, True]
+    assert statuses(run(tmp_path, source)) == ["already_exported"] * 2
+    assert rows_in_main(tmp_path) == 15
+    assert statuses(run(tmp_path, source, request=FORCED)) == ["replaced"] * 2
+    assert rows_in_main(tmp_path) == 15
+
+
+@pytest.mark.parametrize("change", [compact, delete_rows, drop_one_file])
+def test_what_others_rewrote_is_never_exported_beside_them(tmp_path: Path, change: object) -> None:
+    """Harm prevented: rows of a compacted file come a second time, under a new ledger."""
+    source = Partitions()
+    run(tmp_path, source)
+    change(tmp_path)  # type: ignore[operator]
+    expire(tmp_path)
+    before = rows_in_main(tmp_path)
+    lose(tmp_path)
+
+    found = rebuilt(tmp_path)
+
+    assert not all(f.proved for f in found)
+    for request in (ALL, FORCED):
+        run(tmp_path, source, request=request)
+        assert rows_in_main(tmp_path) <= max(before, 15 + 2)
+    assert "refused" in statuses(run(tmp_path, source))
+
+
+@pytest.mark.parametrize("step", [Step.WRITE_FILES, Step.SEND])
+def test_an_export_that_never_landed_is_made_anew(tmp_path: Path, step: Step) -> None:
+    """Harm prevented: a partition that nobody can export any more."""
+    source = Partitions()
+    dies(tmp_path, source, AtStep(step, die))
+    lose(tmp_path)
+
+    rebuilt(tmp_path)
+
+    assert statuses(run(tmp_path, source)) == ["committed"] * 2
+    assert rows_in_main(tmp_path) == 15
+
+
+def test_an_export_that_landed_unseen_is_known(tmp_path: Path) -> None:
+    source = Partitions()
+    dies(tmp_path, source, AtStep(Step.SETTLE, die))
+    lose(tmp_path)
+
+    rebuilt(tmp_path)
+
+    assert statuses(run(tmp_path, source)) == ["already_exported"] * 2
+    assert rows_in_main(tmp_path) == 15
+
+
+def test_a_rolled_back_export_is_not_called_exported(tmp_path: Path) -> None:
+    source = Partitions()
+    run(tmp_path, source)
+    roll_back(tmp_path)
+    lose(tmp_path)
+
+    rebuilt(tmp_path)
+    outcomes = run(tmp_path, source)
+
+    assert rows_in_main(tmp_path) in (0, 3, 12, 15)
+    assert {o.status.value for o in outcomes} <= {"committed", "refused"}
+    for outcome in outcomes:
+        if outcome.status.value == "refused":
+            assert "main was moved away from it" in outcome.message
+
+
+def test_an_owner_with_the_lost_ledger_lands_nothing_any_more(tmp_path: Path) -> None:
+    """Harm prevented: the old ledger is on another host, and its export is still under way."""
+    source = Partitions()
+
+    def meanwhile() -> None:
+        (tmp_path / "ledger.db").rename(tmp_path / "elsewhere.db")
+        lose(tmp_path)
+        rebuilt(tmp_path)
+        assert statuses(run(tmp_path, source)) == ["committed"] * 2
+
+    run(tmp_path, source, effects=AtStep(Step.SEND, meanwhile), meddled=True)
+
+    assert rows_in_main(tmp_path) == 15
+
+
+def test_foreign_rows_stay_and_the_ledger_of_a_table_is_not_rebuilt_twice(tmp_path: Path) -> None:
+    source = Partitions()
+    run(tmp_path, source)
+    append(tmp_path)
+    before = rows_in_main(tmp_path)
+    lose(tmp_path)
+    rebuilt(tmp_path)
+
+    with pytest.raises(RefusedError, match="is its ledger already"):
+        rebuilt(tmp_path)
+
+    assert rows_in_main(tmp_path) == before
+
+
+def test_files_that_no_list_names_are_refused(tmp_path: Path) -> None:
+    """Harm prevented: the lists are lost as well, and the rows come again."""
+    source = Partitions()
+    run(tmp_path, source)
+    for stored in (tmp_path / "warehouse").rglob("groups/*.json"):
+        stored.unlink()
+    lose(tmp_path)
+
+    with pytest.raises(RefusedError, match="that no list below"):
+        rebuilt(tmp_path)

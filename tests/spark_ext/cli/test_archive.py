@@ -1,0 +1,110 @@
+"""`mergeberg archive`: nothing leaves the source that is not, compared, in the lake."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.iceberg import open_catalog
+from tableformat.names import LakeName
+from tests.damaged_files import damage_when_committed, lose_a_row
+from tests.wrong_places import Places
+
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture
+def table(places: Places) -> str:
+    """Make a table with 3 rows in partition 1 and 2 in partition 2."""
+    places.reads_parts = True
+    name = f"db.archived{next(_NUMBERS)}"
+    places.clickhouse_run(
+        f"CREATE TABLE {name} (p UInt8, id Int64, s String) ENGINE = MergeTree"
+        " PARTITION BY p ORDER BY id",
+        f"INSERT INTO {name} VALUES (1, 1, 'a'), (1, 2, 'b'), (1, 3, ''), (2, 4, 'd'), (2, 5, 'e')",
+    )
+    return name
+
+
+def in_source(places: Places, table: str) -> tuple[int, int]:
+    """Return rows of the table, and the number of its detached parts."""
+    with EmbeddedConnection(places.clickhouse) as connection:
+        shown = connection.rows(f"SELECT count() FROM {table}")
+        detached = connection.rows(
+            f"SELECT count() FROM system.detached_parts WHERE table = '{table[3:]}'"
+        )
+    return int(str(shown[0][0])), int(str(detached[0][0]))
+
+
+def in_lake(places: Places, to: str) -> int:
+    lake = open_catalog("lake", warehouse=places.warehouse).table(LakeName.parse(to))
+    return sum(t.file.record_count for t in lake.loaded.scan().plan_files()) if lake else 0
+
+
+def archive(places: Places, table: str, *words: str) -> tuple[int, list[dict[str, object]]]:
+    code, out, err = places.run(
+        "archive", table, *(words or ("--all",)), "--to", f"lake.n.{table[3:]}", "--json"
+    )
+    assert code in (0, 1, 3, 4), err
+    return code, [json.loads(line) for line in out.splitlines() if '"source"' in line]
+
+
+@pytest.mark.parametrize("drop", [False, True], ids=["detach", "drop"])
+def test_archived_partitions_are_in_the_lake_and_not_in_the_table(
+    places: Places, table: str, *, drop: bool
+) -> None:
+    code, found = archive(places, table, "--all", *(["--drop"] if drop else []))
+
+    assert (code, [f["source"] for f in found]) == (0, ["dropped" if drop else "detached"] * 2)
+    assert in_source(places, table) == (0, 0 if drop else 2)
+    assert in_lake(places, f"lake.n.{table[3:]}") == 5
+    again, kept = archive(places, table)
+    assert (again, kept) == (0, [])
+    assert in_lake(places, f"lake.n.{table[3:]}") == 5
+
+
+def test_a_partition_that_was_exported_before_is_compared_again(places: Places, table: str) -> None:
+    """Harm prevented: the lake's files were damaged since the export, and the source goes."""
+    to = f"lake.n.{table[3:]}"
+    places.run("export", table, "--all", "--to", to)
+    lake = open_catalog("lake", warehouse=places.warehouse).table(LakeName.parse(to))
+    assert lake is not None
+    tasks = sorted(lake.loaded.scan().plan_files(), key=lambda t: t.file.record_count)
+    lose_a_row(Path(tasks[0].file.file_path.removeprefix("file://")))
+
+    code, found = archive(places, table)
+
+    assert code == 3
+    assert [f["source"] for f in found] == ["detached", "kept"]
+    assert "comparing it with the lake said differs" in str(found[1]["message"])
+    assert in_source(places, table) == (2, 1)
+
+
+def test_an_export_that_is_not_equal_stays_in_the_source(
+    places: Places, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: a disk that loses rows, and then the source is dropped."""
+    damage_when_committed(monkeypatch, lose_a_row)
+
+    code, found = archive(places, table, "--partition-id", "1", "--drop")
+
+    assert (code, [f["source"] for f in found]) == (1, ["kept"])
+    assert in_source(places, table) == (5, 0)
+
+
+def test_a_row_that_comes_in_while_files_are_written_keeps_the_partition(
+    places: Places, table: str
+) -> None:
+    """Harm prevented: a row that was inserted after the snapshot is dropped unexported."""
+    places.before = lambda *_: places.clickhouse_run(f"INSERT INTO {table} VALUES (1, 9, 'late')")
+
+    code, found = archive(places, table, "--partition-id", "1", "--drop")
+
+    assert (code, [f["source"] for f in found]) == (3, ["kept"])
+    assert "not those that were exported" in str(found[0]["message"])
+    assert in_source(places, table) == (6, 0)
+    places.before = lambda *_: None

@@ -1,0 +1,169 @@
+"""SIGTERM: what runs is finished within the grace, the rest waits for the same command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.uris import LEDGER_FILE
+from spark_ext.stopping import Stopping
+from tableformat.errors import StoppedError
+from tableformat.export import job
+from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.ledger import State
+from tests.big_export import assert_exported_once, fill, start, until_it_writes
+from tests.wrong_places import Places
+
+
+def terminate(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_the_group_that_runs_is_exported_and_no_other_is_begun(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rolling restart loses no work that was nearly done."""
+    monkeypatch.setattr(job, "MOST_PARTITIONS", 1)
+    places.before = terminate
+    words = ("export", "db.events", "--all", "--to", "lake.n.stopped")
+
+    code, out, err = places.run(*words)
+
+    assert (code, out.count("exported")) == (4, 1)
+    assert "1 were not begun" in err
+    assert "Next: mergeberg export db.events --all --to lake.n.stopped" in err
+    ledger = SqliteLedger(places.warehouse / LEDGER_FILE)
+    rows = [r for r in ledger.rows() if r.destination_table == "lake.n.stopped"]
+    assert [r.state for r in rows] == [State.COMPLETED]
+    assert all(ledger.holder(r.key.hash) is None for r in rows)
+
+    places.before = lambda *_: None
+    code, out, _ = places.run(*words)
+
+    assert (code, out.count(": exported"), out.count("already exported")) == (0, 1, 1)
+
+
+def test_what_is_done_within_the_grace_is_done(places: Places) -> None:
+    """Nothing is left to say when the last group was running."""
+    places.before = terminate
+
+    code, out, _ = places.run("export", "db.events", "--all", "--to", "lake.n.last")
+
+    assert (code, out.count("exported")) == (0, 2)
+
+
+def test_after_the_grace_it_is_interrupted_and_can_be_gone_on_with(places: Places) -> None:
+    """Harm prevented: the one who sent SIGTERM has to send SIGKILL."""
+
+    def hangs(plan: WritePlan, tasks: tuple[SliceTask, ...]) -> None:
+        terminate(plan, tasks)
+        threading.Event().wait(60)
+
+    places.before = hangs
+    words = ("export", "db.events", "--partition-id", "202401", "--to", "lake.n.slow")
+    began = time.monotonic()
+
+    code, out, err = places.run(*words, "--grace", "0.2")
+
+    assert time.monotonic() - began < 30
+    assert (code, out) == (4, "")
+    assert "0.2 s were not enough for what ran" in err
+    ledger = SqliteLedger(places.warehouse / LEDGER_FILE)
+    (row,) = (r for r in ledger.rows() if r.destination_table == "lake.n.slow")
+    assert (row.state, row.last_error) == (State.RUNNING, "interrupted")
+    assert ledger.holder(row.key.hash) is None
+    places.before = lambda *_: None
+    assert places.run(*words)[0] == 0
+
+
+def test_ctrl_c_stays_what_it_was(places: Places) -> None:
+    """Harm prevented: an interruption that nobody meant as a shutdown ends with another code."""
+
+    def interrupted(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
+        raise KeyboardInterrupt
+
+    places.before = interrupted
+    words = ("export", "db.events", "--partition-id", "202401", "--to", "lake.n.ctrl_c")
+
+    code, _, err = places.run(*words)
+
+    assert code == 130
+    assert "mergeberg exports cancel" in err
+
+
+def test_whoever_listened_before_listens_again() -> None:
+    """Harm prevented: a program that uses the export loses its own way of stopping."""
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGALRM)
+
+    def told() -> None:
+        with Stopping(0.05, lambda _: None):
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait(30)
+
+    with pytest.raises(StoppedError, match="not enough"):
+        told()
+
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGALRM)) == before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
+
+
+def test_outside_of_the_main_thread_nothing_is_listened_to() -> None:
+    """Signals belong to whoever runs the main thread."""
+    seen: list[object] = []
+
+    def enter() -> None:
+        with Stopping(1, lambda _: None) as stopping:
+            seen.extend([signal.getsignal(signal.SIGTERM), stopping.is_told()])
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+
+    assert seen == [before, False]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_process_that_is_told_to_stop_does_and_the_next_goes_on(tmp_path: Path) -> None:
+    """Harm prevented: rows lost or twice because a host was shut down."""
+    fill(tmp_path / "clickhouse")
+    export = start(tmp_path, "--grace", "0.1")
+    until_it_writes(export)
+
+    told = time.monotonic()
+    export.send_signal(signal.SIGTERM)
+    out, err = export.communicate()
+
+    assert (export.returncode, out) == (4, "")
+    assert time.monotonic() - told < 20
+    assert "Cannot finish: it was told to stop, and 0.1 s were not enough" in err
+    again = start(tmp_path)
+    _, err = again.communicate()
+    assert again.returncode == 0, err
+    assert_exported_once(tmp_path / "warehouse")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_second_sigterm_ends_the_process_at_once(tmp_path: Path) -> None:
+    """Harm prevented: a grace that somebody regrets has to be waited for."""
+    fill(tmp_path / "clickhouse")
+    export = start(tmp_path, "--grace", "600")
+    until_it_writes(export)
+
+    export.send_signal(signal.SIGTERM)
+    assert export.stderr is not None
+    assert any("told to stop" in line for line in export.stderr)
+    export.send_signal(signal.SIGTERM)
+    out, _ = export.communicate()
+
+    assert (export.returncode, out) == (4, "")
+    (row,) = SqliteLedger(tmp_path / "warehouse" / LEDGER_FILE).rows()
+    assert row.state is State.RUNNING, "the same command goes on with it"

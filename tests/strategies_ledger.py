@@ -1,0 +1,82 @@
+"""Ledger rows as any run may leave them, and events."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from tableformat.history import Counter, Event, EventKind
+from tableformat.ledger import Claim, ExportedPart, Key, Landed, Record, Row, State
+
+__all__ = ["events", "ledger_rows"]
+
+_NUMBERS = st.integers(0, 2**63 - 1)
+_TEXTS = st.text(max_size=20)
+_DIGITS = st.integers(1, 2**63 - 1).map(str)
+_PATHS = st.lists(st.sampled_from(["/lake/a.parquet", "/lake/b.parquet", "/lake/ü.parquet"])).map(
+    lambda paths: tuple(dict.fromkeys(paths))
+)
+_PARTS = st.lists(
+    st.builds(
+        ExportedPart, _TEXTS, _TEXTS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, _PATHS
+    ),
+    max_size=3,
+).map(tuple)
+_CLAIMS = st.builds(
+    Claim,
+    epoch=_NUMBERS,
+    transaction_id=_DIGITS,
+    fingerprint=_TEXTS,
+    begun=_NUMBERS,
+    parts=_PARTS,
+    staging=st.lists(_TEXTS, max_size=2).map(tuple),
+    bytes_ratio=st.floats(0.01, 100),
+    rows=_NUMBERS,
+    data_files=_NUMBERS,
+    bytes=_NUMBERS,
+)
+_LANDED = st.builds(Landed, _NUMBERS, _DIGITS, _TEXTS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS)
+_RECORDS = st.builds(
+    Record, _LANDED, _PARTS, _NUMBERS, _NUMBERS, st.integers(0, 10_000), st.booleans()
+)
+
+
+@st.composite
+def ledger_rows(draw: st.DrawFn) -> Row:
+    """Return a row; a completed one has a record."""
+    state = draw(st.sampled_from(State))
+    record = _RECORDS if state is State.COMPLETED else st.none() | _RECORDS
+    return Row(
+        key=Key(draw(_TEXTS), draw(st.sampled_from(["202401", "all"])), draw(_TEXTS)),
+        source_table=draw(_TEXTS),
+        destination_table=draw(_TEXTS),
+        state=state,
+        claim=draw(_CLAIMS),
+        created=draw(_NUMBERS),
+        updated=draw(_NUMBERS),
+        version=draw(st.integers(0, 9)),
+        landed=tuple(draw(st.lists(_LANDED, max_size=2))),
+        old=tuple(draw(st.lists(_CLAIMS, max_size=1))),
+        done=draw(record),
+        ttl=draw(st.integers(0, 10_000)),
+        last_error=draw(_TEXTS),
+    )
+
+
+events = st.builds(
+    Event,
+    time=_NUMBERS,
+    kind=st.sampled_from(EventKind),
+    table=_TEXTS,
+    destination=_TEXTS,
+    partition_id=_TEXTS,
+    part_name=_TEXTS,
+    status=_TEXTS,
+    transaction_id=_TEXTS,
+    rows=_NUMBERS,
+    bytes_read=_NUMBERS,
+    bytes_written=_NUMBERS,
+    duration=_NUMBERS,
+    error=_TEXTS,
+    counter=st.none() | st.sampled_from(Counter),
+    parts=_NUMBERS,
+)

@@ -1,0 +1,41 @@
+"""The name of a data file says whose it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.file_names import data_file_name, exported_by
+from tableformat.ledger import Key
+
+KEYS = st.builds(Key, st.text(), st.text(), st.text()).map(lambda key: key.hash)
+ATTEMPTS = st.from_regex(r"[0-9a-z]{1,20}", fullmatch=True)
+
+
+@given(key=KEYS, transaction=st.integers(0, 2**63), number=st.integers(0, 10**6), attempt=ATTEMPTS)
+def test_a_name_tells_key_and_transaction_begun_or_finished(
+    key: str, transaction: int, number: int, attempt: str
+) -> None:
+    """Harm prevented: a file is taken for another export's, and removed with it."""
+    name = data_file_name(key, str(transaction), number, attempt)
+
+    for path in (name, f"file:///t/data/x=1/{name}", f"/t/.{name}.inprogress"):
+        assert exported_by(path) == (key, str(transaction))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "part-00000-5b1.parquet",
+        "00000-0-5d2f7b1e.parquet",
+        f"{'a' * 26}-12-0-x.parquet.crc",
+        f"{'a' * 25}-12-0-x.parquet",
+        f"{'a' * 26}-x-0-x.parquet",
+        f"{'a' * 26}-12-0-x.parquet/part",
+        "",
+    ],
+)
+def test_what_others_named_is_nobody_s(path: str) -> None:
+    """Harm prevented: another engine's file is judged as one of ours."""
+    assert exported_by(path) is None

@@ -1,0 +1,54 @@
+"""What the ledger stores comes back as it was, or is refused: rows and events."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.errors import LedgerError
+from tableformat.history import Event
+from tableformat.ledger import Row
+from tests.strategies_ledger import events, ledger_rows
+
+
+@given(row=ledger_rows())
+def test_a_row_comes_back_as_it_was_stored(row: Row) -> None:
+    """Harm prevented: a figure of an export is lost on the way to the disk."""
+    assert Row.from_json(row.to_json(), row.version) == row
+
+
+@given(row=ledger_rows(), place=st.floats(0, 1, exclude_max=True), other=st.characters())
+def test_a_row_with_any_other_character_is_the_same_row_or_refused(
+    row: Row, place: float, other: str
+) -> None:
+    """Harm prevented: a damaged row is read as another state, another epoch, other rows."""
+    text = row.to_json()
+    position = int(place * len(text))
+
+    damaged = text[:position] + other + text[position + 1 :]
+
+    try:
+        assert Row.from_json(damaged, row.version) == row
+    except LedgerError as refused:
+        assert refused.message.startswith("Cannot read a ledger row: ")  # noqa: PT017  either may happen
+
+
+@given(row=ledger_rows(), place=st.floats(0, 1, exclude_max=True))
+def test_a_row_that_is_cut_off_is_refused(row: Row, place: float) -> None:
+    text = row.to_json()
+
+    with pytest.raises(LedgerError, match="Cannot read a ledger row: "):
+        Row.from_json(text[: int(place * len(text))], row.version)
+
+
+@given(event=events)
+def test_an_event_comes_back_as_it_was_stored(event: Event) -> None:
+    assert Event.from_json(event.to_json()) == event
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", '{"time": 1}', '{"kind": "DROP", "counter": 0}'])
+def test_a_damaged_event_is_refused(text: str) -> None:
+    """Harm prevented: a line of the log that never happened."""
+    with pytest.raises(LedgerError, match="Its history is damaged, its exports need not be"):
+        Event.from_json(text)
