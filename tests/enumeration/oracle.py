@@ -133,9 +133,7 @@ def check_end(
     _check_ledger(now, undisturbed, repeats=scenario.repeats)
     _check_written(world, now, fault)
     assert now.leases == (), "a lease is left"
-    taken_for_dead = fault in PAUSES and not fault.others_live
-    # What it writes when it goes on is not known to the ledger, which cleaned up after it.
-    assert taken_for_dead or unknown_files(world, now) == [], "files that no ledger row tells of"
+    assert unknown_files(world, now) == [], "files that no ledger row tells of"
 
 
 def unknown_files(world: World, now: Seen) -> list[str]:

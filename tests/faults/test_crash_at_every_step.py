@@ -96,7 +96,6 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return Prepared(FIRST, tmp_path_factory.mktemp("first"))
 
 
-@pytest.mark.xfail(reason="cleaning takes the claim off the row before its owner has ended")
 def test_what_a_run_writes_that_was_taken_for_dead_can_be_cleaned_up(first: Prepared) -> None:
     """Harm prevented: files for ever, because the row has forgotten the export they are of."""
     world = first.world()
