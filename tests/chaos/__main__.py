@@ -19,7 +19,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlparse
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
@@ -185,8 +184,7 @@ def _judged(chaos: _Chaos) -> int:
         time.sleep(1.1)
     world = chaos.world
     keys = {r.key.partition_id: r.key.hash for r in ledger_rows(world.directory)}
-    location = Path(urlparse(state(world.directory).location).path)
-    judge = Judge(location, keys)
+    judge = Judge(state(world.directory).metadata_location, keys)
     versions = judge.read()
     answers = world.answers()
     wrong = [*judge.wrong, *(f"false: {a}" for a in judge.false_answers(answers, versions))]

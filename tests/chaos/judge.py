@@ -37,9 +37,9 @@ class _Version:
 
 @dataclass
 class Judge:
-    """Reads a table's directory. `keys`: partition id to the hash in its files' names."""
+    """Reads a table from its last version. `keys`: partition id to the hash in its files' names."""
 
-    table: Path
+    current: str
     keys: dict[str, str]
     _io: PyArrowFileIO = field(default_factory=PyArrowFileIO)
     _rows: dict[int, Counter[str]] = field(default_factory=dict)
@@ -47,12 +47,14 @@ class Judge:
     wrong: list[str] = field(default_factory=list)
 
     def read(self) -> tuple[_Version, ...]:
-        """Read every version; note doubled rows of any snapshot."""
+        """Read every version that was the table's; note doubled rows of any snapshot.
+
+        A commit that lost its race leaves a metadata file that never was: not in the log.
+        """
         found = []
-        for path in self.table.glob("metadata/*.metadata.json"):
-            metadata: TableMetadata = FromInputFile.table_metadata(
-                self._io.new_input(path.as_uri())
-            )
+        last: TableMetadata = FromInputFile.table_metadata(self._io.new_input(self.current))
+        for location in (*(entry.metadata_file for entry in last.metadata_log), self.current):
+            metadata: TableMetadata = FromInputFile.table_metadata(self._io.new_input(location))
             for snapshot in metadata.snapshots:
                 self._read(snapshot)
             main = metadata.current_snapshot_id
