@@ -15,8 +15,8 @@ from typing import Final
 from catalog.clickhouse.source import ClickHouseSource
 from spark_ext.java import find_java
 from tableformat.errors import NotFoundError, RefusedError, UsageError
-from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.destination import fit, schema_change
+from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.plan import TablePlan, remembered_conversions
 from tableformat.export.ports import Lake
 from tableformat.export.slices import FileFormat

@@ -27,10 +27,11 @@ from tableformat.errors import (
     TableFormatError,
 )
 from tableformat.export.claim import content_of
-from tableformat.export.commit import check_table_of_ledger, unsettled_mark
+from tableformat.export.commit import unsettled_mark
 from tableformat.export.in_main import holding
 from tableformat.export.job import MOST_PARTITIONS
 from tableformat.export.leftovers import staging_in_use
+from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.plan import remembered_conversions
 from tableformat.export.selection import AllPartitions, ById, Selection
 from tableformat.export.verification import LakeDigests, columns_of, differences, digest_location

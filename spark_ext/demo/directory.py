@@ -26,7 +26,7 @@ from catalog.ledgers.uris import LEDGER_FILE, open_ledger
 from spark_ext.demo.data import TABLE, Month, months
 from spark_ext.demo.errors import DemoError
 from tableformat.errors import DestinationError, RefusedError, UsageError
-from tableformat.export.commit import check_table_of_ledger
+from tableformat.export.loading import check_table_of_ledger
 from tableformat.ledger import Ledger
 from tableformat.names import LakeName
 

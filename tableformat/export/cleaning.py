@@ -18,8 +18,9 @@ from typing import Final
 
 from tableformat.committer import LakeTableState
 from tableformat.effects import Step
-from tableformat.export.commit import Ports, load_table
+from tableformat.export.commit import Ports
 from tableformat.export.dead import Verdict, verdicts
+from tableformat.export.loading import load_table
 from tableformat.export.resuming import stored_receipts
 from tableformat.file_names import RECEIPTS, exported_by
 from tableformat.ledger import Claim, Row

@@ -12,12 +12,11 @@ attempts. Claiming (step 1) is the job's; it has happened when this begins.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 from tableformat.committer import (
-    LEDGER_PROPERTY,
     Commit,
     CommitOutcome,
     Committed,
@@ -36,6 +35,7 @@ from tableformat.errors import DestinationError, InternalError, RefusedError, Ta
 from tableformat.export.claim import shrinks
 from tableformat.export.foreign import OwnKeys, goes_on, refuse_foreign
 from tableformat.export.in_main import Holding, holding
+from tableformat.export.loading import load_table
 from tableformat.export.marks import landed_mark, unsettled_mark
 from tableformat.export.settling import (
     Ports,
@@ -47,12 +47,9 @@ from tableformat.ledger import Landed, Ledger, Row, Stale, State
 
 __all__ = [
     "Ports",
-    "check_table_of_ledger",
     "commit",
     "discard_dead_attempts",
-    "first_snapshot",
     "held_in_main",
-    "load_table",
     "settle_mark",
     "unsettled_mark",
 ]
@@ -167,90 +164,6 @@ def _look(
         text = f"a request was sent, and then: {error}"
         progress.end(key.key, Unknown(text) if open_ else NotSent(error))
         return None
-
-
-def first_snapshot(ports: Ports, layout_of: Callable[[LakeTableState], None]) -> LakeTableState:
-    """Give a table that has none its first, empty snapshot, without a mark (protocol.md step 0).
-
-    An export staged without a parent would not be protected by the fence.
-
-    Args:
-        ports: what to act on.
-        layout_of: checks a loaded state before anything is written to it; raises when it is not
-            ours to use.
-
-    Raises:
-        RefusedError: the table belongs to another ledger, or does not get a snapshot.
-    """
-    for attempt in range(1, ports.most_attempts + 1):
-        state = ports.effects(Step.LOAD_METADATA, ports.table.load)
-        check_table_of_ledger(state, ports.ledger)
-        layout_of(state)
-        if state.main is not None:
-            return state
-        empty = Commit((), state.layout, ports.ledger.identity, (("mergeberg.first", "1"),))
-        staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, empty))
-        ports.effects(Step.FIRST_SNAPSHOT, partial(ports.table.send, state, staged, empty, ()))
-        if attempt > 1:
-            ports.pause(attempt)
-    message = (
-        "Cannot give the table its first snapshot: the catalog confirmed none of the attempts. "
-        "Run the command again."
-    )
-    raise RefusedError(message)
-
-
-def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
-    """Refuse a table of another ledger, or one that this ledger's past contradicts (step 3).
-
-    Without it a lost or restored ledger exports everything again (holes 15, 16).
-
-    Raises:
-        RefusedError: the ledger is another one, or was restored from an older copy.
-    """
-    found = state.properties.get(LEDGER_PROPERTY)
-    if found is not None and not (ledger.is_made() and found == ledger.identity):
-        this = f"this one is {ledger.identity}" if ledger.is_made() else "this one does not exist"
-        message = (
-            f"Cannot export with the ledger {ledger.uri}: the table was exported to with another "
-            f"ledger ({found}, {this}). Give that one with --ledger."
-        )
-        raise RefusedError(message)
-    highest = ledger.highest_epoch()
-    if state.highest_epoch > highest:
-        message = (
-            f"Cannot export with the ledger {ledger.uri}: the table carries epoch "
-            f"{state.highest_epoch}, the ledger has only given {highest}, so it was restored from "
-            "an older copy. Use the newer ledger."
-        )
-        raise RefusedError(message)
-
-
-def load_table(ports: Ports) -> LakeTableState:
-    """Steps 2 and 3: load M; it is our ledger's table, and no older than what the ledger knows.
-
-    The ledger is asked for all keys of the table: an export that lands on metadata that was put
-    back is lost when the newer file comes back.
-
-    Raises:
-        RefusedError: the table is another ledger's, or its sequence number has gone back, so that
-            it proves nothing any more.
-    """
-    state = ports.effects(Step.LOAD_METADATA, ports.table.load)
-    check_table_of_ledger(state, ports.ledger)
-    known = ports.ledger.highest_landed(state.layout.table_uuid)
-    if known > state.last_sequence_number:
-        # It may have landed since M was loaded.
-        state = ports.effects(Step.LOAD_METADATA, ports.table.load)
-        check_table_of_ledger(state, ports.ledger)
-    if known > state.last_sequence_number:
-        message = (
-            f"Cannot commit: the ledger knows an export that landed with sequence number {known}, "
-            f"the table has {state.last_sequence_number}; the table's metadata was put back to an "
-            "older file. Restore the newer metadata."
-        )
-        raise RefusedError(message)
-    return state
 
 
 def held_in_main(ports: Ports, row: Row | None, state: LakeTableState, key: str) -> Holding:

@@ -14,10 +14,11 @@ from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.export import claim
-from tableformat.export.commit import check_table_of_ledger, unsettled_mark
+from tableformat.export.commit import unsettled_mark
 from tableformat.export.destination import fit, schema_change
 from tableformat.export.in_main import Holding, holding
 from tableformat.export.job import ExportRequest
+from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.outcome import Status
 from tableformat.export.plan import TablePlan, plan_table, remembered_conversions
 from tableformat.export.ports import Lake

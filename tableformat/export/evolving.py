@@ -15,8 +15,8 @@ from typing import Final
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.destination import schema_change
+from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.plan import TablePlan
 from tableformat.export.ports import JobPorts
 from tableformat.names import LakeName

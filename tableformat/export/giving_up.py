@@ -14,19 +14,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Literal
 
-from tableformat.committer import Commit, LakeTableState, Staged, Superseded, Unknown
+from tableformat.committer import LakeTableState, Staged, Superseded, Unknown
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, LedgerError
 from tableformat.export.commit import (
     Ports,
-    check_table_of_ledger,
     discard_dead_attempts,
-    first_snapshot,
     held_in_main,
-    load_table,
     settle_mark,
     unsettled_mark,
 )
+from tableformat.export.empty_commits import first_snapshot, send_empty
+from tableformat.export.loading import check_table_of_ledger, load_table
 from tableformat.ledger import Row, Stale, State
 
 __all__ = ["BEING_CANCELLED", "GivenUp", "KillOutcome", "NotUnderWay", "TooLate", "kill"]
@@ -194,16 +193,8 @@ def _fence(ports: Ports, state: LakeTableState, work: _GivingUp) -> None:
     if state.main is None:
         first_snapshot(ports, lambda _: None)
         return
-    empty = Commit(
-        (),
-        state.layout,
-        ports.ledger.identity,
-        (("mergeberg.fence", "1"),),
-        ports.ledger.next_epoch(),
-    )
-    staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, empty))
+    staged, sent = send_empty(ports, state, "fence")
     work.fences.append(staged)
-    sent = ports.effects(Step.SEND, partial(ports.table.send, state, staged, empty, ()))
     work.evidence = "" if sent.applied else sent.error
 
 

@@ -18,12 +18,14 @@ from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import RefusedError, StoppedError
 from tableformat.export.claim import Wish
-from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
+from tableformat.export.commit import Ports, unsettled_mark
 from tableformat.export.destination import Destination, fit
+from tableformat.export.empty_commits import first_snapshot
 from tableformat.export.evolving import evolve_schema
 from tableformat.export.group import GroupJob
 from tableformat.export.leases import Leases
 from tableformat.export.leftovers import staging_in_use
+from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.logging_outcomes import LoggingOutcomes
 from tableformat.export.outcome import Outcome
 from tableformat.export.plan import TablePlan, plan_table, remembered_conversions

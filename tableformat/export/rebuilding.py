@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tableformat.committer import LEDGER_PROPERTY, Commit, FileInMain, LakeTableState
+from tableformat.committer import LEDGER_PROPERTY, FileInMain, LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.commit_lists import ListedExport, read_lists
+from tableformat.export.empty_commits import send_empty
 from tableformat.export.settling import Ports
 from tableformat.file_names import is_of_transaction, key_in
 from tableformat.ledger import Claim, Landed, Record, Row, Stale, State
@@ -65,16 +66,7 @@ def rebuild(ports: Ports, storage: Storage, destination: str) -> tuple[Rebuilt, 
         _count_up(ports, max([state.highest_epoch, *(f.row.claim.epoch for f in found)]))
         for one in found:
             _write(ports, one.row)
-        empty = Commit(
-            (),
-            state.layout,
-            ports.ledger.identity,
-            (("mergeberg.rebuilt", "1"),),
-            ports.ledger.next_epoch(),
-        )
-        staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, empty))
-        sent = ports.effects(Step.SEND, partial(ports.table.send, state, staged, empty, ()))
-        if sent.applied:
+        if send_empty(ports, state, "rebuilt")[1].applied:
             return found
         ports.pause(attempt)
     message = (

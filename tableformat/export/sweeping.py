@@ -20,9 +20,9 @@ from tableformat.committer import LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, LedgerError
 from tableformat.export.cleaning import Cleaning, Left
-from tableformat.export.commit import load_table
 from tableformat.export.dead import Verdict
 from tableformat.export.leases import Leases
+from tableformat.export.loading import load_table
 from tableformat.file_names import exported_by
 from tableformat.ledger import LeaseHeld, Row
 from tableformat.names import TransactionId

@@ -12,8 +12,9 @@ from functools import partial
 
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.export.claim import Answer, Wish, answer, content_of
-from tableformat.export.commit import check_table_of_ledger, unsettled_mark
+from tableformat.export.commit import unsettled_mark
 from tableformat.export.in_main import holding
+from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.outcome import Status
 from tableformat.ledger import Key, Ledger, Row
 from tableformat.mergetree.parts import Part

@@ -18,8 +18,8 @@ from tableformat.committer import Committed, LakeTableState, Layout
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.cleaning import STAYS_KNOWN, Cleaned, Cleaning
-from tableformat.export.commit import first_snapshot
 from tableformat.export.dead import verdict
+from tableformat.export.empty_commits import first_snapshot
 from tableformat.export.giving_up import GivenUp, kill
 from tableformat.file_names import data_file_name, exported_by
 from tableformat.iceberg.snapshot import table_of

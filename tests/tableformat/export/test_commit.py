@@ -24,7 +24,8 @@ from tableformat.committer import (
     Unknown,
 )
 from tableformat.errors import RefusedError
-from tableformat.export.commit import first_snapshot, settle_mark, unsettled_mark
+from tableformat.export.commit import settle_mark, unsettled_mark
+from tableformat.export.empty_commits import first_snapshot
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Row, State
 from tests.lake import (

@@ -20,7 +20,7 @@ from tableformat.committer import (
     Unknown,
 )
 from tableformat.errors import DestinationError, RefusedError
-from tableformat.export.commit import first_snapshot
+from tableformat.export.empty_commits import first_snapshot
 from tableformat.export.giving_up import (
     BEING_CANCELLED,
     GivenUp,

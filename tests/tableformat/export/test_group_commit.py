@@ -10,7 +10,8 @@ import pytest
 from catalog.iceberg import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from tableformat.committer import Committed, Superseded
-from tableformat.export.commit import commit, first_snapshot
+from tableformat.export.commit import commit
+from tableformat.export.empty_commits import first_snapshot
 from tableformat.ledger import State
 from tests.lake import KEY, Meddling, claim, commit_of, make_table, ports, rows_in_main
 
