@@ -10,7 +10,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,14 +20,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 import tableformat.errors
+from catalog.storage import open_storage
 from spark_ext.progress import ProgressListener
-from spark_ext.tasks import ANSWER_SCHEMA, TaskWork
+from spark_ext.tasks import ANSWER_SCHEMA, TaskWork, stop_mark
 from tableformat.errors import InternalError, SourceError, TableFormatError
-from tableformat.export.ports import SliceFailure, Written
+from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.receipt import Receipt
 
-__all__ = ["Progress", "run", "write"]
+__all__ = ["Progress", "run", "write", "write_all"]
 
 _POLL_SECONDS: Final = 0.1
 # Spark ends the Python worker of an interrupted task seconds later. Nothing has to wait for that:
@@ -63,10 +64,20 @@ def run(
     Raises:
         TableFormatError: as `write`, or the error of the first slice that has no file.
     """
-    written = write(spark, plan, tasks, on_progress=on_progress)
+    written = write_all(write(spark, plan, tasks, on_progress=on_progress))
     if written.failures:
         raise written.failures[0].error
     return written.receipts
+
+
+def write_all(writing: Writing) -> Written:
+    """Wait for all files; return what became of every slice."""
+    while True:
+        try:
+            next(writing)
+        except StopIteration as end:
+            written: Written = end.value
+            return written
 
 
 def write(
@@ -75,17 +86,20 @@ def write(
     tasks: tuple[SliceTask, ...],
     *,
     on_progress: Callable[[Progress], None],
-) -> Written:
-    """Write all slices and say for each what became of it.
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Writing:
+    """Write all slices and say for each what became of it; yield about ten times a second.
 
     Finished files stay whatever happens, with their receipts beside the table. An exception in the
-    calling thread, Ctrl-C or one that `on_progress` raises, cancels the job within two seconds.
+    calling thread, Ctrl-C or one that `on_progress` raises, cancels the job within two seconds, and
+    so does closing it.
 
     Args:
         spark: a session of this process.
         plan: of the job.
         tasks: of the plan; none is fine.
         on_progress: called about ten times a second from the calling thread.
+        should_stop: once it is true no slice is begun any more, on any host.
 
     Raises:
         SourceError: Spark could not run the tasks; the message is the one of the task.
@@ -94,12 +108,32 @@ def write(
     if not tasks:
         return Written((), ())
     listener = ProgressListener(_progress_host(spark))
+    stop = _Stop(plan, should_stop)
     try:
         work = TaskWork(plan, tasks, listener.address)
-        rows = _collect(spark, work, listener, on_progress)
+        rows = yield from _collect(spark, work, listener, on_progress, stop)
     finally:
         listener.close()
+        stop.forget()
     return _written(tasks, rows)
+
+
+class _Stop:
+    """Tells the tasks, wherever they run, that no slice is to be begun any more."""
+
+    def __init__(self, plan: WritePlan, should_stop: Callable[[], bool]) -> None:
+        self._mark, self._should_stop, self._told = stop_mark(plan), should_stop, False
+
+    def tell(self) -> None:
+        """Tell them once, when it is time."""
+        if not self._told and self._should_stop():
+            open_storage(self._mark).put(self._mark, b"")
+            self._told = True
+
+    def forget(self) -> None:
+        """Take back what was told: the job is over."""
+        if self._told:
+            open_storage(self._mark).delete(self._mark)
 
 
 def _collect(
@@ -107,7 +141,8 @@ def _collect(
     work: TaskWork,
     listener: ProgressListener,
     on_progress: Callable[[Progress], None],
-) -> list[Row]:
+    stop: _Stop,
+) -> Generator[None, None, list[Row]]:
     """Run the Spark job in a thread of its own, so that this one can report and be interrupted."""
     group = f"mergeberg-{work.plan.job}-{uuid.uuid4().hex[:8]}"
     context = spark.sparkContext
@@ -134,6 +169,8 @@ def _collect(
     try:
         while not ended.wait(_POLL_SECONDS):
             on_progress(_progress(context, group, work, listener, time.monotonic() - started))
+            stop.tell()
+            yield
     except BaseException:
         # In a thread of its own: the interrupted call of this one may still wait for its answer.
         threading.Thread(target=context.cancelJobGroup, args=(group,), daemon=True).start()

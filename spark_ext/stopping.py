@@ -1,6 +1,6 @@
 """SIGTERM is a shutdown, not a cancel (coverage.md reading 13): what runs may still finish.
 
-The first one lets the running group of partitions and its commit end, and begins no other; after
+The first one lets the files that are being written and a commit end, and begins no other; after
 the grace the command is interrupted as by Ctrl-C. A second one ends the process at once. Whatever
 happens, what is finished stays and the same command goes on.
 """

@@ -30,7 +30,13 @@ from catalog.clickhouse.parts import OpenedSlice
 from catalog.processes import job_may_be_alive
 from catalog.storage import open_storage
 from spark_ext.progress import ProgressAddress, SliceProgress, send_rows
-from tableformat.errors import InternalError, RefusedError, SourceError, TableFormatError
+from tableformat.errors import (
+    InternalError,
+    RefusedError,
+    SourceError,
+    StoppedError,
+    TableFormatError,
+)
 from tableformat.export.slices import DataCheck, FileFormat, Slice, SliceTask, WritePlan
 from tableformat.file_names import data_file_name
 from tableformat.iceberg.arrow_schema import file_schema, to_file
@@ -42,6 +48,7 @@ __all__ = [
     "TaskWork",
     "find_receipt",
     "installed_versions",
+    "stop_mark",
     "write_slice",
     "write_slices",
 ]
@@ -92,11 +99,33 @@ def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
             # A worker that died may have finished this file: it is never written again.
             receipt = find_receipt(work.plan, slice_) if attempt_number else None
             if receipt is None:
+                _stop_when_told(work.plan, slice_)
                 receipt = write_slice(work.plan, slice_, attempt, _progress(work, slice_))
         except TableFormatError as error:
             yield _answer(slice_, error=error)
         else:
             yield _answer(slice_, receipt=receipt)
+
+
+def stop_mark(plan: WritePlan) -> str:
+    """Return the location of the object that is there once no slice is to be begun any more."""
+    return f"{plan.receipts_location.rstrip('/')}/stop-{plan.job}/now"
+
+
+def _stop_when_told(plan: WritePlan, slice_: Slice) -> None:
+    """Refuse to begin a slice after the application was told to stop (coverage.md reading 13).
+
+    Raises:
+        StoppedError: it was.
+        DestinationError: nobody can say.
+    """
+    mark = stop_mark(plan)
+    if open_storage(mark).list(mark.rsplit("/", 1)[0]):
+        message = (
+            f"Cannot begin another file of partition {slice_.partition_id}: the export was told to "
+            "stop. Run the same command again: it goes on with what is left."
+        )
+        raise StoppedError(message)
 
 
 def write_slice(

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from spark_ext.runner import Progress, write
 from spark_ext.tasks import installed_versions
-from tableformat.export.ports import Written
+from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan
 
 __all__ = ["SparkWriter"]
@@ -30,11 +30,16 @@ class SparkWriter:
         return installed_versions()
 
     def write(
-        self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
-    ) -> Written:
+        self,
+        plan: WritePlan,
+        tasks: tuple[SliceTask, ...],
+        *,
+        on_rows: Callable[[int], None],
+        should_stop: Callable[[], bool],
+    ) -> Writing:
         """Write every slice; return one receipt or one failure for each."""
 
         def show(progress: Progress) -> None:
             on_rows(progress.rows)
 
-        return write(self._spark, plan, tasks, on_progress=show)
+        return write(self._spark, plan, tasks, on_progress=show, should_stop=should_stop)

@@ -17,8 +17,8 @@ from catalog.ledgers.embedded import SqliteLedger
 from catalog.storage import open_storage
 from tableformat.digest import Digest, KeptDigest
 from tableformat.effects import Direct, Effects
-from tableformat.errors import NotFoundError
-from tableformat.export.ports import JobPorts, Silent, Written
+from tableformat.errors import NotFoundError, StoppedError
+from tableformat.export.ports import JobPorts, Silent, SliceFailure, Writing, Written
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.file_names import data_file_name
 from tableformat.ledger import ExportedPart, Owner
@@ -35,6 +35,7 @@ from tableformat.source import (
     LeftSnapshot,
     PartsLayout,
     Probe,
+    ProbedValue,
     SourceSnapshot,
 )
 from tests.dying import Dies
@@ -113,6 +114,12 @@ class FakeSource:
 
     def find_partition(self, _table: MergeTreeTable, _expression: str) -> PartitionId:
         return PartitionId("all")
+
+    def probe(
+        self, _table: TableName, _partition_id: PartitionId, probes: tuple[Probe, ...]
+    ) -> tuple[ProbedValue, ...] | None:
+        assert not probes
+        return ()
 
     def snapshot(
         self,
@@ -209,10 +216,18 @@ class FakeWriter:
         return b"x" * (piece.rows or 0)
 
     def write(
-        self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
-    ) -> Written:
-        receipts = []
+        self,
+        plan: WritePlan,
+        tasks: tuple[SliceTask, ...],
+        *,
+        on_rows: Callable[[int], None],
+        should_stop: Callable[[], bool],
+    ) -> Writing:
+        receipts, stopped = [], []
         for piece in (s for task in tasks for s in task.slices):
+            if should_stop():
+                stopped.append(SliceFailure(piece.number, StoppedError("Cannot go on. Stopped.")))
+                continue
             if self.written == self.most:
                 raise Dies
             self.written += 1
@@ -245,7 +260,8 @@ class FakeWriter:
             open_storage(stored).put(stored, receipt.to_json().encode())
             receipts.append(receipt)
             on_rows(receipt.rows)
-        return Written(tuple(receipts), ())
+            yield
+        return Written(tuple(receipts), tuple(stopped))
 
 
 @dataclass

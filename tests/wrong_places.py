@@ -16,7 +16,7 @@ from pyiceberg.types import BinaryType, LongType, NestedField, StringType, Times
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
 from spark_ext.cli.main import invoke
-from tableformat.export.ports import SliceWriter, Written
+from tableformat.export.ports import SliceWriter, Writing
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.iceberg.properties import table_properties
 from tableformat.iceberg.schema import map_columns
@@ -57,15 +57,20 @@ STATEMENTS = (
 
 @dataclass
 class _Meddled(FakeWriter):
-    """A writer whose files nobody reads; something happens before it writes."""
+    """A writer whose files nobody reads; something happens once it writes all of them."""
 
     before: Callable[[WritePlan, tuple[SliceTask, ...]], None] = field(default=lambda *_: None)
 
     def write(
-        self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
-    ) -> Written:
+        self,
+        plan: WritePlan,
+        tasks: tuple[SliceTask, ...],
+        *,
+        on_rows: Callable[[int], None],
+        should_stop: Callable[[], bool],  # noqa: ARG002  all slices have begun by then
+    ) -> Writing:
         self.before(plan, tasks)
-        return super().write(plan, tasks, on_rows=on_rows)
+        return super().write(plan, tasks, on_rows=on_rows, should_stop=lambda: False)
 
 
 @dataclass

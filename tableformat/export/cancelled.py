@@ -7,7 +7,7 @@ taken over becomes visible, the commit protocol sees to (step 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -45,9 +45,13 @@ class Cancelled:
             self.leases.watch(one.row.key.hash, one.row.claim.epoch)
 
     def while_any_is_ours(
-        self, claimed: tuple[Claimed, ...], on_rows: Callable[[int], None]
+        self, claimed: Collection[Claimed], on_rows: Callable[[int], None]
     ) -> Callable[[int], None]:
         """Return `on_rows`, which raises once none of the partitions is ours any more.
+
+        Args:
+            claimed: those that are being written when the returned function is called.
+            on_rows: what to tell while one of them is ours.
 
         Raises:
             NoneLeftError: when the returned function is called then.

@@ -10,13 +10,14 @@ stays for the next run to go on with.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
 from tableformat.committer import LakeTableState
 from tableformat.effects import Step
-from tableformat.errors import DestinationError, LedgerError, SourceError, TableFormatError
+from tableformat.errors import DestinationError, LedgerError, TableFormatError
 from tableformat.export import claim
 from tableformat.export.cancelled import Cancelled, NoneLeftError
 from tableformat.export.claiming import Claiming
@@ -27,16 +28,15 @@ from tableformat.export.freezing import Freezing, Frozen
 from tableformat.export.leases import Leases
 from tableformat.export.leftovers import staging_in_use
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.ports import JobPorts, SliceWriter, Written
+from tableformat.export.ports import JobPorts, SliceWriter
 from tableformat.export.resuming import stored_receipts
-from tableformat.export.slicing import tasks
 from tableformat.export.telling import Telling
 from tableformat.export.tidying import Tidying
 from tableformat.export.verification import Verification
 from tableformat.export.work import Begun, Claimed, Work
+from tableformat.export.writing import Files, FileWriting
 from tableformat.ledger import Row, State
 from tableformat.names import PartitionId
-from tableformat.receipt import Receipt
 
 __all__ = ["GroupJob"]
 
@@ -53,8 +53,13 @@ class GroupJob:
         *,
         slots: int,
         commit_every: int,
+        commit_after: int,
     ) -> None:
-        """Remember what all groups share."""
+        """Remember what all groups share.
+
+        At most `commit_every` partitions become visible at a time, and what is complete after every
+        `commit_after` milliseconds.
+        """
         self._ports = ports
         self._to = destination
         self._leases = leases
@@ -75,6 +80,7 @@ class GroupJob:
             ports, self._commit_ports, destination, wish, verification, self._telling, cancelled
         )
         self._cancelled = cancelled
+        self._writing = FileWriting(ports, destination, self._claiming, cancelled, commit_after)
         self._tidying = Tidying(ports, self._commit_ports, destination)
 
     def run(self, ids: tuple[PartitionId, ...]) -> Generator[Outcome, None, None]:
@@ -215,44 +221,23 @@ class GroupJob:
     def _write_and_commit(
         self, claimed: tuple[Claimed, ...], frozen: Frozen, writer: SliceWriter
     ) -> Iterator[Outcome]:
-        try:
-            written = self._write(claimed, frozen, writer)
-        except NoneLeftError:
-            for one in claimed:
-                yield self._cancelled.outcome(one)
-            return
-        except TableFormatError as error:
-            for one in claimed:
-                yield self._stopped(one, error)
-            return
+        with contextlib.closing(self._writing.run(claimed, frozen, writer)) as batches:
+            for batch in batches:
+                yield from self._commit(batch)
+
+    def _commit(self, batch: tuple[Files, ...]) -> Iterator[Outcome]:
         finished = []
-        for one in claimed:
-            try:
-                finished.append((one, _receipts_of(one, written)))
-            except TableFormatError as error:
-                yield self._stopped(one, error)
+        for one, files in batch:
+            match files:
+                case NoneLeftError():
+                    yield self._cancelled.outcome(one)
+                case TableFormatError():
+                    yield self._stopped(one, files)
+                case receipts:
+                    finished.append((one, receipts))
         remaining = iter(finished)
         while chunk := tuple(islice(remaining, self._commit_every)):
             yield from self._committing.commit(chunk)
-
-    def _write(self, claimed: tuple[Claimed, ...], frozen: Frozen, writer: SliceWriter) -> Written:
-        """Write the files that are not finished yet."""
-        plan = self._to.write_plan(frozen.snapshot, self._ports.job, writer.versions())
-        todo = tuple(s for c in claimed for s in c.unfinished)
-        kept = sum(r.rows for c in claimed for r in c.finished.values())
-        self._ports.observer.begin(
-            len(claimed),
-            sum(c.frozen.visible_rows for c in claimed) - kept,
-            sum(p.part.bytes_on_disk for c in claimed for p in c.frozen.parts),
-        )
-        self._cancelled.watch(claimed)
-        on_rows = self._cancelled.while_any_is_ours(claimed, self._ports.observer.rows)
-        written = self._ports.effects(
-            Step.WRITE_FILES,
-            lambda: writer.write(plan, tasks(todo, writer.slots), on_rows=on_rows),
-        )
-        self._claiming.ratio.measured(todo, written.receipts)
-        return written
 
     def _stopped(self, one: Claimed, error: TableFormatError) -> Outcome:
         ended = self._cancelled.outcome(one)
@@ -274,33 +259,3 @@ def _is_newer(row: Row, state: LakeTableState) -> bool:
     if row.done is None or row.done.landed.snapshot_id in state.snapshots:
         return False
     return not 0 < row.done.landed.sequence_number <= state.last_sequence_number
-
-
-def _receipts_of(one: Claimed, written: Written) -> tuple[Receipt, ...]:
-    """Return the receipts of a partition: one for each slice, and together all its rows.
-
-    Raises:
-        TableFormatError: a slice has no file; the error of its task.
-        SourceError: the files do not hold what the partition shows.
-    """
-    todo = {s.number for s in one.unfinished}
-    for failure in written.failures:
-        if failure.slice_number in todo:
-            raise failure.error
-    receipts = (*one.finished.values(), *(r for r in written.receipts if r.slice_number in todo))
-    receipts = tuple(sorted(receipts, key=lambda r: r.slice_number))
-    if [r.slice_number for r in receipts] != [s.number for s in one.slices]:
-        message = (
-            f"Cannot commit partition {one.row.key.partition_id}: {len(one.slices)} files were "
-            f"planned, {len(receipts)} came back. Run the command again."
-        )
-        raise SourceError(message)
-    rows = sum(r.rows for r in receipts)
-    if rows != one.frozen.visible_rows:
-        message = (
-            f"Cannot commit partition {one.row.key.partition_id}: it shows "
-            f"{one.frozen.visible_rows:,} rows, its files hold {rows:,}. Nothing became visible; "
-            "please report it with the table's definition."
-        )
-        raise SourceError(message)
-    return receipts

@@ -46,7 +46,8 @@ class ExportRequest:
     """What a user asked for, in values. `partition_spec` is None when it is to be derived.
 
     `conversions` may leave out what the destination remembers; `evolve_schema` allows to add
-    columns to it. At most `commit_every` partitions become visible in one snapshot.
+    columns to it. At most `commit_every` partitions become visible in one snapshot,
+    and what is complete does after `commit_after` milliseconds, whatever is still being written.
     """
 
     table: TableName
@@ -58,6 +59,7 @@ class ExportRequest:
     partition_spec: str | None = None
     evolve_schema: bool = False
     commit_every: int = MOST_PARTITIONS
+    commit_after: int = 60_000
     format: FileFormat = field(default_factory=FileFormat)
 
 
@@ -121,6 +123,7 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
             request.wish,
             slots=slots,
             commit_every=request.commit_every,
+            commit_after=request.commit_after,
         )
         history = LoggingOutcomes(ports, destination)
         for chunk in _groups(ids, ports.should_stop):

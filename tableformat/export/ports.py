@@ -6,7 +6,7 @@ contracts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,7 +27,16 @@ from tableformat.receipt import Receipt
 from tableformat.source import Source
 from tableformat.storage import Storage
 
-__all__ = ["JobPorts", "Lake", "Observer", "Silent", "SliceFailure", "SliceWriter", "Written"]
+__all__ = [
+    "JobPorts",
+    "Lake",
+    "Observer",
+    "Silent",
+    "SliceFailure",
+    "SliceWriter",
+    "Writing",
+    "Written",
+]
 
 
 class Lake(Protocol):
@@ -66,6 +75,13 @@ class Written:
     failures: tuple[SliceFailure, ...]
 
 
+Writing = Generator[None, None, Written]
+"""Files that are being written: it yields now and then, and returns what became of every slice.
+
+Closed early it stops the work, and what is finished stays.
+"""
+
+
 class SliceWriter(Protocol):
     """Writes slices into files, in tasks that may run anywhere."""
 
@@ -84,13 +100,17 @@ class SliceWriter(Protocol):
         tasks: tuple[SliceTask, ...],
         *,
         on_rows: Callable[[int], None],
-    ) -> Written:
+        should_stop: Callable[[], bool],
+    ) -> Writing:
         """Write every slice; return one receipt or one failure for each.
+
+        Whenever it yields, the caller may take from the stored receipts what is finished by then.
 
         Args:
             plan: what all slices share.
             tasks: the slices by task.
             on_rows: called with the rows written so far.
+            should_stop: once it is true no slice is begun any more; those have a StoppedError.
 
         Raises:
             SourceError: the tasks could not be run at all.
@@ -152,7 +172,7 @@ class JobPorts:
     location belongs to. `check_writer` raises when there can be no writer; it is called before
     anything is changed. `begin_writer` begins to make it, once there is something to write;
     `writer` waits for it. With `digests` every export is verified after its commit. Once
-    `should_stop`, no new group of partitions is begun.
+    `should_stop`, no slice and no group of partitions is begun any more.
     """
 
     effects: Effects

@@ -17,7 +17,7 @@ from tableformat.export.slices import Slice, WritePlan
 from tableformat.receipt import PartRange, Receipt
 from tableformat.storage import Storage
 
-__all__ = ["finished_files", "recipe_of", "stored_receipts"]
+__all__ = ["finished_files", "just_written", "recipe_of", "stored_receipts"]
 
 _SETTLED_LATER = ("layout", "job", "versions", "storage")
 
@@ -73,6 +73,18 @@ def finished_files(
         if usable is not None:
             found[one.number] = replace(usable, slice_number=one.number)
     return found
+
+
+def just_written(slices: Iterable[Slice], receipts: Iterable[Receipt]) -> tuple[Receipt, ...]:
+    """Return a receipt of this very run for each slice that has one.
+
+    Args:
+        slices: of one partition, that this run writes.
+        receipts: those of its transaction, of earlier runs too.
+    """
+    of_slice = {(r.epoch, r.slice_number, r.ranges): r for r in receipts}
+    found = (of_slice.get((s.epoch, s.number, s.ranges)) for s in slices)
+    return tuple(r for r in found if r is not None)
 
 
 def _is_there(receipt: Receipt, one: Slice, storage: Storage) -> bool:

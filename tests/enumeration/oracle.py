@@ -228,6 +228,9 @@ def explained(fault: Fault, scenario: Scenario, undisturbed: int, struck: int, l
     if scenario.repeats:
         # Every run that ends well exports once more.
         return range(struck + 1, struck + later + 1)
+    if scenario.request.commit_after == 0:
+        # Files that a dead run has finished become visible together.
+        return range(struck, undisturbed + 2)
     if fault in (*DEATHS, Fault.LOST_ANSWER):
         return range(undisturbed, undisturbed + 1)
     # A partition that an error, or another run, takes out of its group lands in a snapshot alone.

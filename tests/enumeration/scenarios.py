@@ -249,6 +249,7 @@ SCENARIOS: Final = (
     Scenario("first export of one partition", _ONE, {"p1": (7, 5)}),
     Scenario("three partitions in one commit", _ALL, _THREE),
     Scenario("three partitions, each in its own", replace(_ALL, commit_every=1), _THREE),
+    Scenario("committed while others are written", replace(_ALL, commit_after=0), _THREE),
     Scenario("replacement after the TTL", _ALL, _TWO, _exported_before),
     Scenario(
         "forced replacement", replace(_ONE, wish=Wish(force=True)), _TWO, _shrunk, repeats=True

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import tableformat.errors
 from spark_ext.tasks import installed_versions
 from tableformat.errors import TableFormatError
-from tableformat.export.ports import SliceFailure, Written
+from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.receipt import Receipt
 
@@ -84,10 +84,16 @@ class TaskWorker:
         return installed_versions()
 
     def write(
-        self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
-    ) -> Written:
+        self,
+        plan: WritePlan,
+        tasks: tuple[SliceTask, ...],
+        *,
+        on_rows: Callable[[int], None],
+        should_stop: Callable[[], bool],  # noqa: ARG002  all slices are begun at once
+    ) -> Writing:
         rows = self._asked(plan, tasks)
         on_rows(0)
+        yield
         receipts = tuple(Receipt.from_json(r["receipt"]) for r in rows if r["receipt"])
         failures = tuple(SliceFailure(r["slice"], _error(r)) for r in rows if not r["receipt"])
         return Written(receipts, failures)

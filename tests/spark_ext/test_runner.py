@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_ext.java import find_java
-from spark_ext.runner import Progress, run, write
-from spark_ext.tasks import installed_versions
-from tableformat.errors import SourceError
-from tableformat.export.slices import Slice, WritePlan
+from spark_ext.runner import Progress, run, write, write_all
+from spark_ext.tasks import installed_versions, stop_mark
+from tableformat.errors import SourceError, StoppedError
+from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.export.slicing import tasks
 from tests.frozen_parts import PLAN, ROOT, Source, insert, make_source
 
@@ -95,7 +95,7 @@ def test_one_bad_slice_does_not_take_the_others_with_it(
     span = dataclasses.replace(bad.ranges[0], hash_of_all_files="0" * 32)
     work = tasks([good, dataclasses.replace(bad, ranges=(span,))], 1)
 
-    written = write(spark, plan_in(tmp_path), work, on_progress=lambda _: None)
+    written = write_all(write(spark, plan_in(tmp_path), work, on_progress=lambda _: None))
 
     assert [r.slice_number for r in written.receipts] == [0]
     assert [f.slice_number for f in written.failures] == [1]
@@ -138,3 +138,32 @@ def test_cancelling_does_not_wait_for_the_slice_and_the_session_goes_on(
         spark, plan_in(tmp_path), tasks(small_slices(source), 2), on_progress=lambda _: None
     )
     assert sum(r.rows for r in receipts) == 2000
+
+
+def test_told_to_stop_the_slice_that_runs_is_finished_and_no_other_is_begun(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    """Harm prevented: a host that is shut down loses what it wrote, or never comes to an end."""
+    (long,) = source.slices(part=2)
+    first = dataclasses.replace(long, number=0)
+    others = [dataclasses.replace(s, number=s.number + 1) for s in small_slices(source)]
+    plan, told = plan_in(tmp_path), []
+
+    def look(progress: Progress) -> None:
+        told.append(progress.rows > 0)
+
+    written = write_all(
+        write(
+            spark,
+            plan,
+            (SliceTask((first, *others)),),
+            on_progress=look,
+            should_stop=lambda: any(told),
+        )
+    )
+
+    assert [r.slice_number for r in written.receipts] == [0]
+    assert [type(f.error) for f in written.failures] == [StoppedError, StoppedError]
+    assert not Path(stop_mark(plan)).exists(), "the next export would stop as well"
+    work = (SliceTask(tuple(others)),)
+    assert len(run(spark, plan, work, on_progress=lambda _: None)) == 2

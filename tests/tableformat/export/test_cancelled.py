@@ -15,7 +15,7 @@ from tableformat.effects import Direct, Step
 from tableformat.export import leases as module
 from tableformat.export.giving_up import GivenUp, kill
 from tableformat.export.leases import Leases
-from tableformat.export.ports import Written
+from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import LeaseHeld, Owner, Row, State
 from tests.lake import KEY, claim, ports
@@ -73,10 +73,15 @@ class Slow(RealFiles):
         self._before = before
 
     def write(
-        self, plan: WritePlan, tasks: tuple[SliceTask, ...], *, on_rows: Callable[[int], None]
-    ) -> Written:
+        self,
+        plan: WritePlan,
+        tasks: tuple[SliceTask, ...],
+        *,
+        on_rows: Callable[[int], None],
+        should_stop: Callable[[], bool],
+    ) -> Writing:
         self._before()
-        written = super().write(plan, tasks, on_rows=on_rows)
+        written = yield from super().write(plan, tasks, on_rows=on_rows, should_stop=should_stop)
         pause = threading.Event()
         for _ in range(3_000):
             on_rows(1)

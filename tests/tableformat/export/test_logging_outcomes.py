@@ -19,7 +19,7 @@ from tableformat.errors import LedgerError, SourceError
 from tableformat.export.claim import Wish
 from tableformat.export.logging_outcomes import events_of
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.ports import JobPorts, Silent, SliceWriter, Written
+from tableformat.export.ports import JobPorts, Silent, SliceWriter, Writing
 from tableformat.history import RUNNING_EXPORTS, Counter, Event
 from tableformat.ledger import Row, State
 from tests.scenarios import ALL, AtStep, Partitions, parts_of, ports_of, run, statuses
@@ -58,7 +58,7 @@ class Broken:
     def versions(self) -> tuple[tuple[str, str], ...]:
         return ()
 
-    def write(self, *_: object, **__: object) -> Written:
+    def write(self, *_: object, **__: object) -> Writing:
         message = "Cannot read db.t: the disk is on fire. Call for help."
         raise SourceError(message)
 
