@@ -64,9 +64,12 @@ test: lint $(READERS_STAMP) ## Everything: lint, then all tests, the fast ones f
 readers: $(STAMP) $(READERS_STAMP) ## Ask every reading engine; with ARGS=record write down what it says
 	$(if $(ARGS),$(BIN)/python -m tests.readers $(ARGS),$(PYTEST) tests/readers)
 
-soak: $(STAMP) ## Export 5,000 generated tables and compare every row, then all of the model; ARGS="--tables 500 --seed 7"
+soak: $(STAMP) ## Hours of generated tables, crashes, competition, chaos, kills and the model; ARGS="--tables 500 --seed 7"
 	$(BIN)/python -m tests.properties $(ARGS)
-	$(BIN)/python -m tests.enumeration && $(BIN)/python -m tests.competition
+	$(BIN)/python -m tests.enumeration && $(BIN)/python -m tests.enumeration.real
+	$(BIN)/python -m tests.competition
+	$(BIN)/python -m tests.chaos --minutes 10
+	$(BIN)/python -m tests.big --kills 10
 	$(BIN)/python -m tests.model
 
 model: $(STAMP) ## Ask the model of the commit protocol every question (half an hour); ARGS="ok-move --trace"

@@ -1,6 +1,9 @@
 """`make big`: twenty million rows through the ordinary command, every value compared.
 
 python -m tests.big [--rows N] [--directory DIR [--keep]] [--target-file-size MIB] [--master M]
+                    [--kills N [--seed S]]
+
+With `--kills 10` the export is killed ten times at random moments before it is left alone.
 """
 
 from __future__ import annotations
@@ -27,9 +30,14 @@ def main() -> int:
     arguments.add_argument("--master", default=f"local[{min(2, os.cpu_count() or 1)}]")
     arguments.add_argument("--directory", type=Path, help="where everything is made")
     arguments.add_argument("--keep", action="store_true", help="do not remove it afterwards")
+    arguments.add_argument("--kills", type=int, default=0, metavar="N", help="kill it so often")
+    arguments.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
     given = arguments.parse_args()
     with _directory(given.directory, keep=given.keep) as directory:
-        big = Big(directory, partitions(given.rows), given.target_file_size, given.master)
+        big = Big(
+            directory, partitions(given.rows), given.target_file_size, given.master, given.kills,
+            given.seed,
+        )  # fmt: skip
         checks, notes = big.run(lambda text: _say(f"· {text}"))
     table, failed = report(checks, notes)
     _say(table)

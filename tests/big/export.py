@@ -16,6 +16,7 @@ from typing import Any, Final
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tests.big.check import Check
 from tests.big.files import file_checks
+from tests.big.kills import finished_files, kill_again_and_again
 from tests.big.lake import Lake, load_lake
 from tests.big.table import TABLE, Partition, fill
 from tests.big.values import lake_sums, source_sums, value_checks
@@ -30,12 +31,17 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Big:
-    """What is exported: its partitions, where everything is made, and the size of files."""
+    """What is exported: its partitions, where everything is made, and the size of files.
+
+    The export is killed `kills` times, at moments that `seed` makes, before it is left alone.
+    """
 
     directory: Path
     partitions: tuple[Partition, ...]
     target_mib: int
     master: str = "local[2]"
+    kills: int = 0
+    seed: int = 0
 
     @property
     def rows(self) -> int:
@@ -59,13 +65,18 @@ class Big:
             checks = list(_parts_checks(clickhouse, self.partitions))
         say("exporting")
         warehouse = self.directory / "warehouse"
-        began = time.monotonic()
-        done = run_export(
+        words = (
             TABLE, "--all", "--to", _TO, "--source", f"chdb:{source}", "--warehouse",
             str(warehouse), "--target-file-size", str(self.target_mib), "--master", self.master,
         )  # fmt: skip
+        killed = kill_again_and_again(
+            lambda: _begin_export(*words), warehouse, self.kills, self.seed
+        )
+        finished = finished_files(warehouse)
+        began = time.monotonic()
+        done = run_export(*words)
         seconds = time.monotonic() - began
-        checks += _outcome_checks(done, self.partitions)
+        checks += _outcome_checks(done, self.partitions, killed=killed > 0)
         if not all(check.passed for check in checks):
             return checks, [("said", done.stderr[-2000:])]
         lake = load_lake(warehouse, _TO)
@@ -77,18 +88,29 @@ class Big:
         checks += value_checks(here, there)
         say(f"checking {len(lake.files)} files")
         checks += file_checks(lake, target_bytes=self.target_mib * _MIB)
-        return checks, _figures(lake, self.rows, seconds)
+        notes = _figures(lake, self.rows, seconds)
+        if self.kills:
+            checks.append(_written_once(lake, warehouse))
+            notes += _kill_figures(lake, finished, f"{killed} of {self.kills} times")
+        return checks, notes
 
 
 def run_export(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `mergeberg export` as a user does, in a process of its own."""
+    process = _begin_export(*arguments, "--json")
+    out, err = process.communicate()
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def _begin_export(*arguments: str) -> subprocess.Popen[str]:
     path = os.pathsep.join(p for p in (str(_ROOT), os.environ.get("PYTHONPATH", "")) if p)
-    return subprocess.run(
-        [sys.executable, "-c", _COMMAND, "export", *arguments, "--json"],
+    return subprocess.Popen(
+        [sys.executable, "-c", _COMMAND, "export", *arguments],
         env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
+        start_new_session=True,
     )
 
 
@@ -108,15 +130,27 @@ def _parts_checks(clickhouse: EmbeddedConnection, wanted: tuple[Partition, ...])
 
 
 def _outcome_checks(
-    done: subprocess.CompletedProcess[str], wanted: tuple[Partition, ...]
+    done: subprocess.CompletedProcess[str], wanted: tuple[Partition, ...], *, killed: bool
 ) -> Iterator[Check]:
+    words = ("committed", "already_exported") if killed else ("committed",)
     said = [json.loads(line) for line in done.stdout.splitlines()]
     yield Check("exit code", "mergeberg export", done.returncode == 0, str(done.returncode))
     found = {o["partition_id"]: (o["status"], o["rows"]) for o in said}
     for p in wanted:
         outcome = found.get(p.id)
-        right = outcome == ("committed", p.rows)
-        yield Check("outcome", p.id, right, "committed" if right else str(outcome))
+        right = outcome in [(word, p.rows) for word in words]
+        yield Check("outcome", p.id, right, words[0] if right else str(outcome))
+
+
+def _written_once(lake: Lake, warehouse: Path) -> Check:
+    of_main = {Path(f.path).name for f in lake.files}
+    again = finished_files(warehouse) - of_main
+    return Check("files written again", "lake", not again, f"{len(again)}")
+
+
+def _kill_figures(lake: Lake, finished: set[str], killed: str) -> list[tuple[str, str]]:
+    reused = sum(Path(f.path).name in finished for f in lake.files)
+    return [("killed", killed), ("files of killed runs", f"{reused} of {len(lake.files)}")]
 
 
 def _figures(lake: Lake, rows: int, seconds: float) -> list[tuple[str, str]]:

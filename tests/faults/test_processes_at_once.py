@@ -25,6 +25,7 @@ from catalog.iceberg import open_catalog
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.ledger import State
+from tests.big.kills import finished_files
 from tests.repository.source_files import ROOT
 
 ROWS: Final = 1_500_000
@@ -113,10 +114,8 @@ def files_in_main(directory: Path) -> dict[str, int]:
 
 
 def finished(directory: Path) -> set[str]:
-    """Return the names of the files that are finished: they have a receipt."""
-    receipts = (directory / "warehouse").rglob("mergeberg/*/*/*.json")
-    found = (json.loads(path.read_text()) for path in receipts)
-    return {str(receipt["file_path"]).rsplit("/", 1)[-1] for receipt in found}
+    """Return the names of the files that are finished."""
+    return finished_files(directory / "warehouse")
 
 
 def assert_exported_once(directory: Path) -> None:

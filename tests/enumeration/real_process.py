@@ -1,0 +1,67 @@
+"""An export as a process of its own, which is killed before or after one effect: SIGKILL, no word.
+
+    python -m tests.enumeration.real_process DIRECTORY NUMBER before|after
+
+It prints the name of each effect when it comes to it. NUMBER -1 is never reached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from spark_ext.exporting import exit_code, export_all
+from spark_ext.session import SparkSettings
+from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
+from tableformat.effects import Step
+from tableformat.export.claim import Wish
+from tableformat.export.job import ExportRequest
+from tableformat.export.ports import Silent
+from tableformat.export.selection import AllPartitions
+from tableformat.names import LakeName, TableName
+
+__all__ = ["NEVER", "TO"]
+
+T = TypeVar("T")
+_MASTER: Final = "local[2]"
+NEVER: Final = -1
+TO: Final = LakeName("lake", ("n",), "seams")
+_REQUEST: Final = ExportRequest(TableName("db", "seams"), TO, AllPartitions(), Wish(), {})
+
+
+class _Killed:
+    """Effects of a process that ends before or after the one of a number."""
+
+    def __init__(self, number: int, *, after: bool) -> None:
+        self._left, self._after = number, after
+
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        now, self._left = self._left == 0, self._left - 1
+        sys.stdout.write(f"{step.value}\n")
+        sys.stdout.flush()
+        if now and not self._after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = act()
+        if now:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+
+def main() -> int:
+    """Export, unless killed."""
+    directory, number, when = sys.argv[1:]
+    places = Places(f"chdb:{directory}/clickhouse", "lake", Path(directory, "warehouse"))
+    killed = _Killed(int(number), after=when == "after")
+    spark = SparkWhenNeeded(SparkSettings(_MASTER))
+    ports = open_ports(places, spark, Silent(), effects=killed)
+    with contextlib.closing(ports.ledger):
+        return exit_code(export_all(_REQUEST, ports, master=_MASTER))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
