@@ -15,7 +15,7 @@ __all__ = ["RECEIPTS", "data_file_name", "exported_by", "is_of_key", "is_of_tran
 RECEIPTS: Final = "metadata/mergeberg"
 """Where receipts and kept digests are stored, below the table's location."""
 _EXPORTED: Final = re.compile(
-    r"\.?(?P<key>[a-z2-7]{26})-(?P<transaction>\d+)-\d+-[^-/]+\.parquet(\.[a-z0-9.]*inprogress)?"
+    r"\.?(?P<key>[a-z2-7]{26})-(?P<transaction>\d+)-\d+-[^./]+\.parquet(\.[a-z0-9.]*inprogress)?"
 )
 
 

@@ -10,7 +10,8 @@ from tableformat.file_names import data_file_name, exported_by
 from tableformat.ledger import Key
 
 KEYS = st.builds(Key, st.text(), st.text(), st.text()).map(lambda key: key.hash)
-ATTEMPTS = st.from_regex(r"[0-9a-z]{1,20}", fullmatch=True)
+# The second form is what tasks write: Spark's number of the attempt, and what makes it unique.
+ATTEMPTS = st.from_regex(r"[0-9a-z]{1,20}|[0-9]{1,3}-[0-9a-f]{12}", fullmatch=True)
 
 
 @given(key=KEYS, transaction=st.integers(0, 2**63), number=st.integers(0, 10**6), attempt=ATTEMPTS)
