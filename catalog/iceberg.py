@@ -8,13 +8,15 @@ warehouse itself, made when the first table is.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+import weakref
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError as InvalidMetadata
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
@@ -30,17 +32,19 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.utils.config import Config
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, BoundedRestCatalog, TimeOuts
+from catalog.bounded_sql import BoundedSqlCatalog
 from tableformat.committer import (
     Commit,
     FileInMain,
-    ForeignFile,
     LakeTableState,
+    PartitionFile,
     SchemaChange,
     Sent,
     Staged,
 )
 from tableformat.errors import DestinationError, NotFoundError, UnsupportedError
 from tableformat.iceberg import snapshot
+from tableformat.iceberg.main_files import MainFiles
 from tableformat.iceberg.references import References
 from tableformat.names import LakeName
 
@@ -73,10 +77,11 @@ class OpenedCatalog:
         root = self.local_warehouse
         try:
             if root is None:
-                return _configured(self.name, self.properties, self.time_outs)
+                return _closed_with_it(_configured(self.name, self.properties, self.time_outs))
             root.mkdir(parents=True, exist_ok=True)
             uri = f"sqlite:///{_local_file(root, self.name)}"
-            return load_catalog(self.name, type="sql", uri=uri, warehouse=root.as_uri())
+            opened = load_catalog(self.name, type="sql", uri=uri, warehouse=root.as_uri())
+            return _closed_with_it(opened)
         except Exception as error:
             raise _unreachable(self.name, "open the catalog", error) from error
 
@@ -142,7 +147,7 @@ class IcebergTable:
         self._catalog = catalog
         self.name = name
         self.loaded = loaded
-        self._files = snapshot.KeyFiles()
+        self._files = MainFiles()
         self._references = References()
 
     def load(self) -> LakeTableState:
@@ -168,52 +173,37 @@ class IcebergTable:
         self, state: LakeTableState, key: str, at: int | None = None
     ) -> tuple[FileInMain, ...]:
         """Return the data files of a snapshot, or of main, that exports of a key hash added."""
-        try:
+        with self._trying_to("read the manifests"):
             return self._files.of_key(state, key, state.main if at is None else at)
-        except OSError as error:
-            raise _unreachable(
-                self.name.catalog, f"read the manifests of {self.name}", error
-            ) from error
 
     def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
         """Return the paths of all data files of main."""
-        try:
-            return self._files.paths_in_main(state)
-        except OSError as error:
-            raise _unreachable(
-                self.name.catalog, f"read the manifests of {self.name}", error
-            ) from error
+        with self._trying_to("read the manifests"):
+            return self._files.paths(state)
 
-    def foreign_files_in(
-        self, state: LakeTableState, partition: tuple[str | None, ...], own: Callable[[str], bool]
-    ) -> tuple[ForeignFile, ...]:
-        """Return the data files of main that may hold rows of a partition and are not ours."""
-        try:
-            return self._files.foreign_in(state, partition, own)
-        except OSError as error:
-            raise _unreachable(
-                self.name.catalog, f"read the manifests of {self.name}", error
-            ) from error
+    def files_in(
+        self, state: LakeTableState, partition: tuple[str | None, ...]
+    ) -> tuple[PartitionFile, ...]:
+        """Return the data files of main that may hold rows of a partition."""
+        with self._trying_to("read the manifests"):
+            return self._files.in_partition(state, partition)
 
     def refers_to(
         self, state: LakeTableState, key: str, transaction_ids: Collection[str]
     ) -> frozenset[str]:
         """Return the data files of these exports of a key that any snapshot refers to."""
-        try:
+        with self._trying_to("read the manifests"):
             return self._references.to(state, key, transaction_ids)
-        except OSError as error:
-            raise _unreachable(
-                self.name.catalog, f"read the manifests of {self.name}", error
-            ) from error
+
+    def metadata_files(self, state: LakeTableState) -> frozenset[str]:
+        """Return the metadata files that `state` knows, and what its snapshots refer to."""
+        with self._trying_to("read the manifests"):
+            return self._references.metadata_files(state)
 
     def stage(self, state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
         """Write the manifests of one attempt."""
-        try:
+        with self._trying_to("write the manifests"):
             return snapshot.stage(state, commit, leaves)
-        except OSError as error:
-            raise _unreachable(
-                self.name.catalog, f"write the manifests of {self.name}", error
-            ) from error
 
     def send(
         self, state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
@@ -227,22 +217,22 @@ class IcebergTable:
 
     def in_use(self, state: LakeTableState, staged: Staged) -> bool:
         """Whether any snapshot refers to a manifest of the attempt."""
-        try:
+        with self._trying_to("read the manifests"):
             return snapshot.is_in_use(state, staged)
-        except OSError as error:
-            raise _unreachable(
-                self.name.catalog, f"read the manifests of {self.name}", error
-            ) from error
 
     def discard(self, staged: Staged) -> None:
         """Delete the manifests of a dead attempt."""
-        try:
+        with self._trying_to("delete unused manifests"):
             for path in staged.files:
                 self.loaded.io.delete(path)
+
+    @contextlib.contextmanager
+    def _trying_to(self, what: str) -> Iterator[None]:
+        """Say what the storage fails with as a `DestinationError`."""
+        try:
+            yield
         except OSError as error:
-            raise _unreachable(
-                self.name.catalog, f"delete unused manifests of {self.name}", error
-            ) from error
+            raise _unreachable(self.name.catalog, f"{what} of {self.name}", error) from error
 
     def _request(
         self,
@@ -253,7 +243,7 @@ class IcebergTable:
         try:
             self._catalog.commit_table(snapshot.table_of(state), requirements, updates)
         except Exception as error:  # noqa: BLE001  every answer but a success is "unknown" (protocol.md step 7)
-            return Sent(applied=False, error=f"{type(error).__name__}: {error}")
+            return Sent(applied=False, error=f"{type(error).__name__}: {_said(error)}")
         return Sent(applied=True)
 
 
@@ -265,7 +255,7 @@ def open_catalog(
     Args:
         name: the catalog's name, the first part of a destination.
         warehouse: the directory of the built-in local catalog.
-        time_outs: for catalogs that are asked over HTTP.
+        time_outs: for catalogs that are asked over a network.
 
     Raises:
         NotFoundError: no catalog of that name is configured.
@@ -290,12 +280,21 @@ def open_catalog(
 
 
 def _configured(name: str, properties: Mapping[str, Any], time_outs: TimeOuts) -> Catalog:
-    """Open a configured catalog; one that is asked over HTTP with time-outs."""
-    kind = str(properties.get("type", "")).lower()
-    over_http = str(properties.get("uri", "")).startswith(("http://", "https://"))
-    if kind == "rest" or (not kind and over_http):
+    """Open a configured catalog; one that is asked over a network with time-outs."""
+    kind, uri = str(properties.get("type", "")).lower(), str(properties.get("uri", ""))
+    if kind == "rest" or (not kind and uri.startswith(("http://", "https://"))):
         return BoundedRestCatalog(name, time_outs, **properties)
+    if kind in {"", "sql"} and uri.startswith("postgresql"):
+        return BoundedSqlCatalog(name, time_outs, **properties)
     return load_catalog(name, **properties)
+
+
+def _closed_with_it(catalog: Catalog) -> Catalog:
+    """Close the connections of a catalog in a database when nobody has the catalog any more."""
+    if isinstance(catalog, SqlCatalog):
+        # Not at the end of the process, which may be a child that only shares the connections.
+        weakref.finalize(catalog, catalog.engine.dispose).atexit = False
+    return catalog
 
 
 def _make_namespace(catalog: Catalog, name: LakeName) -> None:
@@ -351,8 +350,19 @@ def _unreadable(name: LakeName, error: Exception) -> UnsupportedError:
     )
 
 
+def _said(error: Exception) -> str:
+    """Return the first line: what databases add is the statement, with its values."""
+    return next(iter(str(error).splitlines()), "")
+
+
 def _unreachable(catalog: str, what: str, error: Exception) -> DestinationError:
-    said = next(iter(str(error).splitlines()), "").rstrip(". ")
+    said = _said(error).rstrip(". ")
+    if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("psycopg"):
+        return DestinationError(
+            f"Cannot {what}: the URI of the catalog {catalog!r} asks for the driver {error.name}, "
+            "which is not installed. Run: pip install 'mergeberg[postgres]', and let the URI begin "
+            "with postgresql+psycopg2://."
+        )
     return DestinationError(
         f"Cannot {what}: the catalog {catalog!r} or its storage failed with "
         f"{type(error).__name__}: {said}. Check its configuration, rights and network; running the "

@@ -63,9 +63,10 @@ class LoggedEffects:
         finally:
             seconds = round(time.monotonic() - begun, 6)
             _log(logging.DEBUG, "step", step=step.value, ended=ended, seconds=seconds)
-        if isinstance(result, Row):
-            self._moved(step, result)
-        elif isinstance(result, Sent):
+        for row in result if isinstance(result, tuple) else (result,):
+            if isinstance(row, Row):
+                self._moved(step, row)
+        if isinstance(result, Sent):
             self._sent(result, act)
         return result
 

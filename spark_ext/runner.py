@@ -31,6 +31,8 @@ from tableformat.receipt import Receipt
 __all__ = ["Progress", "run", "write", "write_all"]
 
 _POLL_SECONDS: Final = 0.1
+# Asking Spark itself so often would take the processors from its tasks.
+_LOOK_SECONDS: Final = 1.0
 # Spark ends the Python worker of an interrupted task seconds later. Nothing has to wait for that:
 # what such a task still writes is invisible, and has a name of its own.
 _CANCEL_SECONDS: Final = 0.3
@@ -167,8 +169,12 @@ def _collect(
     thread = InheritableThread(target=collect, name=group, daemon=True)
     thread.start()
     try:
+        looked, done = started, 0
         while not ended.wait(_POLL_SECONDS):
-            on_progress(_progress(context, group, work, listener, time.monotonic() - started))
+            now = time.monotonic()
+            if now - looked >= _LOOK_SECONDS:
+                looked, done = now, _tasks_done(context, group)
+            on_progress(Progress(listener.rows(), done, len(work.tasks), now - started))
             stop.tell()
             yield
     except BaseException:
@@ -179,13 +185,13 @@ def _collect(
     thread.join()
     if failed:
         raise _plain(work.plan, failed[0]) from failed[0]
-    on_progress(_progress(context, group, work, listener, time.monotonic() - started))
+    done, seconds = _tasks_done(context, group), time.monotonic() - started
+    on_progress(Progress(listener.rows(), done, len(work.tasks), seconds))
     return answers
 
 
-def _progress(
-    context: Any, group: str, work: TaskWork, listener: ProgressListener, seconds: float
-) -> Progress:
+def _tasks_done(context: Any, group: str) -> int:
+    """Return the tasks of a job group that have ended: a dozen calls of the JVM."""
     tracker = context.statusTracker()
     done = 0
     for job in tracker.getJobIdsForGroup(group):
@@ -193,7 +199,7 @@ def _progress(
         for stage in info.stageIds if info is not None else ():
             stage_info = tracker.getStageInfo(stage)
             done += stage_info.numCompletedTasks if stage_info is not None else 0
-    return Progress(listener.rows(), done, len(work.tasks), seconds)
+    return done
 
 
 def _progress_host(spark: SparkSession) -> str:

@@ -1,8 +1,9 @@
 """What runs on an executor; nothing else runs there (DESIGN 5.3).
 
-A task writes its slices one after the other. It has no side effect but finished files and their
-receipts, and it answers with one row for each slice: the receipt, or why there is none. Failures
-are rows, not exceptions, so that one bad partition never takes the others with it.
+A task writes its slices one after the other; small ones are opened together. It has no side effect
+but finished files and their receipts, and it answers with one row for each slice: the receipt, or
+why there is none. Failures are rows, not exceptions, so that one bad partition never takes the
+others with it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -26,7 +28,7 @@ from pyiceberg.schema import Schema
 from pyspark import TaskContext
 
 from catalog.clickhouse.part_links import sweep
-from catalog.clickhouse.parts import OpenedSlice
+from catalog.clickhouse.parts import OpenedSlice, OpenSlice
 from catalog.processes import job_may_be_alive
 from catalog.storage import open_storage
 from spark_ext.progress import ProgressAddress, SliceProgress, send_rows
@@ -38,6 +40,7 @@ from tableformat.errors import (
     TableFormatError,
 )
 from tableformat.export.slices import DataCheck, FileFormat, Slice, SliceTask, WritePlan
+from tableformat.export.slicing import opened_together
 from tableformat.file_names import data_file_name
 from tableformat.iceberg.arrow_schema import file_schema, to_file
 from tableformat.parquet.writer import WrittenFile, write_file
@@ -93,18 +96,33 @@ def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
     attempt_number = context.attemptNumber() if context is not None else 0
     for disk in sorted({slice_.disk for slice_ in task.slices}):
         sweep(Path(disk), job_may_be_alive)
-    for slice_ in task.slices:
+    # chdb must not be loaded in a process that forks, and the Spark worker's parent does.
+    from catalog.clickhouse import parts
+
+    files = _Files.of(work.plan)
+    with parts.running():
+        for together in opened_together(task):
+            with parts.open_slices(work.plan, together) as open_slice:
+                for slice_ in together:
+                    try:
+                        receipt = _finish(work, files, slice_, attempt_number, open_slice)
+                    except TableFormatError as error:
+                        yield _answer(slice_, error=error)
+                    else:
+                        yield _answer(slice_, receipt=receipt)
+
+
+def _finish(
+    work: TaskWork, files: _Files, slice_: Slice, attempt_number: int, open_slice: OpenSlice
+) -> Receipt:
+    """Return the receipt of a slice: that of an attempt that died, or after writing it."""
+    # A worker that died may have finished this file: it is never written again.
+    receipt = find_receipt(work.plan, slice_) if attempt_number else None
+    if receipt is None:
+        _stop_when_told(work.plan, slice_)
         attempt = f"{attempt_number}-{uuid.uuid4().hex[:12]}"
-        try:
-            # A worker that died may have finished this file: it is never written again.
-            receipt = find_receipt(work.plan, slice_) if attempt_number else None
-            if receipt is None:
-                _stop_when_told(work.plan, slice_)
-                receipt = write_slice(work.plan, slice_, attempt, _progress(work, slice_))
-        except TableFormatError as error:
-            yield _answer(slice_, error=error)
-        else:
-            yield _answer(slice_, receipt=receipt)
+        receipt = _write_slice(files, slice_, attempt, _progress(work, slice_), open_slice)
+    return receipt
 
 
 def stop_mark(plan: WritePlan) -> str:
@@ -145,16 +163,47 @@ def write_slice(
         DestinationError: the file or its receipt cannot be stored.
         InternalError: data did not fit, and no check of the plan explains why.
     """
-    started = time.monotonic()
-    _check_host(plan, slice_)
     # chdb must not be loaded in a process that forks, and the Spark worker's parent does.
     from catalog.clickhouse import parts
 
+    open_slice = partial(parts.open_slice, plan)
+    return _write_slice(_Files.of(plan), slice_, attempt, on_rows, open_slice)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What all files of a task share: plan, schemas, format, and what is installed here."""
+
+    plan: WritePlan
+    lake_schema: Schema
+    schema: pa.Schema
+    format: FileFormat
+    installed: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, plan: WritePlan) -> _Files:
+        """Read it from a plan; it takes longer than reading a small slice."""
+        lake_schema = Schema.model_validate_json(plan.schema_json)
+        schema = file_schema(lake_schema)
+        written = _in_file(plan.format, lake_schema, schema)
+        return cls(plan, lake_schema, schema, written, installed_versions())
+
+
+def _write_slice(
+    files: _Files,
+    slice_: Slice,
+    attempt: str,
+    on_rows: Callable[[int], None],
+    open_slice: OpenSlice,
+) -> Receipt:
+    started = time.monotonic()
+    plan = files.plan
+    _check_host(files, slice_)
     name = data_file_name(slice_.key, slice_.transaction_id, slice_.number, attempt)
     path = "/".join(p for p in (plan.data_location.rstrip("/"), slice_.directory, name) if p)
-    with parts.open_slice(plan, slice_) as opened:
+    with open_slice(slice_) as opened:
         _run_checks(plan, opened, [check for check in plan.checks if check.always])
-        written = _write(plan, opened, path, on_rows)
+        written = _write(files, opened, path, on_rows)
     receipt = _receipt(plan, slice_, attempt, path, written, time.monotonic() - started)
     stored = f"{_receipts(plan, slice_)}/{slice_.number}-{attempt}.json"
     open_storage(stored).put(stored, receipt.to_json().encode())
@@ -185,11 +234,10 @@ def _receipts(plan: WritePlan, slice_: Slice) -> str:
 
 
 def _write(
-    plan: WritePlan, opened: OpenedSlice, path: str, on_rows: Callable[[int], None]
+    files: _Files, opened: OpenedSlice, path: str, on_rows: Callable[[int], None]
 ) -> WrittenFile:
     """Stream the slice into its file; afterwards the file is complete and has the planned rows."""
-    lake_schema = Schema.model_validate_json(plan.schema_json)
-    schema = file_schema(lake_schema)
+    plan = files.plan
     expected = opened.slice.rows
     progress = SliceProgress(on_rows)
 
@@ -214,10 +262,10 @@ def _write(
             return write_file(
                 batches,
                 sink,
-                schema,
-                _in_file(plan.format, lake_schema, schema),
+                files.schema,
+                files.format,
                 plan.sort_fields,
-                convert=lambda table: to_file(table, lake_schema),
+                convert=lambda table: to_file(table, files.lake_schema),
                 on_rows=progress.written,
             )
     except (pa.ArrowException, RefusedError, SourceError) as error:
@@ -238,10 +286,10 @@ def _in_file(fmt: FileFormat, lake_schema: Schema, schema: pa.Schema) -> FileFor
     return replace(fmt, bloom_columns=tuple(written.get(n, n) for n in fmt.bloom_columns))
 
 
-def _check_host(plan: WritePlan, slice_: Slice) -> None:
+def _check_host(files: _Files, slice_: Slice) -> None:
     """Refuse to work where results could differ or the source is not there."""
-    host = socket.gethostname()
-    here = dict(installed_versions())
+    plan, host = files.plan, socket.gethostname()
+    here = dict(files.installed)
     for name, planned in plan.versions:
         if here.get(name) != planned:
             message = (

@@ -7,7 +7,7 @@ success or a proof: nothing is deleted on it (protocol.md).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -23,13 +23,13 @@ __all__ = [
     "Committed",
     "Conflicted",
     "FileInMain",
-    "ForeignFile",
     "KeyCommit",
     "LakeTable",
     "LakeTableState",
     "Layout",
     "Mark",
     "NotSent",
+    "PartitionFile",
     "SchemaChange",
     "Sent",
     "SnapshotSeen",
@@ -37,7 +37,6 @@ __all__ = [
     "Superseded",
     "Unknown",
 ]
-
 
 LEDGER_PROPERTY: Final = "mergeberg.ledger"
 EPOCH_PROPERTY: Final = "mergeberg.epoch"
@@ -93,7 +92,7 @@ class KeyCommit:
     """What one key adds: its files by receipt. `key` is the 26-character hash of the ledger key.
 
     `may_shrink`: main may have fewer rows of it afterwards than before; `beside`: its first files
-    may lie beside files of others.
+    may lie beside files of others; `whole`: nothing else stays in its lake partition.
     """
 
     key: str
@@ -103,15 +102,16 @@ class KeyCommit:
     receipts: tuple[Receipt, ...]
     may_shrink: bool = False
     beside: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
     """What is to become visible at once.
 
-    `ledger` is the ledger's identity, `summary` goes into the snapshot's. `number` is drawn from
-    the ledger's counter for each attempt: it tells a copy of the ledger that is older than the
-    commit (hole 16). Without keys it is an empty append: a table's first snapshot, or the fence.
+    `ledger` is the ledger's identity, `summary` goes into the snapshot's. `number`, drawn from its
+    counter for each attempt, tells an older copy of it (hole 16). `watermark` is a property and its
+    value after the snapshot's id, '' to remove it. Without keys: the first snapshot, or the fence.
     """
 
     keys: tuple[KeyCommit, ...]
@@ -119,11 +119,15 @@ class Commit:
     ledger: str
     summary: tuple[tuple[str, str], ...] = ()
     number: int = 0
+    watermark: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSeen:
-    """One snapshot of the table's metadata; what it added is None when its summary does not say."""
+    """One snapshot of the table's metadata; what it added is None when its summary does not say.
+
+    `made` is milliseconds since 1970, by the clock of whoever committed it.
+    """
 
     snapshot_id: int
     parent_id: int | None
@@ -131,6 +135,7 @@ class SnapshotSeen:
     operation: str
     added_rows: int | None = None
     added_files: int | None = None
+    made: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +233,17 @@ class FileInMain:
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignFile:
-    """A data file of main that no known export wrote, and the snapshot that added it."""
+class PartitionFile:
+    """A data file of main in a partition, and the snapshot that added it.
+
+    `key` is the key hash in its name, '' for none; unless `whole` it may lie in part elsewhere.
+    """
 
     path: str
     rows: int
     snapshot_id: int
+    key: str
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +271,7 @@ class Committed:
     """It landed, by a request of ours or of an earlier owner (`epoch`).
 
     `in_main` is false when main has been moved away from it since (a rollback), `replaced` says
-    that files of earlier exports of the key left main in the same snapshot.
+    that files left main for it in the same snapshot, `foreign_*` how many of them others wrote.
     """
 
     snapshot_id: int
@@ -269,6 +279,8 @@ class Committed:
     attempts: int
     in_main: bool
     replaced: bool = False
+    foreign_files: int = 0
+    foreign_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,14 +337,13 @@ class LakeTable(Protocol):
         """Return the paths of all data files of main, whoever wrote them."""
         ...
 
-    def foreign_files_in(
-        self, state: LakeTableState, partition: tuple[str | None, ...], own: Callable[[str], bool]
-    ) -> tuple[ForeignFile, ...]:
-        """Return the data files of main that may hold rows of a partition and are not ours.
+    def files_in(
+        self, state: LakeTableState, partition: tuple[str | None, ...]
+    ) -> tuple[PartitionFile, ...]:
+        """Return the data files of main that may hold rows of a partition, whoever wrote them.
 
-        `partition` as in `Receipt`, of the spec of `state`; `own` says whether the key hash in a
-        file's name is of a known export. A file of another spec counts unless its partition shows
-        that it lies elsewhere.
+        `partition` as in `Receipt`, of the spec of `state`. A file of another spec counts unless
+        its partition shows that it lies elsewhere.
         """
         ...
 
@@ -342,6 +353,13 @@ class LakeTable(Protocol):
         """Return the paths of data files of these exports of a key that any snapshot refers to.
 
         Of all snapshots of `state`, whatever branch or tag they belong to (step 10).
+        """
+        ...
+
+    def metadata_files(self, state: LakeTableState) -> frozenset[str]:
+        """Return all metadata files that `state` knows, and what its snapshots refer to, but data.
+
+        Its versions, manifest lists, manifests and statistics.
         """
         ...
 

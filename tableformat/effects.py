@@ -43,6 +43,7 @@ class Step(StrEnum):
     SETTLE = "settle"
     CLEAN_ATTEMPT = "clean attempt"
     GIVE_UP = "give up"
+    FIND_EXPIRED = "find expired exports"
     FIND_DEAD_FILES = "find dead files"
     CLEAN_FILE = "clean file"
     CLEAN_RECEIPT = "clean receipt"

@@ -13,7 +13,6 @@ memory.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from typing import Any, Final, Protocol
 
 from tableformat.errors import LedgerError
 from tableformat.history import History
+from tableformat.names import hash_of
 
 __all__ = [
     "ROW_FORMAT",
@@ -59,10 +59,7 @@ class Key:
     @property
     def hash(self) -> str:
         """26 characters that stand for the key in paths and table properties."""
-        digest = hashlib.sha256(
-            json.dumps([self.source, self.partition_id, self.destination]).encode()
-        )
-        return base64.b32encode(digest.digest()[:16]).decode().rstrip("=").lower()
+        return hash_of(self.source, self.partition_id, self.destination)
 
 
 class State(StrEnum):
@@ -352,8 +349,15 @@ class Ledger(History, Protocol):
         """Replace the row that has `row.version` (0: there must be none); return it."""
         ...
 
-    def next_epoch(self) -> int:
-        """Return a number that no call on this ledger returned before, greater than all before."""
+    def write_all(self, rows: tuple[Row, ...]) -> tuple[Row | Stale, ...]:
+        """Do what `write` does for rows of different keys, in one go; each has its own answer.
+
+        After an error nobody knows which of them were written.
+        """
+        ...
+
+    def next_epoch(self, count: int = 1) -> int:
+        """Return a number greater than all returned before, the first of `count` new ones."""
         ...
 
     def highest_epoch(self) -> int:
@@ -370,12 +374,18 @@ class Ledger(History, Protocol):
         """Give a lease that is free, expired, or held by `owner` or `instead_of`."""
         ...
 
+    def take_leases(
+        self, keys: tuple[str, ...], owner: Owner, seconds: float
+    ) -> tuple[Lease | LeaseHeld, ...]:
+        """Do what `take_lease` does for many keys, in one go; each has its own answer."""
+        ...
+
     def renew(self, lease: Lease, seconds: float) -> Lease | LeaseHeld:
         """Lengthen a lease that its owner still has; else say who has it now."""
         ...
 
-    def release(self, lease: Lease) -> None:
-        """Give a lease back. Nothing happens when it is somebody else's by now."""
+    def release(self, *leases: Lease) -> None:
+        """Give leases back. Nothing happens to one that is somebody else's by now."""
         ...
 
     def holder(self, key: str) -> LeaseHeld | None:

@@ -5,6 +5,9 @@ A name that exists as one of these values is well formed; nothing further down c
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +21,7 @@ __all__ = [
     "PartitionId",
     "TableName",
     "TransactionId",
+    "hash_of",
     "new_transaction_id",
     "quote_identifier",
     "quote_string",
@@ -258,6 +262,12 @@ class TransactionId:
     def milliseconds(self) -> int:
         """When it was made, since 1970 UTC."""
         return int(self.value) >> _LOW_BITS
+
+
+def hash_of(*texts: str) -> str:
+    """Return 26 characters that stand for texts in paths and names of table properties."""
+    digest = hashlib.sha256(json.dumps(texts).encode()).digest()
+    return base64.b32encode(digest[:16]).decode().rstrip("=").lower()
 
 
 def new_transaction_id(milliseconds: int, machine: int, sequence: int) -> TransactionId:

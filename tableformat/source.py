@@ -178,8 +178,8 @@ class Source(Protocol):
         """Return the partitions with active parts, by id; patch parts are left out."""
         ...
 
-    def parts(self, table: TableName, partition_id: PartitionId) -> tuple[Part, ...]:
-        """Return the active parts of one partition that hold rows; empty when there are none."""
+    def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
+        """Return the active parts of partitions that hold rows, in the order of the partitions."""
         ...
 
     def find_partition(self, table: MergeTreeTable, expression: str) -> PartitionId:
@@ -189,6 +189,12 @@ class Source(Protocol):
             UsageError: the expression is not made of literals, or does not fit the partition key.
             NotFoundError: no active part has that value.
         """
+        ...
+
+    def probe(
+        self, table: TableName, partition_id: PartitionId, probes: tuple[Probe, ...]
+    ) -> tuple[ProbedValue, ...] | None:
+        """Return what probes find in a partition as it is now; None when it shows no rows."""
         ...
 
     def snapshot(

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -99,7 +99,7 @@ class Event:
 
 def events(depth: int) -> st.SearchStrategy[Event]:
     """Return what may disturb a run; runs within it are disturbed less deeply."""
-    at = (st.one_of(st.sampled_from(_MOMENTS), st.integers(0, _SEAMS)), st.booleans())
+    at = (moments, st.booleans())
     action = st.sampled_from([a.__name__ for a in _OPERATORS])
     kinds = [
         st.builds(Event, *at, st.just("die")),
@@ -119,6 +119,7 @@ def scripts(depth: int) -> st.SearchStrategy[tuple[Event, ...]]:
     return st.lists(st.deferred(lambda: events(depth)), max_size=3).map(tuple)
 
 
+moments: Final = st.one_of(st.sampled_from(_MOMENTS), st.integers(0, _SEAMS))
 partitions: Final = st.sampled_from(("p1", "p2", "p3"))
 
 
@@ -140,6 +141,7 @@ class _Scripted:
         self._play(step, [e for e in due if not e.after])
         result: Any = act()
         if any(e.after and e.what == "fail" for e in due) and isinstance(result, Sent):
+            self._machine.happened["fail"] += 1
             result = Sent(applied=False, error="the answer was lost")
             due = [e for e in due if e.what != "fail"]
         self._play(step, [e for e in due if e.after])
@@ -148,16 +150,21 @@ class _Scripted:
 
     def _play(self, step: Step, due: list[Event]) -> None:
         for event in due:
-            if event.what == "die":
-                self._dead = True
-                raise Dies
+            if event.what not in ("die", "fail"):
+                self._machine.play(event)
+                continue
+            self._machine.happened[event.what] += 1
             if event.what == "fail":
                 raise failure(step)
-            self._machine.play(event)
+            self._dead = True
+            raise Dies
 
 
 class Competition(RuleBasedStateMachine):
     """Everything that may happen to one table and its lake table."""
+
+    happened: ClassVar[Counter[str]] = Counter()
+    """How often: events that were played, and answers of all runs but the quiet ones at the end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,12 +176,17 @@ class Competition(RuleBasedStateMachine):
         self.world = World(self.directory, self.source)
         self.mains: list[Seen] = []
         """Main before and after everything that others did: an answer was true of one of them."""
-        self.operated = False
+        self.operated, self.ending = False, False
 
     @rule(name=st.sampled_from(tuple(_REQUESTS)), script=scripts(_DEPTH - 1))
     def run(self, name: str, script: tuple[Event, ...]) -> None:
         """Run a command that is disturbed."""
         self.export(name, script=script)
+
+    @rule(name=st.sampled_from(tuple(_REQUESTS)), at=moments, what=st.sampled_from(("die", "fail")))
+    def run_in_trouble(self, name: str, at: int | Step, what: str) -> None:
+        """Run a command that dies, or to which one effect fails; most scripts have neither."""
+        self.export(name, script=(Event(at, after=False, what=what),))
 
     @rule(partition=partitions, rows=st.integers(1, 5))
     def grow(self, partition: str, rows: int) -> None:
@@ -215,6 +227,8 @@ class Competition(RuleBasedStateMachine):
     def play(self, event: Event) -> None:
         """Let others do something now."""
         self.mains += self.seen()
+        if event.what != "operate":
+            self.happened[event.what] += 1
         if event.what == "run":
             self.export(event.name, script=event.script, others_live=event.others_live)
         elif event.what == "operate":
@@ -248,6 +262,8 @@ class Competition(RuleBasedStateMachine):
         with contextlib.suppress(Dies), contextlib.closing(ports.ledger):
             try:
                 for outcome in export(_REQUESTS[name], ports, slots=1):
+                    if not self.ending:
+                        self.happened[outcome.status.value] += 1
                     self._check_answer(outcome, since)
                     outcomes.append(outcome)
             except InternalError:
@@ -281,6 +297,7 @@ class Competition(RuleBasedStateMachine):
         self.operated = True
         with contextlib.suppress(*_REFUSED_BY_THE_ENGINE):
             action(self.directory)
+            self.happened["operate"] += 1
 
     def _check_answer(self, outcome: Outcome, since: int) -> None:
         assert "bug" not in outcome.message, outcome
@@ -295,6 +312,7 @@ class Competition(RuleBasedStateMachine):
         assert outcome.rows in held, f"{outcome}; main held {held} rows of it"
 
     def _end(self) -> None:
+        self.ending = True
         outcomes = self.export("all")
         assert {o.status.value for o in outcomes} <= {*(s.value for s in IN_MAIN), "refused"}
         self.no_row_twice_and_nothing_dangling()
@@ -322,10 +340,14 @@ class Competition(RuleBasedStateMachine):
                 assert {n for n in main if low <= n < low + OF_PARTITION} == wanted, outcome
 
 
-def compete(examples: int, steps: int) -> None:
-    """Try so many examples of at most so many steps each."""
+def compete(examples: int, steps: int) -> Counter[str]:
+    """Try so many examples of at most so many steps each; return what happened, how often."""
+
+    class Counted(Competition):
+        happened: ClassVar[Counter[str]] = Counter()
+
     run_state_machine_as_test(
-        Competition,
+        Counted,
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
@@ -333,6 +355,7 @@ def compete(examples: int, steps: int) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+    return Counted.happened
 
 
 def main() -> int:
@@ -341,8 +364,9 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=300)
     parser.add_argument("--steps", type=int, default=12)
     given = parser.parse_args()
-    compete(given.examples, given.steps)
-    sys.stdout.write(f"{given.examples} competitions of {given.steps} steps\n")
+    happened = compete(given.examples, given.steps)
+    told = ", ".join(f"{what} {times}" for what, times in happened.most_common())
+    sys.stdout.write(f"{given.examples} competitions of {given.steps} steps: {told}\n")
     return 0
 
 

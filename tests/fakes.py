@@ -109,7 +109,7 @@ class FakeSource:
         )
         return (summary,) if self.held else ()
 
-    def parts(self, _table: TableName, _partition_id: PartitionId) -> tuple[Part, ...]:
+    def parts(self, _table: TableName, *_partition_ids: PartitionId) -> tuple[Part, ...]:
         return tuple(self.held)
 
     def find_partition(self, _table: MergeTreeTable, _expression: str) -> PartitionId:

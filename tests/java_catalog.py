@@ -2,19 +2,17 @@
 
 A commit goes, as the JSON that PyIceberg would send, through `CatalogHandlers.updateTable`, which
 Iceberg's reference server calls for a request; the tables are in Iceberg's `InMemoryCatalog`. The
-jar is Spark's Iceberg runtime, the same that `tests/readers/programs/spark.py` reads with; Spark
-fetches and caches it. No Spark is started, only the Java virtual machine that it begins with.
+jar is Spark's Iceberg runtime (`tests/iceberg_runtime.py`). No Spark is started, only the Java
+virtual machine that it begins with.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,27 +29,15 @@ from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
 from spark_ext.java import find_java
+from tests.iceberg_runtime import check_runtime, runtime_settings
 
 __all__ = ["JavaCatalog", "java_machine"]
-
-_CACHE: Final = Path(__file__).resolve().parents[1] / ".readers" / "jars"
-_RUNTIME: Final = ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0")
-_SHA256: Final = "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82"
-# A Java from PyPI trusts its own list of authorities; the system's may have more of them.
-_SYSTEM_AUTHORITIES: Final = Path("/etc/ssl/certs/java/cacerts")
 
 
 @contextmanager
 def java_machine() -> Iterator[Any]:
     """Start a Java virtual machine that has Iceberg; yield the door to its classes."""
-    conf = {
-        "spark.jars.packages": ":".join(_RUNTIME),
-        "spark.jars.ivy": str(_CACHE),
-        "spark.driver.memory": "256m",
-    }
-    if _SYSTEM_AUTHORITIES.exists():
-        trusted = f"-Djavax.net.ssl.trustStore={_SYSTEM_AUTHORITIES}"
-        conf["spark.driver.extraJavaOptions"] = trusted
+    conf = runtime_settings("256m")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(find_java(os.environ).home))
         gateway = launch_gateway(  # type: ignore[no-untyped-call]
@@ -59,9 +45,7 @@ def java_machine() -> Iterator[Any]:
             popen_kwargs={"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL},
         )
     try:
-        jar = _CACHE / "jars" / f"{_RUNTIME[0]}_{_RUNTIME[1]}-{_RUNTIME[2]}.jar"
-        found = hashlib.sha256(jar.read_bytes()).hexdigest()
-        assert found == _SHA256, f"{jar} has the SHA-256 {found}. Remove it and run again."
+        check_runtime()
         yield gateway.jvm
     finally:
         gateway.shutdown()

@@ -16,6 +16,7 @@ from tableformat.committer import Commit, CommitOutcome, KeyCommit, LakeTableSta
 from tableformat.effects import Direct
 from tableformat.export.claim import claimed
 from tableformat.export.commit import Ports, commit
+from tableformat.export.empty_commits import first_snapshot
 from tableformat.file_names import data_file_name
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Claim, Key, Ledger, Row
@@ -35,6 +36,20 @@ def make_table(directory: Path, *, version: str = "2") -> IcebergTable:
         order=UNSORTED_SORT_ORDER,
         properties={"format-version": version},
     )
+
+
+def prepared(directory: Path, ledger: Ledger) -> IcebergTable:
+    """Create the table, with its first, empty snapshot."""
+    made = make_table(directory)
+    first_snapshot(ports(made, ledger), lambda _: None)
+    return made
+
+
+def move_main(table: IcebergTable, snapshot_id: int | None) -> None:
+    """Move main to a snapshot, as an operator's rollback does."""
+    assert snapshot_id is not None
+    at = table_of(table.load())
+    at.manage_snapshots().set_current_snapshot(snapshot_id=snapshot_id).commit()
 
 
 def receipt(row: Row, *, number: int = 0, rows: int = 10) -> Receipt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
-from catalog.iceberg import IcebergTable
+from catalog.iceberg import IcebergTable, open_catalog
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.committer import LakeTableState
 from tableformat.effects import Effects, Step
@@ -71,8 +72,8 @@ class Partitions(FakeSource):
             for name, held in self.by_id.items()
         )
 
-    def parts(self, _table: TableName, partition_id: PartitionId) -> tuple[Part, ...]:
-        return tuple(self.by_id.get(partition_id.value, ()))
+    def parts(self, _table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
+        return tuple(p for i in partition_ids for p in self.by_id.get(i.value, ()))
 
     def snapshot(
         self,
@@ -157,13 +158,15 @@ def run(
     partition was committed.
     """
     ports = ports or ports_of(directory, source, effects=effects)
+    true_of_main = TRUE_OF_MAIN if meddled else (*TRUE_OF_MAIN, Status.COMMITTED)
     outcomes = []
-    for outcome in export(request, ports, slots=slots):
-        if outcome.status in TRUE_OF_MAIN or (outcome.status is Status.COMMITTED and not meddled):
-            key = row_of(directory, outcome.partition_id).key.hash
-            held = rows_by_key(directory)[key]
-            assert held == outcome.rows, f"{outcome} while main holds {held} rows of it"
-        outcomes.append(outcome)
+    with contextlib.closing(ports.ledger):
+        for outcome in export(request, ports, slots=slots):
+            if outcome.status in true_of_main:
+                key = row_of(directory, outcome.partition_id).key.hash
+                held = rows_by_key(directory)[key]
+                assert held == outcome.rows, f"{outcome} while main holds {held} rows of it"
+            outcomes.append(outcome)
     return outcomes
 
 
@@ -174,8 +177,7 @@ def statuses(outcomes: list[Outcome]) -> list[str]:
 
 def lake(directory: Path) -> IcebergTable:
     """Return the destination as it is."""
-    ports = job_ports(directory, FakeSource(), clock=lambda: 1)
-    table: IcebergTable | None = ports.lake.table(TO)  # type: ignore[assignment]
+    table = open_catalog("lake", warehouse=directory / "warehouse").table(TO)
     assert table is not None
     return table
 
@@ -208,11 +210,8 @@ def rows_in_main(directory: Path) -> int:
 
 def ledger_rows(directory: Path) -> list[Row]:
     """Return what the ledger has."""
-    ledger = SqliteLedger(directory / "ledger.db")
-    try:
+    with contextlib.closing(SqliteLedger(directory / "ledger.db")) as ledger:
         return list(ledger.rows())
-    finally:
-        ledger.close()
 
 
 def row_of(directory: Path, partition: str) -> Row:
@@ -233,7 +232,8 @@ def assert_exported_once(directory: Path, source: Partitions) -> None:
         row = row_of(directory, partition)
         assert held[row.key.hash] == rows, f"{partition}: {held[row.key.hash]} of {rows} rows"
         assert (row.state, row.last.rows, len(row.landed)) == (State.COMPLETED, rows, 1)
-        assert SqliteLedger(directory / "ledger.db").holder(row.key.hash) is None
+        with contextlib.closing(SqliteLedger(directory / "ledger.db")) as ledger:
+            assert ledger.holder(row.key.hash) is None
     table = pyiceberg(directory)
     for snapshot in table.metadata.snapshots:
         for manifest in snapshot.manifests(table.io):

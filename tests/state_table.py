@@ -52,16 +52,25 @@ forced      | overwritten  |   12 | foreign    | foreign    | foreign    | no ro
 forced      | rows deleted |   11 | changed    | changed    | changed    | changed   | changed    | lost, changed
 forced      | gone         |    0 | export     | export     | export     | no rows   | export     | lost, removed
 forced      | unsettled    |   12 | replace    | replace    | replace    | empties   | replace    | exported
-emptied     | whole        |   12 |            |            |            | take out  |            |
-emptied     | rolled back  |    0 |            |            |            | no rows   |            |
-emptied     | earlier      |    7 |            |            |            | take out  |            |
-emptied     | compacted    |   12 |            |            |            | changed   |            |
-emptied     | overwritten  |   12 |            |            |            | no rows   |            |
-emptied     | rows deleted |   11 |            |            |            | changed   |            |
-emptied     | gone         |    0 |            |            |            | no rows   |            |
-emptied     | unsettled    |   12 |            |            |            | take out  |            |
+emptied     | whole        |   12 |            |            |            | take out  |            | take out
+emptied     | rolled back  |    0 |            |            |            | no rows   |            | lost, moved
+emptied     | earlier      |    7 |            |            |            | take out  |            | take out
+emptied     | compacted    |   12 |            |            |            | changed   |            | lost, changed
+emptied     | overwritten  |   12 |            |            |            | no rows   |            | lost, removed
+emptied     | rows deleted |   11 |            |            |            | changed   |            | lost, changed
+emptied     | gone         |    0 |            |            |            | no rows   |            | lost, removed
+emptied     | unsettled    |   12 |            |            |            | take out  |            | take out
+everything  | whole        |   12 | replace    | replace    | replace    | no place  | replace    | exported
+everything  | rolled back  |    0 | export     | export     | export     | no place  | export     | lost, moved
+everything  | earlier      |    7 | replace    | replace    | replace    | no place  | replace    | lost, earlier
+everything  | compacted    |   12 | with others| with others| with others| no place  | with others| lost, changed
+everything  | overwritten  |   12 | with others| with others| with others| no place  | with others| lost, removed
+everything  | rows deleted |   11 | with others| with others| with others| no place  | with others| lost, changed
+everything  | gone         |    0 | export     | export     | export     | no place  | export     | lost, removed
+everything  | unsettled    |   12 | replace    | replace    | replace    | no place  | replace    | exported
 """  # noqa: E501  a line of the table is a line
-"""`emptied` is `forced` with --allow-empty; `none` is a partition whose rows are all deleted."""
+"""`emptied` is `forced` with --allow-empty, `everything` with --replace-partition; `none` is a
+partition whose rows are all deleted."""
 
 _PARTS: Final = {"more": "15 in 3", "fewer": "7 in 1", "none": "12 in 2"}
 _AGAIN: Final = "Exporting it again could double rows, or undo what was done to them."
@@ -122,6 +131,18 @@ ANSWERS: Final = {
             "other rows, go on beside them with --force --overwrite-file-if-exists; they stay."
         ),
     ),
+    "no place": (
+        "refused",
+        (
+            "Cannot replace the whole lake partition: the source partition has no rows, which "
+            "would tell which one it is. Use --force --allow-empty without --replace-partition, "
+            "or delete the rows in the lake."
+        ),
+    ),
+    "with others": (
+        "replaced",
+        "with what it replaced 1 file(s) with {rows} rows that others wrote left main",
+    ),
     "lost, moved": ("refused", _LOST + _MOVED),
     "lost, earlier": ("refused", _LOST + _EARLIER),
     "lost, changed": ("refused", _LOST + _CHANGED),
@@ -138,7 +159,7 @@ ANSWERS: Final = {
 }
 """By word: the status, and what is said."""
 _RESUMED: Final = ("resume", "resume old", "resume, gone", "refill", "refill old")
-_MADE: Final = ("first", "export", "replace", "take out", *_RESUMED)
+_MADE: Final = ("first", "export", "replace", "with others", "take out", *_RESUMED)
 _NO_FILE: Final = ("take out", *_RESUMED)
 
 
@@ -158,7 +179,7 @@ class Cell:
     @property
     def prepared(self) -> str:
         """The state that its row is brought into: how the command is called changes no row."""
-        completed = ("inside TTL", "TTL over", "forced", "emptied")
+        completed = ("inside TTL", "TTL over", "forced", "emptied", "everything")
         return "completed" if self.of_key in completed else self.of_key
 
 
@@ -168,7 +189,7 @@ def _cell(of_key: str, main: str, before: int, content: str, word: str) -> Cell:
     frozen = 12 + begun
     # A source lists rows that are deleted lightly, too.
     listed = {"fewer": 7, "more": 15 + begun}.get(content, frozen)
-    now = frozen if word in _RESUMED else 0 if content == "none" else listed
+    now = frozen if word in _RESUMED else 0 if content == "none" or word == "take out" else listed
     made = word in _MADE
     text = says.format(
         last=word.removeprefix("differs").strip() or "S2",

@@ -1,4 +1,4 @@
-"""A private directory of exactly the parts of one slice, as hard links beside the originals.
+"""A private directory of exactly the parts of some slices, as hard links beside the originals.
 
 Symbolic links silently give a table without rows, so there are only hard links; where those cannot
 be made (another device, no permission) the original directory is used and the part list is checked
@@ -33,35 +33,37 @@ _NO_LINKS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PartsDirectory:
-    """A directory of part folders; `private` when it holds the slice's parts and nothing else."""
+    """A directory of part folders; `private` when it holds the slices' parts and nothing else."""
 
     path: Path
     private: bool
 
 
 @contextlib.contextmanager
-def parts_directory(job: str, slice_: Slice) -> Iterator[PartsDirectory]:
-    """Make the private directory of a slice and remove it afterwards.
+def parts_directory(job: str, slices: tuple[Slice, ...]) -> Iterator[PartsDirectory]:
+    """Make the private directory of slices of one disk and remove it afterwards.
 
     Raises:
         SourceError: a part's files are not there or cannot be read.
     """
+    first = slices[0]
     private: Path | None = None
     try:
         try:
-            private = _make(Path(slice_.disk), job)
-            for part in slice_.ranges:
-                _link(Path(part.path), private / part.name)
+            private = _make(Path(first.disk), job)
+            # Several slices may be ranges of one part.
+            for name, path in sorted({(r.name, r.path) for s in slices for r in s.ranges}):
+                _link(Path(path), private / name)
             directory = PartsDirectory(private, private=True)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 message = (
-                    f"Cannot link the parts of partition {slice_.partition_id} below "
-                    f"{slice_.disk}: {error}. Check that the source's files are on this host "
+                    f"Cannot link the parts of partition {first.partition_id} below "
+                    f"{first.disk}: {error}. Check that the source's files are on this host "
                     "and readable."
                 )
                 raise SourceError(message) from error
-            directory = PartsDirectory(_original(slice_), private=False)
+            directory = PartsDirectory(_original(slices), private=False)
         yield directory
     finally:
         if private is not None:
@@ -109,11 +111,12 @@ def _link(source: Path, target: Path) -> None:
                 os.link(entry.path, target / entry.name, follow_symlinks=False)
 
 
-def _original(slice_: Slice) -> Path:
-    parents = sorted({str(Path(part.path).parent) for part in slice_.ranges})
+def _original(slices: tuple[Slice, ...]) -> Path:
+    first = slices[0]
+    parents = sorted({str(Path(part.path).parent) for s in slices for part in s.ranges})
     if len(parents) != 1:
         message = (
-            f"Cannot read partition {slice_.partition_id} below {slice_.disk}: hard links are not "
+            f"Cannot read partition {first.partition_id} below {first.disk}: hard links are not "
             f"possible there and its parts lie in {len(parents)} directories: "
             f"{', '.join(parents)}. Allow the exporter to write on the source's disk."
         )

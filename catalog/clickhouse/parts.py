@@ -1,16 +1,19 @@
-"""Opens the frozen parts of one slice as files, in an in-memory ClickHouse, and streams them.
+"""Opens the frozen parts of slices as files, in an in-memory ClickHouse, and streams them.
 
-Owns the private directory of hard links, the read-only disk over it, the proof that exactly the
-planned parts were opened, and the stream (DESIGN 5.3; notes/source.md section 3). Imported inside
-tasks only: it loads chdb, and a process that has loaded chdb must not fork.
+Owns the read-only disk over a private directory of hard links, the proof that exactly the planned
+parts were opened, and the stream (DESIGN 5.3; notes/source.md section 3). Small slices share a
+table, because making one takes longer than reading them. Imported inside tasks only: it loads chdb,
+and a process that has loaded chdb must not fork.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +33,7 @@ from tableformat.names import SOURCE_ALIAS, quote_string
 from tableformat.receipt import PartRange
 from tableformat.source import PartsLayout
 
-__all__ = ["OpenedSlice", "open_slice"]
+__all__ = ["OpenSlice", "OpenedSlice", "open_slice", "open_slices", "running"]
 
 _NUMBERS: Final = itertools.count(1)
 # Clauses of the staging table that name a place; the place here is the disk given in the DDL.
@@ -43,7 +46,7 @@ _READ_SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OpenedSlice:
-    """The rows of one slice, open for reading until the `with` of `open_slice` ends."""
+    """The rows of one slice, open for reading until the `with` of `OpenSlice` ends."""
 
     plan: WritePlan
     slice: Slice
@@ -109,29 +112,92 @@ class OpenedSlice:
         )
 
 
+OpenSlice = Callable[[Slice], AbstractContextManager[OpenedSlice]]
+"""Opens exactly the parts of a slice read-only, and proves it before anything is read.
+
+Raises a SourceError when they are not readable here, or what opened is not what was planned.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table over a directory of parts: what was planned to be in it, and what ClickHouse loaded.
+
+    `loaded` is rows and hash by part name; `private` as in `PartsDirectory`.
+    """
+
+    name: str
+    slices: tuple[Slice, ...]
+    loaded: Mapping[str, tuple[int, str]]
+    private: bool
+
+
+@contextlib.contextmanager
+def running() -> Iterator[None]:
+    """Keep ClickHouse running: it stops with its last connection, and starting takes 20 ms."""
+    with adbc_driver_chdb.connect("chdb://"):
+        yield
+
+
+@contextlib.contextmanager
+def open_slices(plan: WritePlan, slices: tuple[Slice, ...]) -> Iterator[OpenSlice]:
+    """Open small slices of one disk together; yield what opens each of them.
+
+    What cannot be opened with the others is opened by itself, so that one of them that is damaged
+    fails alone, and with its own reason.
+    """
+    with contextlib.ExitStack() as stack:
+        together: _Table | None = None
+        if len(slices) > 1:
+            with contextlib.suppress(SourceError):
+                together = stack.enter_context(_table(plan, slices))
+        yield partial(_open_one, plan, together)
+
+
 @contextlib.contextmanager
 def open_slice(plan: WritePlan, slice_: Slice) -> Iterator[OpenedSlice]:
-    """Open exactly the parts of `slice_` read-only, and prove it before anything is read.
+    """Open exactly the parts of a slice read-only, and prove it before anything is read.
 
     Raises:
         SourceError: the parts are not readable here, or what opened is not what was planned.
     """
-    table = f"slice_{next(_NUMBERS)}"
+    with _table(plan, (slice_,)) as table:
+        if wrong := _wrong_parts(plan, slice_, table):
+            raise SourceError(wrong)
+        yield OpenedSlice(plan, slice_, table.name, _where(slice_, table))
+
+
+@contextlib.contextmanager
+def _open_one(plan: WritePlan, together: _Table | None, slice_: Slice) -> Iterator[OpenedSlice]:
+    if together is not None and not _wrong_parts(plan, slice_, together):
+        yield OpenedSlice(plan, slice_, together.name, _where(slice_, together))
+        return
+    with open_slice(plan, slice_) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def _table(plan: WritePlan, slices: tuple[Slice, ...]) -> Iterator[_Table]:
+    """Make a table over the parts of slices of one disk.
+
+    Raises:
+        SourceError: the parts are not readable here.
+    """
+    name = f"slices_{next(_NUMBERS)}"
     with (
-        parts_directory(plan.job, slice_) as directory,
+        parts_directory(plan.job, slices) as directory,
         adbc_driver_chdb.connect("chdb://") as connection,
         connection.cursor() as cursor,
     ):
         try:
-            opened = _open(cursor, table, plan, slice_, directory.path)
-            _check_parts(plan, slice_, opened, private=directory.private)
-            yield OpenedSlice(plan, slice_, table, _where(slice_, private=directory.private))
+            loaded = _load(cursor, name, plan, slices, directory.path)
+            yield _Table(name, slices, loaded, directory.private)
         finally:
-            cursor.execute(f"DROP TABLE IF EXISTS {table} SYNC")
+            cursor.execute(f"DROP TABLE IF EXISTS {name} SYNC")
 
 
-def _open(
-    cursor: Cursor, table: str, plan: WritePlan, slice_: Slice, directory: Path
+def _load(
+    cursor: Cursor, table: str, plan: WritePlan, slices: tuple[Slice, ...], directory: Path
 ) -> dict[str, tuple[int, str]]:
     """Make the table over `directory`; return what ClickHouse loaded: part to rows and hash."""
     try:
@@ -146,7 +212,7 @@ def _open(
         return {name: (rows, digest) for name, rows, digest in cursor.fetchall()}
     except (AdbcError, OSError) as error:
         message = (
-            f"Cannot open {_parts_text(slice_)} of {plan.table} in {directory}: "
+            f"Cannot open {_parts_text(slices[0])} of {plan.table} in {directory}: "
             f"{_first_line(error)} Check that the directory is readable on this host."
         )
         raise SourceError(message) from error
@@ -173,38 +239,42 @@ def _create_sql(table: str, layout: PartsLayout, path: Path) -> str:
     )
 
 
-def _check_parts(
-    plan: WritePlan, slice_: Slice, opened: dict[str, tuple[int, str]], *, private: bool
-) -> None:
-    """Compare what was loaded with the plan: a wrong clause or a broken part loads nothing."""
+def _wrong_parts(plan: WritePlan, slice_: Slice, table: _Table) -> str:
+    """Say how what was loaded differs from the plan of a slice; '' when it does not.
+
+    A wrong clause or a broken part loads nothing, without a word.
+    """
     for part in slice_.ranges:
-        found = opened.get(part.name)
+        found = table.loaded.get(part.name)
         if found is None:
-            message = (
+            return (
                 f"Cannot read part {part.name} of {plan.table}: ClickHouse did not load it from "
                 f"{part.path}, so it is broken, covered by another part, or not of this table. "
                 "Check the table with CHECK TABLE and run again."
             )
-            raise SourceError(message)
         if found != (part.rows, part.hash_of_all_files):
-            message = (
+            return (
                 f"Cannot read part {part.name} of {plan.table}: it holds {found[0]} rows with hash "
                 f"{found[1]}, planned were {part.rows} rows with hash {part.hash_of_all_files}. "
                 "The frozen part was changed; run the export again."
             )
-            raise SourceError(message)
-    foreign = sorted(opened.keys() - {part.name for part in slice_.ranges})
-    if private and foreign:
-        message = (
+    foreign = sorted(table.loaded.keys() - _names(*table.slices))
+    if table.private and foreign:
+        return (
             f"Cannot read {_parts_text(slice_)} of {plan.table}: ClickHouse also loaded "
             f"{', '.join(foreign)}, which was not planned. Run the export again."
         )
-        raise SourceError(message)
+    return ""
 
 
-def _where(slice_: Slice, *, private: bool) -> str:
-    """Return the condition that leaves the slice's rows; '' when the directory alone does."""
-    if private and all(part.start is None for part in slice_.ranges):
+def _names(*slices: Slice) -> frozenset[str]:
+    return frozenset(part.name for slice_ in slices for part in slice_.ranges)
+
+
+def _where(slice_: Slice, table: _Table) -> str:
+    """Return the condition that leaves the slice's rows; '' when the table alone does."""
+    alone = table.private and _names(*table.slices) == _names(slice_)
+    if alone and all(part.start is None for part in slice_.ranges):
         return ""
     return " WHERE " + " OR ".join(_condition(part) for part in slice_.ranges)
 

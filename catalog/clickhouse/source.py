@@ -29,6 +29,7 @@ from catalog.clickhouse.staging import (
     staging_table,
     sweep_leftovers,
 )
+from catalog.clickhouse.verify import probed_in
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
@@ -42,7 +43,7 @@ from tableformat.mergetree.partition_literal import (
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, TableName
-from tableformat.source import Leftover, LeftSnapshot, Probe, SourceSnapshot
+from tableformat.source import Leftover, LeftSnapshot, Probe, ProbedValue, SourceSnapshot
 
 __all__ = ["ClickHouseSource"]
 
@@ -77,13 +78,13 @@ class ClickHouseSource:
         """
         return reading.list_partitions(self._opened()[0], table)
 
-    def parts(self, table: TableName, partition_id: PartitionId) -> tuple[Part, ...]:
-        """Return the active parts of one partition that hold rows; empty when there are none.
+    def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
+        """Return the active parts of partitions that hold rows, in one query.
 
         Raises:
             SourceError: the source cannot be read.
         """
-        return reading.list_parts(self._opened()[0], table, (partition_id,))
+        return reading.list_parts(self._opened()[0], table, partition_ids) if partition_ids else ()
 
     def all_parts(self, table: TableName) -> tuple[Part, ...]:
         """Return the active parts of a table that hold rows.
@@ -139,6 +140,19 @@ class ClickHouseSource:
                 return self._resolved(table, expression, render_partition_literal(value))
             case unexpected:
                 assert_never(unexpected)
+
+    def probe(
+        self, table: TableName, partition_id: PartitionId, probes: tuple[Probe, ...]
+    ) -> tuple[ProbedValue, ...] | None:
+        """Return what probes find in a partition as it is now; None when it shows no rows.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        if not probes:
+            return ()
+        found = probed_in(self._opened()[0], table, (partition_id,), probes)
+        return found.get(str(partition_id))
 
     def snapshot(
         self,

@@ -27,7 +27,7 @@ from tableformat.mergetree.parts import Part
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_identifier, quote_string
 from tableformat.source import FrozenPart, FrozenPartition, Probe, ProbedValue
 
-__all__ = ["Clone", "Proved", "prove"]
+__all__ = ["Clone", "Proved", "probed_in", "prove"]
 
 _SHOWN: Final = 3
 
@@ -199,7 +199,7 @@ def _measured(
         return Proved((), {})
     try:
         visible = _visible_rows(connection, clone.staging, partition_ids)
-        probed = _probed(connection, clone.staging, partition_ids, probes)
+        probed = probed_in(connection, clone.staging, partition_ids, probes)
     except ClickHouseError as error:
         if len(partition_ids) == 1:
             return Proved((), {partition_ids[0]: _read_error(clone, partition_ids[0], error)})
@@ -278,9 +278,9 @@ def _hidden_rows(
     )
 
 
-def _probed(
+def probed_in(
     connection: Connection,
-    staging: TableName,
+    table: TableName,
     partition_ids: tuple[PartitionId, ...],
     probes: tuple[Probe, ...],
 ) -> dict[str, tuple[ProbedValue, ...]]:
@@ -305,7 +305,7 @@ def _probed(
         f"SELECT mergeberg_partition, {shown} FROM"
         f" (SELECT mergeberg_partition, {folded} FROM"
         f" (SELECT {SOURCE_ALIAS}._partition_id AS mergeberg_partition, {inner}"
-        f" FROM {staging.sql} AS {SOURCE_ALIAS}"
+        f" FROM {table.sql} AS {SOURCE_ALIAS}"
         f" WHERE {_within(partition_ids)}) GROUP BY mergeberg_partition)"
     )
     return {text(row[0]): _probed_values(row[1:]) for row in rows}

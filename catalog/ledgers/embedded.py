@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from catalog.ledgers.file_systems import network_file_system
 from catalog.ledgers.memory import milliseconds
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import MOST_EVENTS, Event, counted
@@ -45,25 +46,6 @@ CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER NOT 
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE landed (destination TEXT PRIMARY KEY, sequence_number INTEGER NOT NULL);
 """
-_NETWORK: Final = frozenset(
-    (
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "fuse.sshfs",
-        "fuse.s3fs",
-        "fuse.rclone",
-        "fuse.glusterfs",
-        "glusterfs",
-        "ceph",
-        "lustre",
-        "afs",
-        "gpfs",
-        "beegfs",
-    )
-)
 
 
 class SqliteLedger:
@@ -100,8 +82,7 @@ class SqliteLedger:
         self._most_events = most_events
         self._busy_seconds = busy_seconds
         self._lock = threading.Lock()
-        kind = _file_system(self._path, mounts)
-        if kind in _NETWORK:
+        if kind := network_file_system(self._path, mounts):
             message = (
                 f"Cannot keep the ledger at {self._path}: that is a network file system ({kind}), "
                 "whose locks do not keep two exports apart. Give a file on a local disk with "
@@ -204,30 +185,19 @@ class SqliteLedger:
 
     def write(self, row: Row) -> Row | Stale:
         """Replace the row that has `row.version`."""
-        key = row.key.hash
-        with self._transaction() as db:
-            found = db.execute("SELECT version FROM rows WHERE key = ?", (key,)).fetchone()
-            if (found[0] if found else 0) != row.version:
-                return Stale(found[0] if found else None)
-            db.execute(
-                "INSERT INTO rows VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
-                "version = excluded.version, updated = excluded.updated, body = excluded.body",
-                (key, row.version + 1, row.updated, row.to_json()),
-            )
-            if row.landed:
-                db.execute(
-                    "INSERT INTO landed VALUES (?, ?) ON CONFLICT (destination) DO UPDATE SET "
-                    "sequence_number = max(sequence_number, excluded.sequence_number)",
-                    (row.key.destination, max(x.sequence_number for x in row.landed)),
-                )
-        return replace(row, version=row.version + 1)
+        (written,) = self.write_all((row,))
+        return written
 
-    def next_epoch(self) -> int:
-        """Return the next number of the counter."""
+    def write_all(self, rows: tuple[Row, ...]) -> tuple[Row | Stale, ...]:
+        """Replace each row that has its version; the disk is waited for once."""
         with self._transaction() as db:
-            return int(
-                db.execute("UPDATE ledger SET epoch = epoch + 1 RETURNING epoch").fetchone()[0]
-            )
+            return tuple(_write(db, row) for row in rows)
+
+    def next_epoch(self, count: int = 1) -> int:
+        """Return the next number of the counter, the first of `count`."""
+        with self._transaction() as db:
+            counted_up = "UPDATE ledger SET epoch = epoch + ? RETURNING epoch"
+            return int(db.execute(counted_up, (count,)).fetchone()[0]) - count + 1
 
     def highest_epoch(self) -> int:
         """Return the last number given."""
@@ -251,16 +221,15 @@ class SqliteLedger:
     ) -> Lease | LeaseHeld:
         """Give the lease when it is free, expired, or held by `owner` or `instead_of`."""
         with self._transaction() as db:
+            return _take(db, key, owner, seconds, instead_of, self._clock())
+
+    def take_leases(
+        self, keys: tuple[str, ...], owner: Owner, seconds: float
+    ) -> tuple[Lease | LeaseHeld, ...]:
+        """Give each lease that is free, expired, or held by `owner`."""
+        with self._transaction() as db:
             now = self._clock()
-            held = _held(db, key)
-            if held and held.until > now and held.owner not in (owner, instead_of):
-                return held
-            until = now + int(seconds * 1000)
-            db.execute(
-                "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)",
-                (key, owner.host, owner.pid, owner.start, now, until),
-            )
-        return Lease(key, owner, until)
+            return tuple(_take(db, key, owner, seconds, None, now) for key in keys)
 
     def renew(self, lease: Lease, seconds: float) -> Lease | LeaseHeld:
         """Lengthen a lease that its owner still has."""
@@ -275,12 +244,13 @@ class SqliteLedger:
             db.execute("UPDATE leases SET until = ? WHERE key = ?", (until, lease.key))
         return Lease(lease.key, lease.owner, until)
 
-    def release(self, lease: Lease) -> None:
-        """Give a lease back, if it is still its owner's."""
+    def release(self, *leases: Lease) -> None:
+        """Give back each lease that is still its owner's."""
         with self._transaction() as db:
-            held = _held(db, lease.key)
-            if held and held.owner == lease.owner:
-                db.execute("DELETE FROM leases WHERE key = ?", (lease.key,))
+            for lease in leases:
+                held = _held(db, lease.key)
+                if held and held.owner == lease.owner:
+                    db.execute("DELETE FROM leases WHERE key = ?", (lease.key,))
 
     def holder(self, key: str) -> LeaseHeld | None:
         """Return who has an unexpired lease of a key."""
@@ -374,20 +344,46 @@ class SqliteLedger:
         )
 
 
+def _write(db: sqlite3.Connection, row: Row) -> Row | Stale:
+    key = row.key.hash
+    found = db.execute("SELECT version FROM rows WHERE key = ?", (key,)).fetchone()
+    if (found[0] if found else 0) != row.version:
+        return Stale(found[0] if found else None)
+    db.execute(
+        "INSERT INTO rows VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
+        "version = excluded.version, updated = excluded.updated, body = excluded.body",
+        (key, row.version + 1, row.updated, row.to_json()),
+    )
+    if row.landed:
+        db.execute(
+            "INSERT INTO landed VALUES (?, ?) ON CONFLICT (destination) DO UPDATE SET "
+            "sequence_number = max(sequence_number, excluded.sequence_number)",
+            (row.key.destination, max(x.sequence_number for x in row.landed)),
+        )
+    return replace(row, version=row.version + 1)
+
+
+def _take(
+    db: sqlite3.Connection,
+    key: str,
+    owner: Owner,
+    seconds: float,
+    instead_of: Owner | None,
+    now: int,
+) -> Lease | LeaseHeld:
+    held = _held(db, key)
+    if held and held.until > now and held.owner not in (owner, instead_of):
+        return held
+    until = now + int(seconds * 1000)
+    db.execute(
+        "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)",
+        (key, owner.host, owner.pid, owner.start, now, until),
+    )
+    return Lease(key, owner, until)
+
+
 def _held(db: sqlite3.Connection, key: str) -> LeaseHeld | None:
     found = db.execute(
         "SELECT host, pid, start, since, until FROM leases WHERE key = ?", (key,)
     ).fetchone()
     return LeaseHeld(Owner(*found[:3]), *found[3:]) if found else None
-
-
-def _file_system(path: Path, mounts: Path) -> str:
-    if not mounts.exists():
-        return ""
-    best, kind = "", ""
-    for line in mounts.read_text().splitlines():
-        point, found = line.split()[1:3]
-        point = point.replace("\\040", " ")
-        if path.is_relative_to(point) and len(point) >= len(best):
-            best, kind = point, found
-    return kind

@@ -68,13 +68,21 @@ class MemoryLedger:
 
     def write(self, row: Row) -> Row | Stale:
         """Replace the row that has `row.version`."""
+        (written,) = self.write_all((row,))
+        return written
+
+    def write_all(self, rows: tuple[Row, ...]) -> tuple[Row | Stale, ...]:
+        """Replace each row that has its version."""
         with self._lock:
-            found = self._rows.get(row.key.hash)
-            if (found.version if found else 0) != row.version:
-                return Stale(found.version if found else None)
-            written = replace(row, version=row.version + 1)
-            self._rows[row.key.hash] = written
-            return written
+            return tuple(self._write(row) for row in rows)
+
+    def _write(self, row: Row) -> Row | Stale:
+        found = self._rows.get(row.key.hash)
+        if (found.version if found else 0) != row.version:
+            return Stale(found.version if found else None)
+        written = replace(row, version=row.version + 1)
+        self._rows[row.key.hash] = written
+        return written
 
     def highest_landed(self, destination: str) -> int:
         """Return the greatest sequence number that any row of a destination knows."""
@@ -82,11 +90,11 @@ class MemoryLedger:
             rows = [r for r in self._rows.values() if r.key.destination == destination]
         return max((x.sequence_number for r in rows for x in r.landed), default=0)
 
-    def next_epoch(self) -> int:
-        """Return the next number of the counter."""
+    def next_epoch(self, count: int = 1) -> int:
+        """Return the next number of the counter, the first of `count`."""
         with self._lock:
-            self._epoch += 1
-            return self._epoch
+            self._epoch += count
+            return self._epoch - count + 1
 
     def highest_epoch(self) -> int:
         """Return the last number given."""
@@ -98,13 +106,25 @@ class MemoryLedger:
     ) -> Lease | LeaseHeld:
         """Give the lease when it is free, expired, or held by `owner` or `instead_of`."""
         with self._lock:
-            now = self._clock()
-            held = self._leases.get(key)
-            if held and held[2] > now and held[0] not in (owner, instead_of):
-                return LeaseHeld(*held)
-            until = now + int(seconds * 1000)
-            self._leases[key] = (owner, now, until)
-            return Lease(key, owner, until)
+            return self._take(key, owner, seconds, instead_of)
+
+    def take_leases(
+        self, keys: tuple[str, ...], owner: Owner, seconds: float
+    ) -> tuple[Lease | LeaseHeld, ...]:
+        """Give each lease that is free, expired, or held by `owner`."""
+        with self._lock:
+            return tuple(self._take(key, owner, seconds, None) for key in keys)
+
+    def _take(
+        self, key: str, owner: Owner, seconds: float, instead_of: Owner | None
+    ) -> Lease | LeaseHeld:
+        now = self._clock()
+        held = self._leases.get(key)
+        if held and held[2] > now and held[0] not in (owner, instead_of):
+            return LeaseHeld(*held)
+        until = now + int(seconds * 1000)
+        self._leases[key] = (owner, now, until)
+        return Lease(key, owner, until)
 
     def renew(self, lease: Lease, seconds: float) -> Lease | LeaseHeld:
         """Lengthen a lease that its owner still has."""
@@ -119,12 +139,13 @@ class MemoryLedger:
             self._leases[lease.key] = (lease.owner, held[1], until)
             return Lease(lease.key, lease.owner, until)
 
-    def release(self, lease: Lease) -> None:
-        """Give a lease back, if it is still its owner's."""
+    def release(self, *leases: Lease) -> None:
+        """Give back each lease that is still its owner's."""
         with self._lock:
-            held = self._leases.get(lease.key)
-            if held and held[0] == lease.owner:
-                del self._leases[lease.key]
+            for lease in leases:
+                held = self._leases.get(lease.key)
+                if held and held[0] == lease.owner:
+                    del self._leases[lease.key]
 
     def holder(self, key: str) -> LeaseHeld | None:
         """Return who has an unexpired lease of a key."""

@@ -71,26 +71,48 @@ class LedgerAgreement(RuleBasedStateMachine):
     )
     def write(self, key: Key, by: int, version: str, state: State, error: str) -> None:
         seen = self.model.read(key.hash)
-        base = seen or Row(
+        row = self._next_row(key, version, state, error)
+        expected, found = self.model.write(row), self.handles[by].write(row)
+        assert found == expected
+        if isinstance(found, Stale):
+            assert row.version != (seen.version if seen else 0)
+
+    @rule(
+        keys=st.lists(st.sampled_from(_KEYS), unique=True),
+        versions=st.tuples(*(st.sampled_from(["current", "older", "none"]) for _ in _KEYS)),
+        by=st.integers(0, 1),
+        state=st.sampled_from(State),
+    )
+    def write_many(self, keys: list[Key], versions: tuple[str, ...], by: int, state: State) -> None:
+        before = [self.model.read(key.hash) for key in keys]
+        rows = tuple(
+            self._next_row(key, version, state, "")
+            for key, version in zip(keys, versions, strict=False)
+        )
+        found = self.handles[by].write_all(rows)
+        assert found == self.model.write_all(rows)
+        for row, seen, answer in zip(rows, before, found, strict=True):
+            assert isinstance(answer, Stale) == (row.version != (seen.version if seen else 0))
+
+    def _next_row(self, key: Key, version: str, state: State, error: str) -> Row:
+        base = self.model.read(key.hash) or Row(
             key, "db.t", "lake.n.t", state, Claim(1, "7", "f", self.now), self.now, self.now
         )
-        number = {"current": base.version, "older": base.version - 1, "none": 0}[version]
         landed = Landed(1, "7", "f", len(base.landed) + 1, 9, rows=3, data_files=1)
-        row = replace(
+        return replace(
             base.with_landed(landed),
-            version=number,
+            version={"current": base.version, "older": base.version - 1, "none": 0}[version],
             state=state,
             last_error=error,
             updated=self.now,
         )
-        expected, found = self.model.write(row), self.handles[by].write(row)
-        assert found == expected
-        if isinstance(found, Stale):
-            assert number != (seen.version if seen else 0)
 
-    @rule(by=st.integers(0, 1))
-    def count(self, by: int) -> None:
-        assert self.handles[by].next_epoch() == self.model.next_epoch()
+    @rule(by=st.integers(0, 1), count=st.integers(1, 5))
+    def count(self, by: int, count: int) -> None:
+        before = self.model.highest_epoch()
+        first = self.handles[by].next_epoch(count)
+        assert first == self.model.next_epoch(count) == before + 1
+        assert self.handles[by].highest_epoch() == before + count
 
     @rule(
         key=st.sampled_from(_KEYS),
@@ -105,18 +127,30 @@ class LedgerAgreement(RuleBasedStateMachine):
         if isinstance(expected, Lease):
             self.leases.append(expected)
 
+    @rule(
+        keys=st.lists(st.sampled_from(_KEYS), unique=True),
+        owner=st.sampled_from(_OWNERS),
+        seconds=st.sampled_from([0.5, 60.0]),
+        by=st.integers(0, 1),
+    )
+    def take_many(self, keys: list[Key], owner: Owner, seconds: float, by: int) -> None:
+        hashes = tuple(key.hash for key in keys)
+        expected = self.model.take_leases(hashes, owner, seconds)
+        assert self.handles[by].take_leases(hashes, owner, seconds) == expected
+        self.leases += [taken for taken in expected if isinstance(taken, Lease)]
+
     @rule(index=st.integers(0, 20), by=st.integers(0, 1), seconds=st.sampled_from([0.5, 60.0]))
     def renew(self, index: int, by: int, seconds: float) -> None:
         if self.leases:
             lease = self.leases[index % len(self.leases)]
             assert self.handles[by].renew(lease, seconds) == self.model.renew(lease, seconds)
 
-    @rule(index=st.integers(0, 20), by=st.integers(0, 1))
-    def release(self, index: int, by: int) -> None:
+    @rule(indices=st.lists(st.integers(0, 20), max_size=3), by=st.integers(0, 1))
+    def release(self, indices: list[int], by: int) -> None:
         if self.leases:
-            lease = self.leases[index % len(self.leases)]
-            self.model.release(lease)
-            self.handles[by].release(lease)
+            leases = [self.leases[index % len(self.leases)] for index in indices]
+            self.model.release(*leases)
+            self.handles[by].release(*leases)
 
     @rule(events=st.lists(_EVENTS, max_size=6).map(tuple), by=st.integers(0, 1))
     def note(self, events: tuple[Event, ...], by: int) -> None:

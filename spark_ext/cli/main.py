@@ -134,4 +134,4 @@ def _outcome(arguments: Sequence[str], output: Output) -> tuple[int, BaseExcepti
 
 
 def _next(arguments: Sequence[str], code: int, error: TableFormatError | None = None) -> str:
-    return next_command(arguments, code, commands=main.commands, error=error)
+    return next_command(arguments, code, group=main, error=error)

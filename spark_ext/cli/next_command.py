@@ -1,13 +1,18 @@
 """What to run next after a command that did not end with 0: always something that can be typed.
 
-The options that a user gave are kept where the next command knows them.
+The options that a user gave are kept where the next command knows them, those of `mergeberg`
+itself always. Which words are options, and which of these take a value, is asked of the commands.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Final
+
+import click
 
 from spark_ext.demo.errors import DemoError
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UsageError
@@ -24,10 +29,6 @@ _SOURCE: Final = ("--source", "--source-wait")
 _LEDGER: Final = ("--warehouse", "--ledger")
 _MAPPING: Final = ("--partition-spec", "--convert", "--evolve-schema", "--strict")
 _CHECK: Final = (*_SOURCE, *_LEDGER, "--to", *_MAPPING)
-_FLAGS: Final = (
-    *("--all", "--evolve-schema", "--strict", "--force", "--verify", "--dry-run", "--json"),
-    "--debug",
-)
 
 
 def exit_code_of(error: TableFormatError) -> int:
@@ -45,7 +46,7 @@ def next_command(
     arguments: Sequence[str],
     code: int,
     *,
-    commands: Collection[str],
+    group: click.Group,
     error: TableFormatError | None = None,
 ) -> str:
     """Return what a user runs next.
@@ -53,51 +54,82 @@ def next_command(
     Args:
         arguments: what stood after `mergeberg`.
         code: what the command ended with; not 0.
-        commands: all that there are.
+        group: `mergeberg` with its commands.
         error: why it ended, when that was an error of the whole command.
     """
     if isinstance(error, DemoError):
         return error.next_command
-    command = arguments[0] if arguments and arguments[0] in commands else ""
+    line = _line(arguments, group)
     if code == _USAGE:
-        return " ".join(word for word in ("mergeberg", command, "--help") if word)
+        return _joined(*line.command, "--help")
     if code in (_IN_PROGRESS, _DIFFERS):
-        return _joined("exports", "list", *_kept(arguments, _LEDGER))
+        return _joined(*line.before, "exports", "list", *line.kept(_LEDGER))
     if code != _REFUSED:
         return f"{_joined(*arguments)} (again; it is safe)"
-    table = next(_operands(arguments[1:]), "")
+    table = line.operand
     if isinstance(error, NotFoundError):
         if "mergeberg partitions" in error.message:
-            return _joined("partitions", table, *_kept(arguments, _SOURCE))
+            return _joined(*line.before, "partitions", table, *line.kept(_SOURCE))
         return f"{_joined(*arguments)} (when what is missing is there)"
-    if command == "export" and table:
-        return _joined("check", table, *_kept(arguments, _CHECK))
+    if line.command == ("export",) and table:
+        return _joined(*line.before, "check", table, *line.kept(_CHECK))
     return f"{_joined(*arguments)} (when the reason is gone)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A command line: the options of `mergeberg` itself, the command's name, the pieces after it.
+
+    A piece is an operand, or an option with its value.
+    """
+
+    before: tuple[str, ...]
+    command: tuple[str, ...]
+    pieces: tuple[tuple[str, ...], ...]
+
+    @property
+    def operand(self) -> str:
+        """The first operand, '' when there is none."""
+        return next((piece[0] for piece in self.pieces if not piece[0].startswith("-")), "")
+
+    def kept(self, options: tuple[str, ...]) -> Iterator[str]:
+        """Yield those of the given options, with their values, that another command knows."""
+        for piece in self.pieces:
+            name, _, value = piece[0].partition("=")
+            # A destination that is no Iceberg table would be refused again.
+            short = name == "--to" and (value or piece[-1]).count(".") < _DOTS
+            if name in options and not short:
+                yield from piece
+
+
+def _line(arguments: Sequence[str], group: click.Group) -> _Line:
+    """Take a command line apart as the commands read it, as far as they can."""
+    before: list[str] = []
+    names: list[str] = []
+    inside: click.Command = group
+    left = tuple(arguments)
+    while left and isinstance(inside, click.Group):
+        piece = next(_pieces(left, inside))
+        if piece[0] in inside.commands:
+            names.append(piece[0])
+            inside = inside.commands[piece[0]]
+        elif piece[0].startswith("-"):
+            before.extend(piece)
+        else:
+            break
+        left = left[len(piece) :]
+    return _Line(tuple(before), tuple(names), tuple(_pieces(left, inside)))
+
+
+def _pieces(words: Sequence[str], command: click.Command) -> Iterator[tuple[str, ...]]:
+    """Yield the words of a command, each option together with its value."""
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    flags = {n for o in options if o.is_flag for n in (*o.opts, *o.secondary_opts)}
+    left = iter(words)
+    for word in left:
+        alone = not word.startswith("-") or "=" in word or word in flags
+        yield (word,) if alone else (word, *islice(left, 1))
 
 
 def _joined(*words: str) -> str:
     return shlex.join(("mergeberg", *words))
-
-
-def _kept(arguments: Iterable[str], options: tuple[str, ...]) -> Iterator[str]:
-    """Yield those of the given options, with their values, that another command knows."""
-    words = iter(arguments)
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if not name.startswith("--"):
-            continue
-        value = [] if equals or name in _FLAGS else [next(words, "")]
-        # A destination that is no Iceberg table would be refused again.
-        short = name == "--to" and "".join(value).count(".") < _DOTS
-        if name in options and not short:
-            yield from (word, *value)
-
-
-def _operands(arguments: Iterable[str]) -> Iterator[str]:
-    """Yield the words that are neither an option nor its value."""
-    words = iter(arguments)
-    for word in words:
-        if not word.startswith("-"):
-            yield word
-        elif "=" not in word and word not in _FLAGS:
-            next(words, "")

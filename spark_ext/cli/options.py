@@ -10,6 +10,9 @@ import click
 
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from tableformat.errors import UsageError
+from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
+from tableformat.mergetree.summary_filter import parse_filter
+from tableformat.names import PartitionId
 
 __all__ = [
     "catalog_options",
@@ -19,11 +22,30 @@ __all__ = [
     "output_for",
     "output_options",
     "pairs",
+    "partition_options",
+    "selection",
     "source_options",
+    "source_wait_option",
+    "spark_options",
+    "where_option",
 ]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+source_wait_option: Final = click.option(
+    "--source-wait",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    envvar="MERGEBERG_SOURCE_WAIT",
+    help="Seconds to wait for the directory while another process has it open.",
+)
+"""For a command whose --source is its own."""
+where_option: Final = click.option(
+    "--where",
+    help="With --all: only partitions for which this holds, over partition_id, rows, bytes, "
+    "min_time, max_time.",
+)
 _SOURCE: Final = (
     click.option(
         "--source",
@@ -32,14 +54,7 @@ _SOURCE: Final = (
         envvar="MERGEBERG_SOURCE",
         help="Where ClickHouse's data is: chdb:DIRECTORY.",
     ),
-    click.option(
-        "--source-wait",
-        type=click.FloatRange(0),
-        default=60.0,
-        show_default=True,
-        envvar="MERGEBERG_SOURCE_WAIT",
-        help="Seconds to wait for the directory while another process has it open.",
-    ),
+    source_wait_option,
 )
 _LEDGER: Final = (
     click.option(
@@ -63,7 +78,7 @@ _CATALOG: Final = (
         default=10.0,
         show_default=True,
         envvar="MERGEBERG_CONNECT_TIMEOUT",
-        help="Seconds to connect to a catalog over HTTP.",
+        help="Seconds to connect to a catalog over a network.",
     ),
     click.option(
         "--read-timeout",
@@ -71,7 +86,7 @@ _CATALOG: Final = (
         default=60.0,
         show_default=True,
         envvar="MERGEBERG_READ_TIMEOUT",
-        help="Seconds to wait for an answer of a catalog over HTTP.",
+        help="Seconds to wait for an answer of a catalog over a network.",
     ),
 )
 _MAPPING: Final = (
@@ -92,12 +107,45 @@ _MAPPING: Final = (
     ),
     click.option("--strict", is_flag=True, help="Refuse columns whose values would change kind."),
 )
+_SPARK: Final = (
+    click.option(
+        "--target-file-size",
+        type=click.IntRange(1),
+        default=512,
+        show_default=True,
+        help="Expected size of a data file, in MiB.",
+    ),
+    click.option(
+        "--master",
+        default="local[*]",
+        show_default=True,
+        envvar="MERGEBERG_MASTER",
+        help="Spark's master.",
+    ),
+    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting. Repeatable."),
+)
 _OUTPUT: Final = (
     click.option("--json", "as_json", is_flag=True, help="One JSON object per line, nothing else."),
     click.option(
         "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
     ),
 )
+
+
+def partition_options(verb: str) -> Callable[[F], F]:
+    """Return what adds --partition-id, --partition and --all; `verb` begins their help."""
+    options = (
+        click.option("--partition-id", help=f"{verb} the partition with this id."),
+        click.option(
+            "--partition",
+            "expression",
+            help=f"{verb} the partition of this value, e.g. 202401 or \"tuple('x', 3)\".",
+        ),
+        click.option(
+            "--all", "everything", is_flag=True, help=f"{verb} every partition of the table."
+        ),
+    )
+    return lambda command: _all(command, options)
 
 
 def source_options(command: F) -> F:
@@ -118,6 +166,46 @@ def catalog_options(command: F) -> F:
 def mapping_options(command: F) -> F:
     """Add --partition-spec, --convert, --evolve-schema and --strict."""
     return _all(command, _MAPPING)
+
+
+def spark_options(command: F) -> F:
+    """Add --target-file-size, --master and --conf."""
+    return _all(command, _SPARK)
+
+
+def selection(
+    partition_id: str | None,
+    expression: str | None,
+    where: str | None = None,
+    *,
+    everything: bool,
+    with_where: bool = True,
+) -> Selection:
+    """Return the partitions that the options choose.
+
+    Args:
+        partition_id: --partition-id.
+        expression: --partition.
+        where: --where.
+        everything: --all.
+        with_where: whether the command has --where.
+
+    Raises:
+        UsageError: none or several of the options choose, or --where is not with --all.
+    """
+    given = [partition_id is not None, expression is not None, everything]
+    if sum(given) != 1 or (where is not None and not everything):
+        also = ", and --where only with --all" if with_where else ""
+        message = (
+            "Cannot choose partitions: give exactly one of --partition-id ID, --partition "
+            f"EXPRESSION and --all{also}."
+        )
+        raise UsageError(message)
+    if partition_id is not None:
+        return ById(PartitionId(partition_id))
+    if expression is not None:
+        return ByExpression(expression)
+    return AllPartitions(parse_filter(where) if where is not None else None)
 
 
 def conversions(given: tuple[str, ...]) -> dict[str, str]:

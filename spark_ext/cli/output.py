@@ -159,6 +159,7 @@ class TextOutput:
                 f" · {outcome.rows:,} rows · {counted(outcome.data_files, 'file')} · "
                 f"{human_bytes(outcome.bytes)} · snapshot {outcome.snapshot_id}"
                 f"{' · verified' if outcome.verified else ''}"
+                f"{f' · {outcome.message}' if outcome.message else ''}"
             )
         elif outcome.message:
             what += f": {outcome.message.removeprefix(f'{said}: ')}"

@@ -8,6 +8,7 @@ from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.sources import open_source
+from catalog.storage import open_storage
 from spark_ext.cli.output import Output
 from spark_ext.cli.space import measured_space, show_space
 from spark_ext.exporting import WORST_FIRST
@@ -41,7 +42,14 @@ def show_rehearsal(
     source = open_source(places.source, wait=places.wait)
     try:
         found = rehearse(
-            request, source, lake, ledger, now=milliseconds(), slots=slots, note=output.note
+            request,
+            source,
+            lake,
+            ledger,
+            now=milliseconds(),
+            slots=slots,
+            note=output.note,
+            storage=open_storage,
         )
     finally:
         source.close()

@@ -8,7 +8,7 @@ taken over becomes visible, the commit protocol sees to (step 4).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tableformat.effects import Step
@@ -76,6 +76,15 @@ class Cancelled:
         except LedgerError as error:
             text = f"{text} (and the ledger could not say by whom: {error})"
         return self.telling.outcome(one.row.key.partition_id, status, text, one.row, one.begun)
+
+    def stopped(self, one: Claimed, error: TableFormatError) -> Outcome:
+        """Say what an error made of a partition; whoever cancels it removes files under its run."""
+        ended = self.outcome(one)
+        if ended.status is Status.KILLED:
+            return ended
+        text = self.telling.note_error(one.row, str(error))
+        failed = self.telling.failed(one.row.key.partition_id, error, one.row, one.begun)
+        return replace(failed, message=failed.message + text)
 
 
 def _is_given_up(row: Row, transaction_id: str) -> bool:

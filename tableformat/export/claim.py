@@ -53,13 +53,15 @@ class Wish:
     """How the user asked. `ttl` in seconds is for the record that is made now; 0 is for ever.
 
     `force` exports again what is exported, also with fewer rows; with `allow_empty` with none.
-    `beside`: a first export goes on where main has files of others.
+    `beside`: a first export goes on where main has files of others. `whole`, with `force`:
+    everything that main holds in the lake partition is replaced, whoever wrote it.
     """
 
     force: bool = False
     ttl: int = 180
     allow_empty: bool = False
     beside: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """The partition is to be exported. `resume` is the claim that may be gone on with."""
+    """The partition is to be exported. `resume` is the claim that may be gone on with.
+
+    `empties`: the source partition is gone, and the user wants its rows in the lake to go as well.
+    """
 
     resume: Claim | None = None
+    empties: bool = False
 
 
 def content_of(table: MergeTreeTable, parts: tuple[Part, ...]) -> Content:
@@ -110,12 +116,15 @@ def answer(
         now: milliseconds since 1970.
     """
     if row is None or row.done is None:
-        return _first(row, held)
+        return _first(row, held, wish)
     done = row.done
     if content is None:
+        empties = wish.force and wish.allow_empty and not wish.whole
+        if empties and held.is_certain and held.rows:
+            return Go(empties=True)
         return _source_gone(done, held)
     if wish.force:
-        return Go(_left(row)) if held.is_certain else _unclear(held)
+        return Go(_left(row)) if held.is_certain or wish.whole else _unclear(held)
     same = content.fingerprint == done.landed.fingerprint
     merged = not same and is_merged(done.parts, content)
     if same or merged:
@@ -123,8 +132,8 @@ def answer(
     return _other(row, done, content, held, now)
 
 
-def _first(row: Row | None, held: Holding) -> Answer | Go:
-    if held.is_certain:
+def _first(row: Row | None, held: Holding, wish: Wish) -> Answer | Go:
+    if held.is_certain or (wish.force and wish.whole):
         return Go(_left(row))
     if row is None:
         return Answer(Status.REFUSED, f"{held.text} Use the ledger that exported it.")
@@ -144,7 +153,7 @@ def _unclear(held: Holding) -> Answer:
 
 
 def _source_gone(done: Record, held: Holding) -> Answer:
-    """Nothing that happens to the source may take rows out of the lake (DESIGN 5.5)."""
+    """Nothing that only happens to the source may take rows out of the lake (DESIGN 5.5)."""
     status = Status.ALREADY_EXPORTED if held.holds(done.landed) else Status.REFUSED
     return Answer(
         status, f"exported before; the source partition is gone since. {held.about(done.landed)}"
@@ -178,11 +187,14 @@ def _other(row: Row, done: Record, content: Content, held: Holding, now: int) ->
         f"{content.rows:,} in {len(content.parts)} now"
     )
     if done.refuses(now):
-        return Answer(
-            Status.REFUSED,
-            f"{text}, and the export is younger than its manifest TTL of {done.ttl} s. Wait, or "
-            "use --force to replace it.",
-        )
+        if done.ttl == 0:
+            why = "its manifest TTL is 0, for ever. Use --force to replace it."
+        else:
+            why = (
+                f"the export is younger than its manifest TTL of {done.ttl} s. Wait, or use "
+                "--force to replace it."
+            )
+        return Answer(Status.REFUSED, f"{text}, and {why}")
     if not held.is_certain:
         return _unclear(held)
     if content.rows < held.rows:

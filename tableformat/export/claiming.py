@@ -7,6 +7,7 @@ again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tableformat.effects import Step
@@ -19,15 +20,29 @@ from tableformat.export.plan import SizeRatio, frozen_content
 from tableformat.export.ports import JobPorts
 from tableformat.export.resuming import finished_files, recipe_of
 from tableformat.export.slices import Slice
+from tableformat.export.whole_partition import WholePartitions, no_lake_partition
 from tableformat.export.work import Claimed, Work
-from tableformat.ledger import Claim, Stale
+from tableformat.ledger import Claim, Row, Stale
+from tableformat.receipt import Receipt
 from tableformat.source import FrozenPartition, SourceSnapshot
 
-__all__ = ["Claiming"]
+__all__ = ["Claiming", "Planned"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class Planned:
+    """A partition that can be claimed: the row to be written, and what `Claimed` will have."""
+
+    work: Work
+    row: Row
+    frozen: FrozenPartition
+    slices: tuple[Slice, ...]
+    finished: Mapping[int, Receipt]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
     """What a claim would be, and its slices."""
 
     claim: Claim
@@ -47,12 +62,26 @@ class Claiming:
         self._wish = wish
         self._slots = slots
         self._own = OwnKeys(ports.ledger, destination.layout.table_uuid)
+        self._whole = WholePartitions(
+            ports.effects, destination.lake, ports.ledger, self._own, ports.storage
+        )
+        self._partitions = 1
+        self._epochs: Iterator[int] = iter(())
         self.ratio = SizeRatio()
 
-    def claim(
+    def begin(self, partitions: int) -> None:
+        """Begin with a group, of which all rows have been read.
+
+        Its epochs are drawn together, and after that: an epoch is greater than that of every claim
+        in a row that is still the one that was read.
+        """
+        self._partitions = partitions
+        self._epochs = iter(())
+
+    def plan(
         self, work: Work, one: FrozenPartition, frozen: Frozen, first_number: int
-    ) -> Claimed | Answer:
-        """Make one compare-and-set, with the content that was really frozen.
+    ) -> Planned | Answer:
+        """Return the claim of what was really frozen, with the files that it need not write.
 
         Args:
             work: what is known of the partition.
@@ -61,44 +90,72 @@ class Claiming:
             first_number: of its first slice; numbers are unique in a group.
 
         Raises:
-            RefusedError: the partition does not lie in one Iceberg partition (code 36), or main has
-                files of others there.
+            RefusedError: the partition does not lie in one Iceberg partition (code 36), main has
+                files of others there, or everything there cannot be replaced.
             DestinationError: receipts of an earlier attempt, or main, cannot be read.
+            LedgerError: the ledger gives no epoch.
         """
         if said := self._too_small(work, one):
             return said
-        planned = self._resumed(work, one, frozen) or self._anew(one, frozen)
-        if planned.slices and not goes_on(
-            work.held, beside=self._wish.beside, force=self._wish.force
-        ):
-            to = planned.slices[0].partition
-            refuse_foreign(self._to.lake, work.state, to, self._own, work.held)
+        cut = self._resumed(work, one, frozen) or self._anew(one, frozen)
+        if cut.slices:
+            self._look_there(work, cut.slices[0].partition)
         row = claimed(
             work.row,
             work.key,
             names=(str(self._to.table.name), str(self._to.name)),
-            claim=planned.claim,
+            claim=cut.claim,
             ttl=self._wish.ttl,
             now=self._ports.clock(),
         )
         slices = tuple(
-            replace(s, number=first_number + i, epoch=planned.claim.epoch)
-            for i, s in enumerate(planned.slices)
+            replace(s, number=first_number + i, epoch=cut.claim.epoch)
+            for i, s in enumerate(cut.slices)
         )
-        receipts = work.resume.receipts if work.resume is not None and planned.resumed else ()
+        receipts = work.resume.receipts if work.resume is not None and cut.resumed else ()
         storage = self._ports.storage(self._to.location)
         finished = self._ports.effects(
             Step.CHECK_FINISHED, lambda: finished_files(slices, receipts, storage)
         )
-        written = self._ports.effects(Step.CLAIM, lambda: self._ports.ledger.write(row))
-        if isinstance(written, Stale):
-            text = "another run claimed this partition at the same moment"
-            return Answer(Status.IN_PROGRESS, text)
-        return Claimed(written, one, slices, finished, work.begun, _note(work, planned))
+        return Planned(work, row, one, slices, finished, _note(work, cut))
+
+    def claim(self, planned: tuple[Planned, ...]) -> tuple[Claimed | Answer, ...]:
+        """Make one compare-and-set for each, all in one go.
+
+        Raises:
+            LedgerError: the ledger failed; what was claimed is gone on with by the next run.
+        """
+        rows = tuple(p.row for p in planned)
+        written = self._ports.effects(Step.CLAIM, lambda: self._ports.ledger.write_all(rows))
+        text = "another run claimed this partition at the same moment"
+        return tuple(
+            Answer(Status.IN_PROGRESS, text)
+            if isinstance(row, Stale)
+            else Claimed(row, p.frozen, p.slices, p.finished, p.work.begun, p.note)
+            for p, row in zip(planned, written, strict=True)
+        )
+
+    def _epoch(self) -> int:
+        """Return an epoch of the group; one that is drawn in vain harms nobody."""
+        drawn = next(self._epochs, None)
+        if drawn is None:
+            drawn = self._ports.ledger.next_epoch(self._partitions)
+            self._epochs = iter(range(drawn + 1, drawn + self._partitions))
+        return drawn
+
+    def _look_there(self, work: Work, partition: tuple[str | None, ...]) -> None:
+        """Refuse before hours of writing what the commit would refuse after them (step 6)."""
+        wish = self._wish
+        if wish.whole:
+            self._whole.leaving(work.state, work.key.hash, partition, work.held)
+        elif not goes_on(work.held, beside=wish.beside, force=wish.force):
+            refuse_foreign(self._to.lake, work.state, partition, self._own, work.held)
 
     def _too_small(self, work: Work, frozen: FrozenPartition) -> Answer | None:
         """Refuse to take rows out of main without being told to; nothing is nothing to export."""
         before, now = work.held.rows, frozen.visible_rows
+        if now == 0 and self._wish.whole:
+            raise no_lake_partition()
         if now == 0 and before == 0:
             return Answer(Status.EMPTY, "all its rows are deleted")
         allowed = self._wish.force and (now > 0 or self._wish.allow_empty)
@@ -106,7 +163,7 @@ class Claiming:
             return Answer(Status.REFUSED, shrinks(before, now))
         return None
 
-    def _resumed(self, work: Work, one: FrozenPartition, frozen: Frozen) -> _Planned | None:
+    def _resumed(self, work: Work, one: FrozenPartition, frozen: Frozen) -> _Cut | None:
         """Return the last claim with a new epoch, when its files would be the same."""
         if work.resume is None:
             return None
@@ -116,13 +173,12 @@ class Claiming:
         slices = self._slices(one, last)
         if self._recipe(frozen.snapshot, slices) != last.recipe:
             return None
-        epoch = self._ports.ledger.next_epoch()
         staging = frozen.handles[one.partition_id]
-        return _Planned(replace(last, epoch=epoch, staging=staging), slices, resumed=True)
+        return _Cut(replace(last, epoch=self._epoch(), staging=staging), slices, resumed=True)
 
-    def _anew(self, one: FrozenPartition, frozen: Frozen) -> _Planned:
+    def _anew(self, one: FrozenPartition, frozen: Frozen) -> _Cut:
         content = frozen_content(self._to.table, one)
-        epoch = self._ports.ledger.next_epoch()
+        epoch = self._epoch()
         made = Claim(
             epoch=epoch,
             transaction_id=self._ports.new_transaction(epoch).value,
@@ -135,7 +191,7 @@ class Claiming:
         )
         slices = self._slices(one, made)
         recipe = self._recipe(frozen.snapshot, slices)
-        return _Planned(replace(made, recipe=recipe), slices, resumed=False)
+        return _Cut(replace(made, recipe=recipe), slices, resumed=False)
 
     def _slices(self, frozen: FrozenPartition, made: Claim) -> tuple[Slice, ...]:
         key = self._to.key(frozen.partition_id).hash
@@ -145,7 +201,7 @@ class Claiming:
         return recipe_of(self._to.write_plan(snapshot, self._ports.job, ()), slices)
 
 
-def _note(work: Work, planned: _Planned) -> str:
+def _note(work: Work, planned: _Cut) -> str:
     """Say that an older content is exported, because it was frozen by a run that began files."""
     claim, now = planned.claim, work.content
     begun = work.resume is not None and work.resume.claim.fingerprint == claim.fingerprint

@@ -23,7 +23,7 @@ from tableformat.export.dead import Verdict, verdicts
 from tableformat.export.loading import load_table
 from tableformat.export.resuming import stored_receipts
 from tableformat.file_names import RECEIPTS, exported_by
-from tableformat.ledger import Claim, Row
+from tableformat.ledger import Claim, Row, State
 from tableformat.storage import Storage, StoredObject
 
 __all__ = ["MOST_FILES", "STAYS_KNOWN", "Cleaned", "Cleaning", "Left"]
@@ -160,17 +160,11 @@ class Cleaning:
     ) -> Left:
         """Return what is left of one export; nothing that snapshots refer to, and its receipts."""
         names = {_name(path) for path in referred}
-        # Of an export that landed they are wanted: `verify` reads them.
-        wanted = any(x.transaction_id == transaction_id for x in row.landed)
+        of_it = tuple(o for o in receipts if _directory(o) == transaction_id)
         return Left(
             transaction_id,
             tuple(o for o in files if _of(o) == transaction_id and _name(o.location) not in names),
-            tuple(
-                o
-                for o in receipts
-                if _directory(o) == transaction_id
-                and not (wanted and (not judged.may_go or _is_of_any(o, names)))
-            ),
+            tuple(o for o in of_it if o not in _wanted(row, transaction_id, of_it, names, judged)),
             judged,
         )
 
@@ -189,9 +183,9 @@ class Cleaning:
                 self._delete(Step.CLEAN_RECEIPT, found)
             files, size = files + len(one.files), size + one.bytes
             gone.add(one.transaction_id)
-        kept = self._kept(row, gone)
-        if kept != row.old:
-            after = replace(row, old=kept, updated=self.ports.clock())
+        kept, claim = self._kept(row, gone), _noted(row, gone)
+        if (kept, claim) != (row.old, row.claim):
+            after = replace(row, old=kept, claim=claim, updated=self.ports.clock())
             # Whoever has moved the row meanwhile finds nothing there, and takes the claim off.
             self.ports.effects(Step.CLEAN_CLAIM, partial(self.ports.ledger.write, after))
         return Cleaned(files, size)
@@ -208,12 +202,47 @@ class Cleaning:
         self.ports.effects(step, partial(self.storage.delete, found.location))
 
 
+def _noted(row: Row, gone: set[str]) -> Claim:
+    """Return the claim of a row without its recipe when it was given up and its files are gone."""
+    given_up = row.state in (State.KILLED, State.FAILED)
+    if not given_up or row.claim.transaction_id not in gone:
+        return row.claim
+    return replace(row.claim, recipe="", staging=())
+
+
+def _wanted(
+    row: Row,
+    transaction_id: str,
+    receipts: tuple[StoredObject, ...],
+    names: set[str],
+    judged: Verdict,
+) -> tuple[StoredObject, ...]:
+    """Return which receipts of an export are of use, with its digest: only of one that landed.
+
+    Those of files in snapshots, which `verify` reads; where there are none, one, which tells where
+    its rows were (`whole_partition.py`). The digest as long as there is something to compare.
+    """
+    if not any(x.transaction_id == transaction_id for x in row.landed):
+        return ()
+    if not judged.may_go:
+        return receipts
+    last = row.done is not None and row.done.landed.transaction_id == transaction_id
+    finished = tuple(o for o in receipts if not _name(o.location).startswith("."))
+    digests = tuple(o for o in finished if not _slice_and_attempt(o))
+    written = tuple(o for o in finished if _slice_and_attempt(o))
+    of_files = tuple(o for o in written if _is_of_any(o, names))
+    return (*(of_files or written[:1]), *(digests if last or names else ()))
+
+
 def _is_of_any(receipt: StoredObject, names: set[str]) -> bool:
-    """Whether a receipt, `<slice>-<attempt>.json`, is of one of these files; so is the digest."""
-    slice_and_attempt = _name(receipt.location).lstrip(".").partition(".")[0]
-    return not slice_and_attempt.partition("-")[0].isdecimal() or any(
-        name.endswith(f"-{slice_and_attempt}.parquet") for name in names
-    )
+    end = f"-{_slice_and_attempt(receipt)}.parquet"
+    return any(name.endswith(end) for name in names)
+
+
+def _slice_and_attempt(receipt: StoredObject) -> str:
+    """Return `<slice>-<attempt>` of a receipt, '' of the digest, which stands among them."""
+    stem = _name(receipt.location).partition(".")[0]
+    return stem if stem.partition("-")[0].isdecimal() else ""
 
 
 def _name(location: str) -> str:

@@ -12,7 +12,7 @@ attempts. Claiming (step 1) is the job's; it has happened when this begins.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
@@ -40,8 +40,14 @@ from tableformat.export.marks import landed_mark, unsettled_mark
 from tableformat.export.settling import (
     Ports,
     note_overwritten_mark,
-    settle,
+    settle_all,
     settle_mark,
+)
+from tableformat.export.whole_partition import (
+    Leaving,
+    WholePartitions,
+    leaving_of,
+    no_lake_partition,
 )
 from tableformat.ledger import Landed, Ledger, Row, Stale, State
 
@@ -61,17 +67,22 @@ class _Ready:
 
     key: KeyCommit
     row: Row
-    leaves: Holding
+    leaves: Leaving
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a commit is: the keys without an outcome, and every attempt before it is sent."""
+    """How far a commit is: the keys without an outcome, and every attempt before it is sent.
+
+    `leaves` tells what leaves main with an attempt, by its snapshot and by key.
+    """
 
     open: dict[str, KeyCommit]
     own: OwnKeys
+    whole: WholePartitions | None
     outcomes: dict[str, CommitOutcome] = field(default_factory=dict)
     attempts: list[Staged] = field(default_factory=list)
+    leaves: dict[tuple[int, str], Leaving] = field(default_factory=dict)
     evidence: str = "no answer yet"
 
     def end(self, key: str, outcome: CommitOutcome) -> None:
@@ -92,9 +103,13 @@ def commit(ports: Ports, wanted: Commit) -> dict[str, CommitOutcome]:
         By key, Committed, Conflicted, Superseded, NotSent or Unknown; the ledger rows say the same,
         or will after the next run.
     """
-    progress = _Progress(
-        {k.key: k for k in wanted.keys}, OwnKeys(ports.ledger, wanted.layout.table_uuid)
+    own = OwnKeys(ports.ledger, wanted.layout.table_uuid)
+    whole = (
+        WholePartitions(ports.effects, ports.table, ports.ledger, own, ports.storage)
+        if ports.storage is not None
+        else None
     )
+    progress = _Progress({k.key: k for k in wanted.keys}, own, whole)
     try:
         while progress.open:
             _turn(ports, wanted, progress)
@@ -122,12 +137,10 @@ def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
         text = f"{len(progress.attempts)} requests were sent, none was answered with success"
         progress.end_all(Unknown(f"{text}; the last: {progress.evidence}"))
         return
-    now = replace(wanted, keys=tuple(r.key for r in ready))
-    leaves = tuple(f.path for r in ready for f in r.leaves.files)
-    staged, error = _stage_and_send(ports, state, now, leaves, progress.attempts)
+    staged, error = _stage_and_send(ports, state, wanted, tuple(ready), progress)
     if error is None:
-        for one in ready:
-            progress.end(one.key.key, _settle_own(ports, one, staged, len(progress.attempts)))
+        for key, outcome in _settle_own(ports, ready, staged, len(progress.attempts)):
+            progress.end(key, outcome)
         # It has landed, whatever becomes of the manifests of the others.
         with contextlib.suppress(DestinationError):
             discard_dead_attempts(ports, (a for a in progress.attempts if a is not staged))
@@ -151,13 +164,13 @@ def _look(
         )
         raise InternalError(message)
     if mark := landed_mark(row, state, key):
-        progress.end(key.key, _settle_landed(ports, row, state, mark, progress.attempts))
+        progress.end(key.key, _settle_landed(ports, row, state, mark, progress))
         return None
     noted = note_overwritten_mark(ports, row, state, key)
     if noted is None:
         return None
     try:
-        return _Ready(key, noted, _leaving(ports, noted, state, key, progress.own))
+        return _Ready(key, noted, _leaving(ports, noted, state, key, progress))
     except RefusedError as error:
         # M has no mark of ours: what its sequence number has passed did not land and cannot.
         open_ = any(state.last_sequence_number < a.sequence_number for a in progress.attempts)
@@ -185,15 +198,17 @@ def _superseded(row: Row | None, state: LakeTableState, key: KeyCommit) -> str:
 
 
 def _leaving(
-    ports: Ports, row: Row, state: LakeTableState, key: KeyCommit, own: OwnKeys
-) -> Holding:
+    ports: Ports, row: Row, state: LakeTableState, key: KeyCommit, progress: _Progress
+) -> Leaving:
     """Step 6, from M in every turn: what must leave main, the files of any export of the key.
 
     Raises:
-        RefusedError: where rows of the key are cannot be told, more would leave than come, or main
-            has files of others where its first ones go.
+        RefusedError: where rows of the key are cannot be told, more would leave than come, main has
+            files of others where its first ones go, or a whole partition cannot be replaced.
     """
     held = held_in_main(ports, row, state, key.key)
+    if key.whole:
+        return _whole(state, key, held, progress)
     if not held.is_certain:
         message = f"Cannot commit: {held.text} Rows could be there twice. Nothing was changed."
         raise RefusedError(message)
@@ -205,14 +220,45 @@ def _leaving(
         first = key.receipts[0]
         # Of another spec the values mean something else; such a table is not committed to.
         if first.spec_id == state.layout.spec_id:
-            refuse_foreign(ports.table, state, first.partition, own, held)
-    return held
+            refuse_foreign(ports.table, state, first.partition, progress.own, held)
+    return leaving_of(held)
 
 
-def _settle_own(ports: Ports, one: _Ready, staged: Staged, attempts: int) -> CommitOutcome:
-    """Step 8 after an answer of success."""
+def _whole(state: LakeTableState, key: KeyCommit, held: Holding, progress: _Progress) -> Leaving:
+    """Return everything in the key's lake partition; its rows may be fewer than leave."""
+    if progress.whole is None:
+        message = "A whole lake partition is to be replaced, and nothing can read its receipts."
+        raise InternalError(f"{message} This is a bug, please report it.")
+    if not key.receipts:
+        raise no_lake_partition()
+    first = key.receipts[0]
+    if first.spec_id != state.layout.spec_id:
+        # Its values mean something else in such a table, which is not committed to.
+        return leaving_of(held)
+    return progress.whole.leaving(state, key.key, first.partition, held)
+
+
+def _settle_own(
+    ports: Ports, ready: list[_Ready], staged: Staged, attempts: int
+) -> Iterator[tuple[str, CommitOutcome]]:
+    """Step 8 after an answer of success, for all keys of the request."""
+    landed = tuple((one.row, _landed(one, staged)) for one in ready)
+    try:
+        after = settle_all(ports, landed)
+    except TableFormatError as error:
+        text = f"it landed in snapshot {staged.snapshot_id}, and then: {error}"
+        yield from ((one.key.key, Unknown(text)) for one in ready)
+        return
+    for one, (_, own), row in zip(ready, landed, after, strict=True):
+        if isinstance(row, Stale):
+            yield one.key.key, _taken_over(staged.snapshot_id)
+        else:
+            yield one.key.key, _committed(own, attempts, one.leaves, in_main=True)
+
+
+def _landed(one: _Ready, staged: Staged) -> Landed:
     key, claim = one.key, one.row.claim
-    landed = Landed(
+    return Landed(
         key.epoch,
         key.transaction_id,
         key.fingerprint,
@@ -221,20 +267,25 @@ def _settle_own(ports: Ports, one: _Ready, staged: Staged, attempts: int) -> Com
         claim.rows,
         claim.data_files,
     )
-    try:
-        after = settle(ports, one.row, landed, claim)
-    except TableFormatError as error:
-        return Unknown(f"it landed in snapshot {staged.snapshot_id}, and then: {error}")
-    if isinstance(after, Stale):
-        return _taken_over(staged.snapshot_id)
-    replaced = bool(one.leaves.files)
-    return Committed(landed.snapshot_id, landed.epoch, attempts, in_main=True, replaced=replaced)
+
+
+def _committed(landed: Landed, attempts: int, leaves: Leaving, *, in_main: bool) -> Committed:
+    return Committed(
+        landed.snapshot_id,
+        landed.epoch,
+        attempts,
+        in_main,
+        replaced=bool(leaves.paths),
+        foreign_files=leaves.foreign_files,
+        foreign_rows=leaves.foreign_rows,
+    )
 
 
 def _settle_landed(
-    ports: Ports, row: Row, state: LakeTableState, mark: Mark, attempts: list[Staged]
+    ports: Ports, row: Row, state: LakeTableState, mark: Mark, progress: _Progress
 ) -> CommitOutcome:
     """It landed: an own attempt is in main as an ancestor, any other one by all its files."""
+    attempts = progress.attempts
     own = any(a.snapshot_id == mark.snapshot_id for a in attempts)
     after = settle_mark(ports, row, state, mark)
     if isinstance(after, Stale) or after.done is None:
@@ -244,7 +295,8 @@ def _settle_landed(
     in_main = held.holds(landed) or (own and state.is_ancestor(mark.snapshot_id))
     with contextlib.suppress(DestinationError):
         discard_dead_attempts(ports, (a for a in attempts if a.snapshot_id != mark.snapshot_id))
-    return Committed(landed.snapshot_id, landed.epoch, len(attempts), in_main)
+    leaves = progress.leaves.get((mark.snapshot_id, row.key.hash), Leaving())
+    return _committed(landed, len(attempts), leaves, in_main=in_main)
 
 
 def _taken_over(snapshot_id: int) -> Superseded:
@@ -273,20 +325,37 @@ def _stage_and_send(
     ports: Ports,
     state: LakeTableState,
     wanted: Commit,
-    leaves: tuple[str, ...],
-    attempts: list[Staged],
+    ready: tuple[_Ready, ...],
+    progress: _Progress,
 ) -> tuple[Staged, str | None]:
     """Step 7: own manifests, own snapshot id, one request.
 
     Returns the error text of anything but success.
     """
+    summary = (*wanted.summary, *_summary_of([r.leaves for r in ready]))
+    wanted = replace(wanted, keys=tuple(r.key for r in ready), summary=summary)
+    wanted = replace(wanted, watermark=ports.watermark(state, wanted.keys))
     done = _marks_to_remove(ports.ledger, state, wanted)
     # After those rows were read: a copy of the ledger that knows the number knows them completed.
     wanted = replace(wanted, number=ports.ledger.next_epoch())
+    leaves = tuple(path for r in ready for path in r.leaves.paths)
     staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, wanted, leaves))
-    attempts.append(staged)
+    progress.attempts.append(staged)
+    progress.leaves |= {(staged.snapshot_id, r.key.key): r.leaves for r in ready}
     sent = ports.effects(Step.SEND, partial(ports.table.send, state, staged, wanted, done))
     return staged, None if sent.applied else sent.error
+
+
+def _summary_of(leaves: list[Leaving]) -> tuple[tuple[str, str], ...]:
+    """Return what a snapshot's summary says of the files of others that it takes away."""
+    files = sum(x.foreign_files for x in leaves)
+    if not files:
+        return ()
+    rows = sum(x.foreign_rows for x in leaves)
+    return (
+        ("mergeberg.foreign-files-removed", str(files)),
+        ("mergeberg.foreign-rows-removed", str(rows)),
+    )
 
 
 def _marks_to_remove(ledger: Ledger, state: LakeTableState, wanted: Commit) -> tuple[str, ...]:

@@ -17,7 +17,14 @@ from tableformat.file_names import RECEIPTS
 from tableformat.ledger import Key
 from tableformat.storage import Storage
 
-__all__ = ["LIST_FORMAT", "ListedExport", "list_location", "read_lists", "store_list"]
+__all__ = [
+    "LIST_FORMAT",
+    "ListedExport",
+    "list_location",
+    "listed_in",
+    "read_lists",
+    "store_list",
+]
 
 LIST_FORMAT: Final = 1
 
@@ -91,11 +98,16 @@ def read_lists(storage: Storage, table_location: str) -> tuple[ListedExport, ...
     """
     found: list[ListedExport] = []
     for stored in storage.list(list_location(table_location)):
-        found.extend(_read(stored.location, storage.read(stored.location)))
+        found.extend(listed_in(stored.location, storage.read(stored.location)))
     return tuple(found)
 
 
-def _read(location: str, text: bytes) -> list[ListedExport]:
+def listed_in(location: str, text: bytes) -> tuple[ListedExport, ...]:
+    """Return what the text of the list at a location names.
+
+    Raises:
+        LedgerError: it is damaged, or of a newer format.
+    """
     try:
         raw: dict[str, Any] = json.loads(text)
         if raw["format_version"] != LIST_FORMAT:
@@ -104,11 +116,11 @@ def _read(location: str, text: bytes) -> list[ListedExport]:
                 f"reads {LIST_FORMAT}. Use the release that wrote it, or a newer one."
             )
             raise LedgerError(message)
-        return [
+        return tuple(
             ListedExport(**{k: v for k, v in one.items() if k not in ("key", "files")},
                          files=tuple(one["files"]))
             for one in raw["exports"]
-        ]  # fmt: skip
+        )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         message = f"Cannot read {location}: {error}. The list is damaged; restore it from a copy."
         raise LedgerError(message) from error

@@ -26,6 +26,7 @@ from tableformat.export.claim import Wish
 from tableformat.export.commit import Ports, commit
 from tableformat.export.commit_lists import store_list
 from tableformat.export.destination import Destination, Group, WrittenClaim
+from tableformat.export.final_failure import FinalFailure
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.telling import Telling
@@ -58,18 +59,27 @@ class Committing:
             finished: each with the receipts of all its files.
         """
         ready: dict[str, tuple[Claimed, WrittenClaim]] = {}
+        checked = []
         for one, receipts in finished:
             try:
-                written = self._noted(one, receipts)
-                if written is not None:
+                self.ports.effects(Step.CHECK_FILES, partial(self._check_files, receipts))
+                checked.append((one, receipts))
+            except TableFormatError as error:
+                yield self.cancelled.stopped(one, error)
+        for one, written in self._noted(tuple(checked)):
+            try:
+                if isinstance(written, WrittenClaim):
                     self.verification.keep(written.row, one.frozen)
             except TableFormatError as error:
-                yield self._stopped(one, error)
+                yield self.cancelled.stopped(one, error)
                 continue
-            if written is None:
-                yield self.cancelled.outcome(one)
-            else:
-                ready[one.row.key.hash] = (one, written)
+            match written:
+                case None:
+                    yield self.cancelled.outcome(one)
+                case TableFormatError():
+                    yield self.cancelled.stopped(one, written)
+                case noted:
+                    ready[one.row.key.hash] = (one, noted)
         if not ready:
             return
         all_of_them = tuple(written for _, written in ready.values())
@@ -77,28 +87,49 @@ class Committing:
             wanted = self.to.commit(all_of_them, self.ports.ledger, self._list(all_of_them))
         except TableFormatError as error:
             for one, _ in ready.values():
-                yield self._stopped(one, error)
+                yield self.cancelled.stopped(one, error)
             return
         outcomes = commit(self.commit_ports, wanted)
         for key, (one, written) in ready.items():
             yield self._outcome(one, written.row, outcomes[key])
 
-    def _noted(self, one: Claimed, receipts: tuple[Receipt, ...]) -> WrittenClaim | None:
+    def _noted(
+        self, finished: tuple[tuple[Claimed, tuple[Receipt, ...]], ...]
+    ) -> Iterator[tuple[Claimed, WrittenClaim | TableFormatError | None]]:
         """Note the files before the commit, so that whoever settles it later knows what it was.
 
-        Returns:
-            None when another run has claimed the partition.
-
-        Raises:
-            DestinationError: a file is not there any more, or is not as long as it was.
+        Yields:
+            Each with None when another run has claimed it, or with what the ledger failed with.
         """
-        self.ports.effects(Step.CHECK_FILES, partial(self._check_files, receipts))
+        if not finished:
+            return
+        rows = tuple(self._with_files(one, receipts) for one, receipts in finished)
+        try:
+            noted = self.ports.effects(
+                Step.NOTE_WRITTEN, partial(self.ports.ledger.write_all, rows)
+            )
+        except TableFormatError as error:
+            for one, _ in finished:
+                yield one, error
+            return
+        wish = self.wish
+        for (one, receipts), row in zip(finished, noted, strict=True):
+            if isinstance(row, Stale):
+                yield one, None
+            else:
+                yield (
+                    one,
+                    WrittenClaim(row, receipts, wish.force, wish.beside, whole=wish.whole),
+                )
+
+    def _with_files(self, one: Claimed, receipts: tuple[Receipt, ...]) -> Row:
+        """Return the row of a partition with its files on the claim."""
         paths: dict[str, list[str]] = {}
         for receipt in receipts:
             for part in receipt.ranges:
                 paths.setdefault(part.source_name, []).append(receipt.file_path)
         claim = one.row.claim
-        noted = replace(
+        return replace(
             one.row,
             updated=self.ports.clock(),
             claim=replace(
@@ -111,12 +142,13 @@ class Committing:
                 ),
             ),
         )
-        row = self.ports.effects(Step.NOTE_WRITTEN, partial(self.ports.ledger.write, noted))
-        if isinstance(row, Stale):
-            return None
-        return WrittenClaim(row, receipts, may_shrink=self.wish.force, beside=self.wish.beside)
 
     def _check_files(self, receipts: tuple[Receipt, ...]) -> None:
+        """Look at every file once more.
+
+        Raises:
+            DestinationError: one is not there any more, or is not as long as it was.
+        """
         for receipt in receipts:
             found = self.ports.storage(receipt.file_path).size(receipt.file_path)
             if found != receipt.file_bytes:
@@ -141,14 +173,15 @@ class Committing:
                 made = self._committed(row, outcome, one)
                 return self.verification.verified(made, row, one.frozen, outcome)
             case Conflicted(by):
-                text = f"not committed: {by}{self.telling.note_error(row, by)}"
+                ending = FinalFailure(self.ports, self.commit_ports, self.to, self.telling)
+                text = f"not committed: {by}{ending.end(row, by)}"
                 return self._told(one, Status.FAILED, text, row)
             case Superseded(by):
                 ended = self.cancelled.outcome(one)
                 killed = ended.status is Status.KILLED
                 return ended if killed else self._told(one, Status.IN_PROGRESS, by)
             case NotSent(error):
-                return self._stopped(one, error)
+                return self.cancelled.stopped(one, error)
             case Unknown(evidence):
                 text = (
                     f"it may have landed: {evidence}. The next run finds out; nothing was deleted"
@@ -169,15 +202,21 @@ class Committing:
             # An earlier run's files are in main: the row has their figures since it was settled.
             row = self.ports.ledger.read(row.key.hash) or row
         status = Status.REPLACED if landed.replaced else Status.COMMITTED
-        made = self.telling.outcome(partition_id, status, one.note, row, begun)
+        said = "; ".join(filter(None, (one.note, _told_of_others(landed))))
+        made = self.telling.outcome(partition_id, status, said, row, begun)
         return replace(made, snapshot_id=landed.snapshot_id)
-
-    def _stopped(self, one: Claimed, error: TableFormatError) -> Outcome:
-        text = self.telling.note_error(one.row, str(error))
-        failed = self.telling.failed(one.row.key.partition_id, error, one.row, one.begun)
-        return replace(failed, message=failed.message + text)
 
     def _told(self, one: Claimed, status: Status, message: str, row: Row | None = None) -> Outcome:
         return self.telling.outcome(
             one.row.key.partition_id, status, message, row or one.row, one.begun
         )
+
+
+def _told_of_others(landed: Committed) -> str:
+    """Say what of others left main with it, '' for nothing."""
+    if not landed.foreign_files:
+        return ""
+    return (
+        f"with what it replaced {landed.foreign_files} file(s) with {landed.foreign_rows:,} rows "
+        "that others wrote left main"
+    )

@@ -11,20 +11,27 @@ dead in M and no snapshot of M refers to them. This file proves the first; it ne
   whose last claim has an older epoch than E is dead with it.
 * Requests of the landed transaction itself were staged before its mark was seen, with a number of
   s at most: files of it that did not land never will. They are told from those that did because
-  the snapshots refer to as many files of it as landed.
+  the snapshots refer to as many files of it as landed. Where its snapshot was expired, what no
+  other snapshot refers to is gone for good: a new one is made of those that there are.
+* A manifest is dead when seq(M) has reached the sequence number that its name tells
+  (`manifest_names.py`), whoever staged it.
+
+Of the lists of commits a rebuilt ledger needs those of exports that a snapshot refers to, and for
+each key the one of the last that landed: without it nobody would know that there was one, and rows
+that others rewrote since would be exported again.
 
 Everything else is kept, and why is said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tableformat.committer import LakeTableState
 from tableformat.ledger import Claim, Landed, Row, State
 
-__all__ = ["Verdict", "verdict", "verdicts"]
+__all__ = ["Listing", "Verdict", "list_verdict", "manifest_verdict", "verdict", "verdicts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,20 @@ class Verdict:
 
     may_go: bool
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One export on the list of a commit, by the epoch of its claim then.
+
+    `row` is the key's, None when the ledger does not know it; `referred` counts the files of the
+    transaction in snapshots.
+    """
+
+    row: Row | None
+    transaction_id: str
+    epoch: int
+    referred: int
 
 
 def verdicts(
@@ -86,6 +107,9 @@ def _of_landed(row: Row, state: LakeTableState, referred: int, landed: Landed) -
     under_way = row.state is State.RUNNING and row.claim.transaction_id == landed.transaction_id
     if under_way or not 0 < landed.sequence_number <= state.last_sequence_number:
         return Verdict(may_go=False, why="whether a request of it is under way cannot be told")
+    if landed.snapshot_id not in state.snapshots:
+        text = f"it landed in {landed.snapshot_id}, which was expired, and no snapshot refers to it"
+        return Verdict(may_go=True, why=text)
     if referred != landed.data_files or not referred:
         return Verdict(
             may_go=False,
@@ -93,3 +117,62 @@ def _of_landed(row: Row, state: LakeTableState, referred: int, landed: Landed) -
             f"refer to {referred}",
         )
     return Verdict(may_go=True, why=f"not among the files that landed in {landed.snapshot_id}")
+
+
+def list_verdict(listed: Iterable[Listing], state: LakeTableState) -> Verdict | None:
+    """Return the verdict on the list of a commit: it may go when none of its exports needs it.
+
+    None when a ledger that is lost could be rebuilt from it.
+
+    Args:
+        listed: the exports on it.
+        state: the table's metadata, loaded anew.
+    """
+    exports = tuple(listed)
+    if any(_is_of_use(one, state) for one in exports):
+        return None
+    for one in exports:
+        if one.row is None:
+            text = "not ours to judge: the ledger does not know an export on it"
+            return Verdict(may_go=False, why=text)
+        if not _is_outlived(one.row, one, state.last_sequence_number):
+            text = "a request of it may still be applied, or its export gone on with"
+            return Verdict(may_go=False, why=text)
+    return Verdict(may_go=True, why="no export on it is in the table, or can be any more")
+
+
+def _is_of_use(one: Listing, state: LakeTableState) -> bool:
+    """Whether a rebuilt ledger would say of a key what it should because of one listed export."""
+    landed = one.row.landed if one.row is not None else ()
+    same = [x for x in landed if x.transaction_id == one.transaction_id]
+    this = next((x for x in same if x.epoch == one.epoch), None)
+    if this is None:
+        return bool(one.referred) and not same
+    last = max(landed, key=lambda x: x.epoch)
+    return this == last or bool(one.referred) or this.snapshot_id in state.snapshots
+
+
+def _is_outlived(row: Row, one: Listing, seen: int) -> bool:
+    """Whether no request of this epoch of a listed export can be applied any more."""
+    if row.state in (State.KILLED, State.FAILED):
+        return one.epoch <= row.claim.epoch
+    if row.state is State.RUNNING and row.claim.transaction_id == one.transaction_id:
+        return False
+    later = (x for x in row.landed if 0 < x.sequence_number <= seen)
+    return any(x.epoch > one.epoch or x.transaction_id == one.transaction_id for x in later)
+
+
+def manifest_verdict(sequence_number: int, state: LakeTableState) -> Verdict:
+    """Return the verdict on a manifest or manifest list that no snapshot of `state` refers to.
+
+    Args:
+        sequence_number: that the snapshot of its attempt would have.
+        state: the table's metadata.
+    """
+    if sequence_number > state.last_sequence_number:
+        return Verdict(may_go=False, why="the request for its attempt may still be applied")
+    text = (
+        f"of an attempt at sequence number {sequence_number}, which the table has passed "
+        "without it, or of a snapshot that was expired"
+    )
+    return Verdict(may_go=True, why=text)

@@ -53,6 +53,7 @@ __all__ = [
     "Group",
     "WrittenClaim",
     "fit",
+    "in_spec",
     "plan_slices",
     "schema_change",
 ]
@@ -60,12 +61,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class WrittenClaim:
-    """A claimed partition whose files are finished; `may_shrink`, `beside` as in `KeyCommit`."""
+    """A claimed partition whose files are finished; the rest is as in `KeyCommit`."""
 
     row: Row
     receipts: tuple[Receipt, ...]
     may_shrink: bool
     beside: bool
+    whole: bool = False
 
     @property
     def key_commit(self) -> KeyCommit:
@@ -79,6 +81,7 @@ class WrittenClaim:
             self.receipts,
             self.may_shrink,
             self.beside,
+            self.whole,
         )
 
 
@@ -222,7 +225,7 @@ def _refusal(
     return existing_refusal(what, existing, plan.columns, plan.spec)
 
 
-def _in_spec(spec: PartitionSpec, values: tuple[str | None, ...]) -> tuple[str | None, ...]:
+def in_spec(spec: PartitionSpec, values: tuple[str | None, ...]) -> tuple[str | None, ...]:
     """Return the values by the fields of a table's spec, of which some may divide nothing."""
     given = dict(zip((f.field_id for f in divided_by(spec)), values, strict=True))
     return tuple(given.get(f.field_id) for f in spec.fields)
@@ -231,7 +234,7 @@ def _in_spec(spec: PartitionSpec, values: tuple[str | None, ...]) -> tuple[str |
 def plan_slices(
     to: Destination, frozen: FrozenPartition, key: str, claim: Claim
 ) -> tuple[Slice, ...]:
-    """Cut a frozen partition into slices, one for each file, numbered from 0.
+    """Cut a frozen partition into slices, one for each file, numbered from 0; none without rows.
 
     Args:
         to: where the files go.
@@ -243,13 +246,15 @@ def plan_slices(
         RefusedError: the partition does not lie in one Iceberg partition (code 36).
         InternalError: the slices do not hold exactly the partition's parts.
     """
+    if frozen.visible_rows == 0:
+        return ()
     values = partition_values(to.plan.spec, to.plan.columns, frozen.probed, frozen.partition_id)
     target = SliceTarget(
         key=key,
         epoch=claim.epoch,
         transaction_id=claim.transaction_id,
         directory=directory(to.plan.spec, to.plan.columns, values),
-        partition=_in_spec(to.spec, value_texts(to.plan.spec, to.plan.columns, values)),
+        partition=in_spec(to.spec, value_texts(to.plan.spec, to.plan.columns, values)),
     )
     cut = slices(
         frozen,

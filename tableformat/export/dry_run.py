@@ -13,21 +13,33 @@ from functools import partial
 from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
+from tableformat.effects import Direct
+from tableformat.errors import RefusedError
 from tableformat.export import claim
 from tableformat.export.commit import unsettled_mark
-from tableformat.export.destination import fit, schema_change
+from tableformat.export.destination import fit, in_spec, schema_change
+from tableformat.export.foreign import OwnKeys
 from tableformat.export.in_main import Holding, holding
 from tableformat.export.job import ExportRequest
 from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.outcome import Status
-from tableformat.export.plan import TablePlan, plan_table, remembered_conversions
+from tableformat.export.plan import (
+    TablePlan,
+    check_one_to_one,
+    plan_table,
+    remembered_conversions,
+)
 from tableformat.export.ports import Lake
 from tableformat.export.selection import select
 from tableformat.export.slicing import SliceTarget, slices
+from tableformat.export.whole_partition import Leaving, WholePartitions, no_lake_partition
+from tableformat.iceberg.partition_proof import partition_values, value_texts
+from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger
 from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId
-from tableformat.source import FrozenPart, FrozenPartition, Source
+from tableformat.source import FrozenPart, FrozenPartition, ProbedValue, Source
+from tableformat.storage import Storage
 
 __all__ = ["EXPORT", "REPLACE", "Forecast", "Rehearsal", "forecast_parts", "rehearse"]
 
@@ -89,6 +101,7 @@ def rehearse(
     now: int,
     slots: int,
     note: Callable[[str], None],
+    storage: Callable[[str], Storage],
 ) -> Rehearsal:
     """Say what `job.export` would do with a request. Only reads.
 
@@ -100,6 +113,7 @@ def rehearse(
         now: milliseconds since 1970.
         slots: how many tasks could run at a time.
         note: hears what the job would tell its observer.
+        storage: opens what a location belongs to.
 
     Raises:
         RefusedError: nothing of the request can be done.
@@ -107,7 +121,7 @@ def rehearse(
     """
     table = source.describe(request.table)
     existing = lake.table(request.to)
-    found = _Existing(existing, existing.load(), ledger) if existing is not None else None
+    found = _Existing(existing, existing.load(), ledger, storage) if existing else None
     state = found.state if found is not None else None
     plan = plan_table(
         table,
@@ -115,6 +129,8 @@ def rehearse(
         strict=request.strict,
         partition_spec=request.partition_spec,
     )
+    if request.wish.whole:
+        check_one_to_one(plan, request.to)
     for text in plan.spec.notes:
         note(text)
     ids = select(
@@ -141,6 +157,7 @@ class _Existing:
     table: LakeTable
     state: LakeTableState
     ledger: Ledger
+    storage: Callable[[str], Storage]
 
     def key(self, plan: TablePlan, one: PartitionId) -> Key:
         return Key(plan.table.identity, one.value, self.state.layout.table_uuid)
@@ -169,6 +186,27 @@ class _Existing:
         said = claim.answer(row, content, wish, in_main, now)
         return said if isinstance(said, claim.Answer) else in_main
 
+    def leaving(
+        self,
+        plan: TablePlan,
+        probed: tuple[ProbedValue, ...] | None,
+        one: PartitionId,
+        held: Holding,
+    ) -> Leaving:
+        """Return everything that main holds in the lake partition of a source partition.
+
+        Raises:
+            RefusedError: it has no lake partition, or not everything there may go.
+        """
+        if probed is None:
+            raise no_lake_partition()
+        values = partition_values(plan.spec, plan.columns, probed, one)
+        texts = value_texts(plan.spec, plan.columns, values)
+        partition = in_spec(table_of(self.state).spec(), texts)
+        own = OwnKeys(self.ledger, self.state.layout.table_uuid)
+        whole = WholePartitions(Direct(), self.table, self.ledger, own, self.storage)
+        return whole.leaving(self.state, self.key(plan, one).hash, partition, held)
+
 
 def _forecasts(
     request: ExportRequest,
@@ -185,11 +223,33 @@ def _forecasts(
         said = found.answer(plan, one, parts, request.wish, now) if found is not None else None
         if isinstance(said, claim.Answer):
             yield Forecast(one.value, said.status.value, said.message, rows=_rows(parts))
+        elif not parts and said is not None:
+            text = f"the source partition is gone: would take {said.rows:,} rows out of main"
+            yield Forecast(one.value, REPLACE, text)
         elif not parts:
             yield Forecast(one.value, Status.EMPTY.value, "its parts hold no rows")
         else:
             made = forecast_parts(request, plan, one, parts, slots)
-            yield replace(made, action=REPLACE) if said is not None and said.files else made
+            if request.wish.whole and found is not None and said is not None:
+                yield _whole(found, plan, source, made, said)
+            else:
+                yield replace(made, action=REPLACE) if said is not None and said.files else made
+
+
+def _whole(
+    found: _Existing, plan: TablePlan, source: Source, made: Forecast, held: Holding
+) -> Forecast:
+    """Say what would leave main when the whole lake partition is replaced."""
+    one = PartitionId(made.partition_id)
+    try:
+        leaving = found.leaving(plan, source.probe(plan.table.name, one, plan.probes), one, held)
+    except RefusedError as error:
+        return Forecast(made.partition_id, Status.REFUSED.value, str(error), rows=made.rows)
+    text = (
+        f"would take {len(leaving.paths)} file(s) with {leaving.rows:,} rows out of main, "
+        f"{leaving.foreign_files} of them with {leaving.foreign_rows:,} rows that others wrote"
+    )
+    return replace(made, action=REPLACE if leaving.paths else EXPORT, message=text)
 
 
 def forecast_parts(

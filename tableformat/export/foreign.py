@@ -7,15 +7,18 @@ table: a copy of the table carries names of another one's keys. Rule: coverage.m
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from tableformat.committer import ForeignFile, LakeTable, LakeTableState
+from tableformat.committer import LakeTable, LakeTableState, PartitionFile
 from tableformat.errors import RefusedError
 from tableformat.export.in_main import Holding, Kind
 from tableformat.ledger import Ledger
 
-__all__ = ["OwnKeys", "goes_on", "refuse_foreign"]
+__all__ = ["BESIDE_OTHERS", "OwnKeys", "foreign_among", "goes_on", "refuse_foreign"]
 
+BESIDE_OTHERS: Final = "Cannot export into this lake partition: "
+"""How the refusal begins: rows are there already, which is counted as a duplicate (reading 16)."""
 _SHOWN: Final = 3
 
 
@@ -40,6 +43,15 @@ class OwnKeys:
                 return False
             self._known.add(key)
         return True
+
+
+def foreign_among(files: Iterable[PartitionFile], own: OwnKeys) -> tuple[PartitionFile, ...]:
+    """Return the files that no export of the ledger wrote.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    return tuple(f for f in files if not (f.key and own(f.key)))
 
 
 def goes_on(held: Holding, *, beside: bool, force: bool) -> bool:
@@ -73,12 +85,12 @@ def refuse_foreign(
         DestinationError: main cannot be read.
         LedgerError: the ledger cannot be read.
     """
-    found = table.foreign_files_in(state, partition, own)
+    found = foreign_among(table.files_in(state, partition), own)
     if found:
         rows = sum(f.rows for f in found)
         gone = held.kind is Kind.GONE
         message = (
-            f"Cannot export into this lake partition: main has {len(found)} file(s) with {rows:,} "
+            f"{BESIDE_OTHERS}main has {len(found)} file(s) with {rows:,} "
             f"rows there that no export of this ledger wrote, added by {_by(found, state)}. "
             f"{held.text + ' ' if gone else ''}If they are other rows, go on beside them with "
             f"{'--force ' if gone else ''}--overwrite-file-if-exists; they stay."
@@ -86,7 +98,7 @@ def refuse_foreign(
         raise RefusedError(message)
 
 
-def _by(found: tuple[ForeignFile, ...], state: LakeTableState) -> str:
+def _by(found: tuple[PartitionFile, ...], state: LakeTableState) -> str:
     ids = list(dict.fromkeys(f.snapshot_id for f in found))
     told = [
         f"snapshot {i} ({state.snapshots[i].operation if i in state.snapshots else 'expired'})"

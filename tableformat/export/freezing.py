@@ -8,18 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from tableformat.effects import Step
 from tableformat.errors import SourceError
 from tableformat.export.ports import JobPorts
 from tableformat.export.work import Work
 from tableformat.ledger import Claim, State
-from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.digest_sql import DigestColumn, empty_digest
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId
-from tableformat.source import LeftPart, LeftSnapshot, Probe, SourceSnapshot
+from tableformat.source import (
+    FrozenPartition,
+    LeftPart,
+    LeftSnapshot,
+    PartsLayout,
+    Probe,
+    SourceSnapshot,
+)
 
 __all__ = ["Freezing", "Frozen"]
+
+_NO_PARTS: Final = PartsLayout("", "", "", "", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +62,13 @@ class Freezing:
         found = self._find(work)
         frozen = self._completed(work, found)
         refused = (*frozen.snapshot.refused, *self._lost(work, found))
-        snapshot = replace(frozen.snapshot, refused=refused)
+        gone = self._gone(work)
+        partitions = (*frozen.snapshot.partitions, *gone)
+        snapshot = replace(frozen.snapshot, partitions=partitions, refused=refused)
+        handles = {p.partition_id: () for p in gone} | dict(frozen.handles)
         begun = (w.row.claim.staging for w in work if w.row and w.row.state is State.RUNNING)
         names = dict.fromkeys(name for staging in begun for name in staging)
-        return Frozen(snapshot, frozen.handles, tuple(n for n in names if n not in snapshot.handle))
+        return Frozen(snapshot, handles, tuple(n for n in names if n not in snapshot.handle))
 
     def _completed(self, work: Iterable[Work], found: SourceSnapshot | None) -> Frozen:
         """Freeze what was not found again.
@@ -67,9 +80,9 @@ class Freezing:
         held = {p.partition_id: found.handle for p in found.partitions} if found else {}
         rest = tuple(i for i in ids if i not in held)
         if not rest:
-            if found is None:
-                raise next(error for _, error in self._lost(work, found))
-            return Frozen(found, held)
+            if found is None and (lost := self._lost(work, found)):
+                raise lost[0][1]
+            return Frozen(found or SourceSnapshot(self.table, _NO_PARTS, (), (), ()), held)
         self.ports.observer.note(f"freezing {len(rest)} partition(s)")
         fresh = self.ports.effects(Step.SNAPSHOT_SOURCE, lambda: self._fresh(rest))
         if found is None:
@@ -92,8 +105,17 @@ class Freezing:
     ) -> tuple[tuple[PartitionId, SourceError], ...]:
         """Return the partitions that neither the source nor a snapshot has any more."""
         held = {p.partition_id for p in found.partitions} if found else set()
-        gone = (PartitionId(w.key.partition_id) for w in work if not w.content.parts)
+        gone = (PartitionId(w.key.partition_id) for w in work if not w.content.parts and w.resume)
         return tuple((i, self._is_lost(i)) for i in gone if i not in held)
+
+    def _gone(self, work: Iterable[Work]) -> tuple[FrozenPartition, ...]:
+        """Return the partitions that are not in the source any more, and are to go in the lake."""
+        digest = empty_digest(self.digest) if self.digest else None
+        return tuple(
+            FrozenPartition(PartitionId(w.key.partition_id), (), (), digest)
+            for w in work
+            if not w.content.parts and w.resume is None
+        )
 
     def _is_lost(self, partition_id: PartitionId) -> SourceError:
         return SourceError(

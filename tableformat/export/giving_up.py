@@ -87,6 +87,7 @@ def kill(
     key: str,
     *,
     state: Literal[State.KILLED, State.FAILED],
+    why: str = "",
     on_claim: Callable[[Row], None] = _nothing,
 ) -> KillOutcome:
     """Give the export of a key up for good, unless it has landed.
@@ -97,6 +98,7 @@ def kill(
         ports: what to act on; the caller has the key's lease.
         key: the hash of the ledger key.
         state: what the row says afterwards.
+        why: the error that is the reason, '' for the one that the row has.
         on_claim: called once when the export is taken over, with the row that says so.
 
     Raises:
@@ -104,7 +106,7 @@ def kill(
     """
     table = ports.effects(Step.LOAD_METADATA, ports.table.load)
     check_table_of_ledger(table, ports.ledger)
-    claimed = _claim(ports, key)
+    claimed = _claim(ports, key, why or (BEING_CANCELLED if state is State.KILLED else ""))
     if not isinstance(claimed, Row):
         return claimed
     on_claim(claimed)
@@ -115,7 +117,7 @@ def kill(
         return Unknown(str(error))
 
 
-def _claim(ports: Ports, key: str) -> Row | NotUnderWay | Superseded:
+def _claim(ports: Ports, key: str, why: str) -> Row | NotUnderWay | Superseded:
     """Step 1: a new epoch; the transaction stays recorded, so that a landing of it is told."""
     for attempt in range(1, ports.most_attempts + 1):
         row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key))
@@ -125,7 +127,7 @@ def _claim(ports: Ports, key: str) -> Row | NotUnderWay | Superseded:
             row,
             claim=replace(row.claim, epoch=ports.ledger.next_epoch()),
             updated=ports.clock(),
-            last_error=BEING_CANCELLED,
+            last_error=why or row.last_error,
         )
         written = ports.effects(Step.CLAIM, partial(ports.ledger.write, claimed))
         if isinstance(written, Row):
@@ -161,7 +163,9 @@ def _turn(ports: Ports, work: _GivingUp, *, may_send: bool) -> KillOutcome | Non
         after = settle_mark(ports, row, state, mark)
         return _too_late(ports, after, state) if isinstance(after, Row) else None
     if work.all_is_dead(state):
-        after = replace(row, state=work.state, updated=ports.clock(), last_error="")
+        kept = f"{row.last_error}; " if row.last_error not in ("", BEING_CANCELLED) else ""
+        told = kept + _since(state)
+        after = replace(row, state=work.state, updated=ports.clock(), last_error=told)
         written = ports.effects(Step.GIVE_UP, partial(ports.ledger.write, after))
         if isinstance(written, Stale):
             return None
@@ -170,6 +174,14 @@ def _turn(ports: Ports, work: _GivingUp, *, may_send: bool) -> KillOutcome | Non
     if may_send:
         _fence(ports, state, work)
     return None
+
+
+def _since(state: LakeTableState) -> str:
+    """Say from when on nothing of it can land: what an operator compares a late request with."""
+    return (
+        f"given up: nothing sent before snapshot {state.main} (sequence number "
+        f"{state.last_sequence_number}) can land any more"
+    )
 
 
 def _is_ours(row: Row, state: LakeTableState, work: _GivingUp) -> bool:

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 
 from tableformat.committer import LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, LedgerError, TableFormatError
 from tableformat.export import claim
+from tableformat.export.abandoning import Abandoning
 from tableformat.export.cancelled import Cancelled, NoneLeftError
-from tableformat.export.claiming import Claiming
+from tableformat.export.claiming import Claiming, Planned
 from tableformat.export.commit import Ports, held_in_main, settle_mark, unsettled_mark
 from tableformat.export.committing import Committing
 from tableformat.export.destination import Destination
@@ -30,13 +30,18 @@ from tableformat.export.leftovers import staging_in_use
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts, SliceWriter
 from tableformat.export.resuming import stored_receipts
+from tableformat.export.setting_watermark import SettingWatermark
+from tableformat.export.standing import INTERRUPTED_ERROR
 from tableformat.export.telling import Telling
 from tableformat.export.tidying import Tidying
 from tableformat.export.verification import Verification
+from tableformat.export.watermark import Listing
 from tableformat.export.work import Begun, Claimed, Work
 from tableformat.export.writing import Files, FileWriting
-from tableformat.ledger import Row, State
+from tableformat.ledger import LeaseHeld, Row, State
+from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId
+from tableformat.source import FrozenPartition
 
 __all__ = ["GroupJob"]
 
@@ -50,12 +55,13 @@ class GroupJob:
         destination: Destination,
         leases: Leases,
         wish: claim.Wish,
+        listing: Listing,
         *,
         slots: int,
         commit_every: int,
         commit_after: int,
     ) -> None:
-        """Remember what all groups share.
+        """Remember what all groups share; `listing` is the whole source table as the run began.
 
         At most `commit_every` partitions become visible at a time, and what is complete after every
         `commit_after` milliseconds.
@@ -68,7 +74,13 @@ class GroupJob:
         self._claiming = Claiming(ports, destination, wish, slots=slots)
         self._telling = Telling(ports, str(destination.name))
         self._commit_ports = Ports(
-            ports.effects, destination.lake, ports.ledger, ports.clock, ports.pause
+            ports.effects,
+            destination.lake,
+            ports.ledger,
+            ports.clock,
+            ports.pause,
+            storage=ports.storage,
+            watermark=SettingWatermark(listing, destination.lake, ports.ledger),
         )
         columns = destination.plan.digest_columns if ports.digests is not None else ()
         verification = Verification(
@@ -82,14 +94,19 @@ class GroupJob:
         self._cancelled = cancelled
         self._writing = FileWriting(ports, destination, self._claiming, cancelled, commit_after)
         self._tidying = Tidying(ports, self._commit_ports, destination)
+        self._abandoning = Abandoning(ports)
 
     def run(self, ids: tuple[PartitionId, ...]) -> Generator[Outcome, None, None]:
         """Export a group; yield what became of each partition, as soon as it is known."""
         state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
         work: list[Work] = []
         try:
+            held_by = self._leases.take_all(tuple(self._to.key(i).hash for i in ids))
+            ours = tuple(i for i in ids if self._to.key(i).hash not in held_by)
+            parts = self._ports.source.parts(self._to.table.name, *ours)
             for partition_id in ids:
-                found = self._begin(partition_id, state)
+                of_this = tuple(p for p in parts if p.partition_id == partition_id)
+                found = self._begin(partition_id, held_by, of_this, state)
                 if isinstance(found, Outcome):
                     yield found
                 else:
@@ -97,17 +114,22 @@ class GroupJob:
             if work:
                 yield from self._export(tuple(work))
         finally:
-            for partition_id in ids:
-                self._leases.release(self._to.key(partition_id).hash)
+            self._leases.release(*(self._to.key(i).hash for i in ids))
 
-    def _begin(self, partition_id: PartitionId, state: LakeTableState) -> Work | Outcome:
-        """Take the lease, settle what landed before, and answer what need not be exported."""
+    def _begin(
+        self,
+        partition_id: PartitionId,
+        held_by: Mapping[str, LeaseHeld],
+        parts: tuple[Part, ...],
+        state: LakeTableState,
+    ) -> Work | Outcome:
+        """Under the lease, settle what landed before, and answer what need not be exported."""
         begun = self._ports.clock()
         key = self._to.key(partition_id)
-        held_by = self._leases.take(key.hash)
-        if held_by is not None:
-            since = max(0, begun - held_by.since) // 1000
-            text = f"{held_by.owner}, has worked on it for {since} s"
+        if key.hash in held_by:
+            holder = held_by[key.hash]
+            since = max(0, begun - holder.since) // 1000
+            text = f"{holder.owner}, has worked on it for {since} s"
             return self._told(partition_id.value, Status.IN_PROGRESS, text, None, begun)
         row = self._ports.effects(Step.READ_LEDGER, lambda: self._ports.ledger.read(key.hash))
         mark = unsettled_mark(row, state)
@@ -117,7 +139,6 @@ class GroupJob:
         if row is not None and _is_newer(row, state):
             # It landed since M was loaded: main as it was then says nothing about it.
             state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
-        parts = self._ports.source.parts(self._to.table.name, partition_id)
         if not parts and (row is None or (row.done is None and row.state is not State.RUNNING)):
             return self._told(
                 partition_id.value, Status.EMPTY, "its parts hold no rows", row, begun
@@ -126,9 +147,10 @@ class GroupJob:
         held = held_in_main(self._commit_ports, row, state, key.hash)
         said = claim.answer(row, content if parts else None, self._wish, held, begun)
         if isinstance(said, claim.Answer):
+            self._abandoning.after(row, said.status)
             return self._told(partition_id.value, said.status, said.message, row, begun)
         resume = self._begun(row) if row is not None and said.resume is not None else None
-        if not parts and resume is None:
+        if not parts and resume is None and not said.empties:
             text = "the source partition is gone, and the export that was begun finished nothing"
             return self._told(partition_id.value, Status.REFUSED, text, row, begun)
         return Work(key, row, held, state, resume, content, begun)
@@ -155,8 +177,8 @@ class GroupJob:
             writer = self._ports.writer()
             yield from self._claim_and_finish(by_id, frozen, writer)
         finally:
+            # The source stays open: the next group, or the end of the job, follows at once.
             self._freezing.release(frozen, self._still_of_use(frozen))
-            self._ports.source.close()
 
     def _still_of_use(self, frozen: Frozen) -> frozenset[str]:
         """Return the names that stay; all of them when the ledger cannot say."""
@@ -176,14 +198,20 @@ class GroupJob:
         """Claim, write and commit; what ends the process meanwhile is left on the claimed rows."""
         claimed: dict[str, Claimed] = {}
         try:
-            number = 0
+            planned, number = [], 0
+            self._claiming.begin(len(frozen.snapshot.partitions))
             for partition in frozen.snapshot.partitions:
-                made = self._claim(by_id[partition.partition_id.value], frozen, number)
+                made = self._plan(by_id[partition.partition_id.value], partition, frozen, number)
                 if isinstance(made, Outcome):
                     yield made
                 else:
-                    claimed[partition.partition_id.value] = made
+                    planned.append(made)
                     number += len(made.slices)
+            for work, one in self._claim(tuple(planned)):
+                if isinstance(one, Outcome):
+                    yield one
+                else:
+                    claimed[work.key.partition_id] = one
             if claimed:
                 for outcome in self._write_and_commit(tuple(claimed.values()), frozen, writer):
                     ended = claimed.pop(outcome.partition_id)
@@ -191,7 +219,7 @@ class GroupJob:
                     self._tidying.after(ended, outcome)
         except BaseException as error:
             text = (
-                "interrupted"
+                INTERRUPTED_ERROR
                 if isinstance(error, KeyboardInterrupt | GeneratorExit)
                 else repr(error)
             )
@@ -199,24 +227,41 @@ class GroupJob:
                 self._telling.note_error(one.row, text)
             raise
 
-    def _claim(self, work: Work, frozen: Frozen, number: int) -> Claimed | Outcome:
-        one = next(
-            p for p in frozen.snapshot.partitions if p.partition_id.value == work.key.partition_id
-        )
+    def _plan(
+        self, work: Work, one: FrozenPartition, frozen: Frozen, number: int
+    ) -> Planned | Outcome:
         try:
-            made = self._claiming.claim(work, one, frozen, number)
+            made = self._claiming.plan(work, one, frozen, number)
         except TableFormatError as error:
-            return self._telling.failed(work.key.partition_id, error, work.row, work.begun)
+            return self._failed(work, error)
         if isinstance(made, claim.Answer):
-            return self._told(
-                work.key.partition_id, made.status, made.message, work.row, work.begun
-            )
+            return self._answered(work, made)
         if made.finished:
             self._ports.observer.note(
                 f"partition {work.key.partition_id}: {len(made.finished)} of {len(made.slices)} "
                 "file(s) were finished by an earlier run and are kept"
             )
         return made
+
+    def _claim(self, planned: tuple[Planned, ...]) -> Iterator[tuple[Work, Claimed | Outcome]]:
+        try:
+            claimed = self._claiming.claim(planned) if planned else ()
+        except TableFormatError as error:
+            for one in planned:
+                yield one.work, self._failed(one.work, error)
+            return
+        for one, made in zip(planned, claimed, strict=True):
+            if isinstance(made, claim.Answer):
+                yield one.work, self._answered(one.work, made)
+            else:
+                yield one.work, made
+
+    def _failed(self, work: Work, error: TableFormatError) -> Outcome:
+        parts = len(work.content.parts)
+        return self._telling.failed(work.key.partition_id, error, work.row, work.begun, parts=parts)
+
+    def _answered(self, work: Work, said: claim.Answer) -> Outcome:
+        return self._told(work.key.partition_id, said.status, said.message, work.row, work.begun)
 
     def _write_and_commit(
         self, claimed: tuple[Claimed, ...], frozen: Frozen, writer: SliceWriter
@@ -232,21 +277,12 @@ class GroupJob:
                 case NoneLeftError():
                     yield self._cancelled.outcome(one)
                 case TableFormatError():
-                    yield self._stopped(one, files)
+                    yield self._cancelled.stopped(one, files)
                 case receipts:
                     finished.append((one, receipts))
         remaining = iter(finished)
         while chunk := tuple(islice(remaining, self._commit_every)):
             yield from self._committing.commit(chunk)
-
-    def _stopped(self, one: Claimed, error: TableFormatError) -> Outcome:
-        ended = self._cancelled.outcome(one)
-        if ended.status is Status.KILLED:
-            # Whoever cancels it removes files that are being written: no error of its own.
-            return ended
-        text = self._telling.note_error(one.row, str(error))
-        failed = self._telling.failed(one.row.key.partition_id, error, one.row, one.begun)
-        return replace(failed, message=failed.message + text)
 
     def _told(
         self, partition_id: str, status: Status, message: str, row: Row | None, begun: int

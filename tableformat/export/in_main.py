@@ -92,6 +92,9 @@ def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt)
         return Holding(Kind.NOTHING, "It was never exported.")
     ancestors = list(_ancestors(state))
     last = next((x for s in ancestors for x in landed if x.snapshot_id == s.snapshot_id), None)
+    if last is not None and last.data_files == 0:
+        text = f"No row of it is in main since snapshot {last.snapshot_id}."
+        return Holding(Kind.WHOLE, text, (), (last,))
     if last is not None:
         return _since(last, ancestors, key, files_at)
     newest = landed[-1].snapshot_id

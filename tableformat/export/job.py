@@ -22,16 +22,24 @@ from tableformat.export.commit import Ports, unsettled_mark
 from tableformat.export.destination import Destination, fit
 from tableformat.export.empty_commits import first_snapshot
 from tableformat.export.evolving import evolve_schema
+from tableformat.export.expired import Expired
 from tableformat.export.group import GroupJob
 from tableformat.export.leases import Leases
 from tableformat.export.leftovers import staging_in_use
 from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.logging_outcomes import LoggingOutcomes
 from tableformat.export.outcome import Outcome
-from tableformat.export.plan import TablePlan, plan_table, remembered_conversions
+from tableformat.export.plan import (
+    TablePlan,
+    check_one_to_one,
+    plan_table,
+    remembered_conversions,
+)
 from tableformat.export.ports import JobPorts
+from tableformat.export.retrying import MAX_RETRIES, with_retries
 from tableformat.export.selection import Selection, select
 from tableformat.export.slices import FileFormat
+from tableformat.export.watermark import list_source
 from tableformat.ledger import Key, State
 from tableformat.names import LakeName, PartitionId, TableName
 
@@ -48,6 +56,7 @@ class ExportRequest:
     `conversions` may leave out what the destination remembers; `evolve_schema` allows to add
     columns to it. At most `commit_every` partitions become visible in one snapshot,
     and what is complete does after `commit_after` milliseconds, whatever is still being written.
+    A file whose failure may pass is written again up to `max_retries` times.
     """
 
     table: TableName
@@ -60,6 +69,7 @@ class ExportRequest:
     evolve_schema: bool = False
     commit_every: int = MOST_PARTITIONS
     commit_after: int = 60_000
+    max_retries: int = MAX_RETRIES
     format: FileFormat = field(default_factory=FileFormat)
 
 
@@ -80,7 +90,7 @@ def export(
         TableFormatError: the source, destination or ledger failed before a partition was begun.
     """
     try:
-        yield from _export(request, ports, slots)
+        yield from _export(request, with_retries(ports, request.max_retries), slots)
     finally:
         ports.source.close()
         if ports.digests is not None:
@@ -100,6 +110,8 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
     )
     for note in plan.spec.notes:
         ports.observer.note(note)
+    if request.wish.whole:
+        check_one_to_one(plan, request.to)
     ids = select(
         request.selection,
         table,
@@ -113,6 +125,7 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
     of_use = staging_in_use(ports.ledger)
     ports.effects(Step.SWEEP_SOURCE, lambda: source.sweep_leftovers(ports.job_is_alive, of_use))
     destination = _open(request, ports, plan, existing)
+    listing = list_source(table, source, now=ports.clock())
     with Leases(
         ports.ledger, ports.owner, effects=ports.effects, is_alive=ports.is_alive
     ) as leases:
@@ -121,6 +134,7 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
             destination,
             leases,
             request.wish,
+            listing,
             slots=slots,
             commit_every=request.commit_every,
             commit_after=request.commit_after,
@@ -128,6 +142,10 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
         history = LoggingOutcomes(ports, destination)
         for chunk in _groups(ids, ports.should_stop):
             yield from history.passing(group.run(chunk))
+        commit_ports = Ports(
+            ports.effects, destination.lake, ports.ledger, ports.clock, ports.pause
+        )
+        Expired(ports, commit_ports, leases, destination.location).clean()
 
 
 def _groups(

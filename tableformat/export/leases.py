@@ -65,8 +65,7 @@ class Leases:
         """Give every lease back."""
         self._ended.set()
         self._thread.join()
-        for key in tuple(self._held):
-            self.release(key)
+        self.release(*self._held)
 
     def take_over(self, key: str) -> None:
         """Take the lease of a key from whoever has it: its export is about to be given up."""
@@ -76,28 +75,45 @@ class Leases:
 
     def take(self, key: str) -> LeaseHeld | None:
         """Take the lease of a key; return who has it when it cannot be had."""
-        held = self._take(key)
-        dead = held is not None and not self._is_alive(held.owner)
-        return self._take(key, instead_of=held.owner) if held is not None and dead else held
+        return self.take_all((key,)).get(key)
 
-    def _take(self, key: str, *, instead_of: Owner | None = None) -> LeaseHeld | None:
+    def take_all(self, keys: tuple[str, ...]) -> dict[str, LeaseHeld]:
+        """Take the leases of keys; return, by key, who has those that cannot be had."""
+        taken = self._effects(
+            Step.TAKE_LEASE,
+            lambda: self._ledger.take_leases(keys, self._owner, LEASE_SECONDS),
+        )
+        left: dict[str, LeaseHeld] = {}
+        for key, lease in zip(keys, taken, strict=True):
+            held = self._keep(key, lease)
+            if held is not None and not self._is_alive(held.owner):
+                held = self._take(key, instead_of=held.owner)
+            if held is not None:
+                left[key] = held
+        return left
+
+    def _take(self, key: str, *, instead_of: Owner) -> LeaseHeld | None:
         taken = self._effects(
             Step.TAKE_LEASE,
             lambda: self._ledger.take_lease(key, self._owner, LEASE_SECONDS, instead_of=instead_of),
         )
+        return self._keep(key, taken)
+
+    def _keep(self, key: str, taken: Lease | LeaseHeld) -> LeaseHeld | None:
         if isinstance(taken, LeaseHeld):
             return taken
         with self._lock:
             self._held[key] = taken
         return None
 
-    def release(self, key: str) -> None:
-        """Give one lease back; a key that is not held is left alone."""
+    def release(self, *keys: str) -> None:
+        """Give leases back; a key that is not held is left alone."""
         with self._lock:
-            lease = self._held.pop(key, None)
-            self._watched.pop(key, None)
-        if lease is not None:
-            self._effects(Step.RELEASE_LEASE, lambda: self._ledger.release(lease))
+            leases = tuple(self._held.pop(key) for key in keys if key in self._held)
+            for key in keys:
+                self._watched.pop(key, None)
+        if leases:
+            self._effects(Step.RELEASE_LEASE, lambda: self._ledger.release(*leases))
 
     def lost(self, key: str) -> str:
         """Say why a lease is not held any more, '' when it is."""

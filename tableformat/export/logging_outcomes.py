@@ -16,6 +16,7 @@ from typing import Final
 from tableformat.effects import Step
 from tableformat.errors import LedgerError
 from tableformat.export.destination import Destination
+from tableformat.export.foreign import BESIDE_OTHERS
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.history import Counter, Event, EventKind
@@ -37,7 +38,7 @@ _COUNTED: Final = {
 }
 """What an outcome counts; of those that are not here nothing was tried, and nothing is noted."""
 _ERROR: Final = "Cannot "
-"""How every error begins, and no answer: a refusal that is an error says nothing of duplicates."""
+"""How every error begins, and no answer: of these only rows of others are called duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def events_of(outcome: Outcome, row: Row | None, table: str, now: int) -> tuple[
         else outcome.message,
         counter=counter,
         # What failed before its parts were known is counted all the same.
-        parts=len(parts) or 1,
+        parts=len(parts) or outcome.parts or 1,
     )
     if counter is Counter.DUPLICATED:
         return (whole,)
@@ -121,7 +122,11 @@ def events_of(outcome: Outcome, row: Row | None, table: str, now: int) -> tuple[
 
 def _counter(outcome: Outcome) -> Counter | None:
     counter = _COUNTED.get(outcome.status)
-    is_error = outcome.status is Status.REFUSED and outcome.message.startswith(_ERROR)
+    is_error = (
+        outcome.status is Status.REFUSED
+        and outcome.message.startswith(_ERROR)
+        and not outcome.message.startswith(BESIDE_OTHERS)
+    )
     return Counter.FAILURES if is_error else counter
 
 

@@ -49,7 +49,8 @@ class Outcome:
     `message` is one sentence for people; `rows`, `data_files`, `bytes` are those of the export that
     is in main, `seconds` the wall time that this run spent on the partition, `code` ClickHouse's
     number for why it was not exported, where ClickHouse has one. `verified` says that main was
-    compared with what was frozen, and is equal.
+    compared with what was frozen, and is equal; `parts` how many source parts a refusal is about,
+    where that is known and no export is.
     """
 
     partition_id: str
@@ -64,3 +65,4 @@ class Outcome:
     seconds: float = 0.0
     code: int | None = None
     verified: bool = False
+    parts: int = 0

@@ -16,9 +16,11 @@ from pyiceberg.table.sorting import SortOrder
 from tableformat.committer import (
     LakeTableState,
 )
+from tableformat.errors import RefusedError
 from tableformat.export.claim import Content, content_of
 from tableformat.export.ports import SliceFailure
 from tableformat.export.slices import Slice
+from tableformat.iceberg.one_to_one import why_not_one_to_one
 from tableformat.iceberg.partition_proof import probe
 from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
 from tableformat.iceberg.properties import (
@@ -43,6 +45,7 @@ from tableformat.source import FrozenPartition, Probe
 __all__ = [
     "SizeRatio",
     "TablePlan",
+    "check_one_to_one",
     "frozen_content",
     "plan_table",
     "remembered_conversions",
@@ -161,6 +164,22 @@ def plan_table(
         else chosen_spec(table, parse_spec(partition_spec, columns))
     )
     return TablePlan(table, columns, spec, sort_prefix(table, columns))
+
+
+def check_one_to_one(plan: TablePlan, to: LakeName) -> None:
+    """Refuse to replace whole lake partitions of a table in which they are not the source's.
+
+    Raises:
+        RefusedError: several source partitions may lie in one lake partition.
+    """
+    why = why_not_one_to_one(plan.table, plan.columns, plan.spec)
+    if why:
+        message = (
+            f"Cannot replace whole lake partitions of {to}: several partitions of "
+            f"{plan.table.name} may lie in one: {why}. Use --force without --replace-partition, "
+            "which removes files of the partition's own exports only."
+        )
+        raise RefusedError(message)
 
 
 def frozen_content(table: MergeTreeTable, frozen: FrozenPartition) -> Content:

@@ -12,8 +12,9 @@ from tableformat.effects import Effects, Step
 from tableformat.export.claim import settled
 from tableformat.export.marks import claim_of_mark, landed_from
 from tableformat.ledger import Claim, Landed, Ledger, Row, Stale
+from tableformat.storage import Storage
 
-__all__ = ["Pause", "Ports", "note_overwritten_mark", "settle", "settle_mark"]
+__all__ = ["Pause", "Ports", "note_overwritten_mark", "settle", "settle_all", "settle_mark"]
 
 
 class Pause(Protocol):
@@ -24,11 +25,16 @@ class Pause(Protocol):
         ...
 
 
+def _none(_state: LakeTableState, _keys: tuple[KeyCommit, ...]) -> None:
+    """Leave the watermark as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """What the protocol acts on, all of it through `effects`.
 
-    `clock` is milliseconds since 1970.
+    `clock` is milliseconds since 1970. `storage` opens what a location belongs to; without it no
+    whole lake partition is replaced. `watermark` says what `Commit.watermark` is on M.
     """
 
     effects: Effects
@@ -37,12 +43,21 @@ class Ports:
     clock: Callable[[], int]
     pause: Pause
     most_attempts: int = 20
+    storage: Callable[[str], Storage] | None = None
+    watermark: Callable[[LakeTableState, tuple[KeyCommit, ...]], tuple[str, str] | None] = _none
 
 
 def settle(ports: Ports, row: Row, landed: Landed, claim: Claim) -> Row | Stale:
     """Write COMPLETED, by compare-and-set on the row that was read (step 8)."""
     after = settled(row, landed, claim, ports.clock())
     return ports.effects(Step.SETTLE, partial(ports.ledger.write, after))
+
+
+def settle_all(ports: Ports, landed: tuple[tuple[Row, Landed], ...]) -> tuple[Row | Stale, ...]:
+    """Write COMPLETED for what landed together, each with the claim of its row (step 8)."""
+    now = ports.clock()
+    after = tuple(settled(row, one, row.claim, now) for row, one in landed)
+    return ports.effects(Step.SETTLE, partial(ports.ledger.write_all, after))
 
 
 def settle_mark(ports: Ports, row: Row, state: LakeTableState, mark: Mark) -> Row | Stale:

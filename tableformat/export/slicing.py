@@ -16,7 +16,7 @@ from tableformat.export.slices import FileFormat, Slice, SliceTask
 from tableformat.receipt import PartRange
 from tableformat.source import FrozenPart, FrozenPartition
 
-__all__ = ["SliceTarget", "most_parts", "slices", "tasks"]
+__all__ = ["SliceTarget", "most_parts", "opened_together", "slices", "tasks"]
 
 # Reading memory of one part in a merge, measured with 20 columns (notes/performance.md, Added).
 _PART_MEMORY: Final = 2_300_000
@@ -28,6 +28,9 @@ _LEAST_SPLIT_BYTES: Final = 64 * 1024 * 1024
 _SLICE_COST_BYTES: Final = 1024 * 1024
 _TASKS_PER_SLOT: Final = 3
 _TASK_BYTES: Final = 1024 * 1024 * 1024
+# Opening costs as much as reading so many bytes; the parts of larger slices stay in few hands.
+_SMALL_BYTES: Final = 16 * 1024 * 1024
+_PARTS_OPENED: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,29 @@ def tasks(all_slices: Iterable[Slice], slots: int) -> tuple[SliceTask, ...]:
         dealt[index].append(slice_)
         heapq.heappush(loads, (load + _cost(slice_), index))
     return tuple(SliceTask(tuple(hand)) for hand in dealt)
+
+
+def opened_together(task: SliceTask) -> tuple[tuple[Slice, ...], ...]:
+    """Return the slices of a task as they are opened: small ones of a disk together, others alone.
+
+    The order stays as it is but for disks; a part that two partitions call the same is not opened
+    with the other.
+    """
+    opened: list[list[Slice]] = []
+    filling: dict[str, tuple[list[Slice], dict[str, str]]] = {}
+    for one in task.slices:
+        if one.estimated_bytes > _SMALL_BYTES:
+            opened.append([one])
+            continue
+        paths = {r.name: r.path for r in one.ranges}
+        held, parts = filling.get(one.disk, ([], {}))
+        too_many = len(parts.keys() | paths.keys()) > _PARTS_OPENED
+        if not held or too_many or any(parts.get(n, p) != p for n, p in paths.items()):
+            held, parts = filling[one.disk] = ([], {})
+            opened.append(held)
+        held.append(one)
+        parts |= paths
+    return tuple(tuple(together) for together in opened)
 
 
 def _cost(slice_: Slice) -> int:

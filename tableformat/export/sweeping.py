@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from tableformat.committer import LakeTableState
@@ -23,8 +22,10 @@ from tableformat.export.cleaning import Cleaning, Left
 from tableformat.export.dead import Verdict
 from tableformat.export.leases import Leases
 from tableformat.export.loading import load_table
+from tableformat.export.sweeping_metadata import MetadataSweeping
+from tableformat.export.thing import Kind, Thing
 from tableformat.file_names import exported_by
-from tableformat.ledger import LeaseHeld, Row
+from tableformat.ledger import LeaseHeld, Row, State
 from tableformat.names import TransactionId
 from tableformat.receipt import Receipt
 from tableformat.storage import StoredObject
@@ -36,27 +37,6 @@ _NOT_OURS: Final = Verdict(
 )
 _BEGUN: Final = Verdict(may_go=True, why="never finished, and nobody works on its partition")
 _NO_FILE: Final = Verdict(may_go=True, why="its file is not there")
-
-
-class Kind(StrEnum):
-    """What lies there."""
-
-    DATA_FILE = "data file"
-    BEGUN_FILE = "begun file"
-    RECEIPT = "receipt"
-    STAGING_TABLE = "staging table"
-
-
-@dataclass(frozen=True, slots=True)
-class Thing:
-    """Something that may be in nobody's use: what and where, and whether and why it may go."""
-
-    kind: Kind
-    location: str
-    bytes: int
-    may_go: bool
-    why: str
-    partition_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +69,7 @@ class Sweeping:
         found: list[Thing] = []
         for key, listed in sorted(self._listed().items()):
             found += self._told(key, listed, state)
-        return tuple(found)
+        return (*found, *self._metadata())
 
     def sweep(self) -> tuple[Thing, ...]:
         """Remove what may go, key by key under its lease; return what went, and what stayed.
@@ -111,7 +91,26 @@ class Sweeping:
                 found += self._swept(key, listed, held)
             finally:
                 self.leases.release(key)
-        return tuple(found)
+        for one in (metadata := self._metadata()):
+            if one.may_go:
+                step = Step.CLEAN_ATTEMPT if one.kind is not Kind.LIST else Step.CLEAN_RECEIPT
+                self._delete(step, one.location)
+        return (*found, *metadata)
+
+    def _metadata(self) -> tuple[Thing, ...]:
+        """Judge what belongs to no single key, on an M loaded after data files were removed."""
+        state = self._load()
+        swept = MetadataSweeping(self.cleaning, self.older_than, self.now, self._someone_works)
+        return tuple(swept.find(state, cache(partial(self._row, state=state))))
+
+    def _someone_works(self, destination: str) -> bool:
+        """Whether somebody has the lease of any export into a table that did not end."""
+        ports = self.cleaning.ports
+        rows = ports.effects(Step.READ_LEDGER, lambda: tuple(ports.ledger.rows()))
+        running = (r for r in rows if r.state is State.RUNNING)
+        return any(
+            self.holder(r.key.hash) is not None for r in running if r.key.destination == destination
+        )
 
     def _told(self, key: str, listed: _OfKey, state: LakeTableState) -> list[Thing]:
         """Judge what the exports of a key left; nothing is done."""
@@ -138,9 +137,11 @@ class Sweeping:
             for thing in of_it:
                 if thing.may_go and one.transaction_id not in gone:
                     step = Step.CLEAN_RECEIPT if thing.kind is Kind.RECEIPT else Step.CLEAN_FILE
-                    storage = self.cleaning.storage
-                    self.cleaning.ports.effects(step, partial(storage.delete, thing.location))
+                    self._delete(step, thing.location)
         return [thing for _, of_it in things for thing in of_it]
+
+    def _delete(self, step: Step, location: str) -> None:
+        self.cleaning.ports.effects(step, partial(self.cleaning.storage.delete, location))
 
     def _load(self) -> LakeTableState:
         return load_table(self.cleaning.ports)

@@ -45,12 +45,18 @@ class Telling:
         )
 
     def failed(
-        self, partition_id: str, error: TableFormatError, row: Row | None, begun: int
+        self,
+        partition_id: str,
+        error: TableFormatError,
+        row: Row | None,
+        begun: int,
+        *,
+        parts: int = 0,
     ) -> Outcome:
-        """Return the outcome of a partition that an error ended."""
+        """Return what an error made of a partition; `parts` when no claim has them."""
         status = Status.REFUSED if isinstance(error, RefusedError) else Status.FAILED
         failed = self.outcome(partition_id, status, str(error), row, begun)
-        return replace(failed, code=error.code)
+        return replace(failed, code=error.code, parts=parts)
 
     def note_error(self, row: Row, error: str) -> str:
         """Leave the last error on the row, unless it has moved on: then it is somebody else's.

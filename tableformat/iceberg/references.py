@@ -1,4 +1,4 @@
-"""Which data files of exports any snapshot of a table refers to (protocol.md step 10).
+"""Which data files of exports, and manifests, any snapshot of a table refers to (step 10).
 
 Main alone would not do: a file that only a tag, a branch or an older snapshot refers to is read by
 time travel, and comes back with a rollback.
@@ -36,10 +36,26 @@ class References:
         self, state: LakeTableState, key: str, transaction_ids: Collection[str]
     ) -> frozenset[str]:
         """Return the paths of files of these exports of a key that any snapshot refers to."""
+        self._know(state)
+        return frozenset().union(*(self._by_export.get((key, t), ()) for t in transaction_ids))
+
+    def metadata_files(self, state: LakeTableState) -> frozenset[str]:
+        """Return all metadata files that `state` knows, and what its snapshots refer to, but data.
+
+        Its versions, manifest lists, manifests and statistics.
+        """
+        self._know(state)
+        table = table_of(state).metadata
+        lists = [s.manifest_list for s in table.snapshots]
+        manifests = (m for one in lists for m in self._lists[one])
+        versions = (v.metadata_file for v in table.metadata_log)
+        statistics = (s.statistics_path for s in (*table.statistics, *table.partition_statistics))
+        return frozenset((state.metadata_location, *versions, *lists, *manifests, *statistics))
+
+    def _know(self, state: LakeTableState) -> None:
         if self._at != state.metadata_location:
             self._load(table_of(state))
             self._at = state.metadata_location
-        return frozenset().union(*(self._by_export.get((key, t), ()) for t in transaction_ids))
 
     def _load(self, table: Table) -> None:
         self._at, self._by_export = "", {}

@@ -7,12 +7,11 @@ without checking again, which commits twice, and deletes manifests that have lan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import cast
 from uuid import UUID
 
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
@@ -33,15 +32,12 @@ from pyiceberg.table.update import (
     TableUpdate,
     update_table_metadata,
 )
-from pyiceberg.transforms import VoidTransform
 
 from tableformat.committer import (
     EPOCH_PROPERTY,
     LEDGER_PROPERTY,
     MARK_PREFIX,
     Commit,
-    FileInMain,
-    ForeignFile,
     LakeTableState,
     Layout,
     Mark,
@@ -50,12 +46,10 @@ from tableformat.committer import (
     Staged,
 )
 from tableformat.errors import InternalError
-from tableformat.file_names import is_of_key, key_in
 from tableformat.iceberg.data_files import data_file
-from tableformat.iceberg.values import from_text
+from tableformat.manifest_names import attempt_uuid
 
 __all__ = [
-    "KeyFiles",
     "is_in_use",
     "request",
     "schema_request",
@@ -108,6 +102,7 @@ def state_of(table: Table) -> LakeTableState:
                 s.summary.operation.value if s.summary else "",
                 _count(s, "added-records"),
                 _count(s, "added-data-files"),
+                s.timestamp_ms,
             )
             for s in meta.snapshots
         },
@@ -121,119 +116,6 @@ def _count(snapshot: Snapshot, name: str) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Live:
-    """A data file that a manifest adds or keeps; `key` is the hash in its name, '' for others'."""
-
-    path: str
-    rows: int
-    key: str
-    spec_id: int
-    partition: tuple[object, ...]
-    snapshot_id: int
-
-
-class KeyFiles:
-    """The data files of snapshots, each manifest read once: manifests never change.
-
-    One object serves one table for as long as a process works on it.
-    """
-
-    def __init__(self) -> None:
-        """Start without having read anything."""
-        self._read: dict[str, tuple[_Live, ...]] = {}
-
-    def of_key(self, state: LakeTableState, key: str, at: int | None) -> tuple[FileInMain, ...]:
-        """Return the files of a snapshot whose name carries a key hash, and which carry deletes."""
-        if at is None:
-            return ()
-        table = table_of(state)
-        snapshot = table.metadata.snapshot_by_id(at)
-        manifests = snapshot.manifests(table.io) if snapshot else []
-        if any(m.content == ManifestContent.DELETES for m in manifests):
-            return _with_deletes(table, at, key)
-        files = (f for m in manifests for f in self._live(table, m))
-        return tuple(
-            FileInMain(f.path, f.rows, deletes=False) for f in files if is_of_key(f.path, key)
-        )
-
-    def foreign_in(
-        self, state: LakeTableState, partition: tuple[str | None, ...], own: Callable[[str], bool]
-    ) -> tuple[ForeignFile, ...]:
-        """Return the files of main that may hold rows of a partition and are not ours."""
-        table = table_of(state)
-        wanted = _wanted(table, partition)
-        snapshot = table.metadata.snapshot_by_id(state.main) if state.main is not None else None
-        return tuple(
-            ForeignFile(f.path, f.rows, f.snapshot_id)
-            for manifest in (snapshot.manifests(table.io) if snapshot else ())
-            if manifest.content == ManifestContent.DATA
-            for f in self._live(table, manifest)
-            if all(f.partition[at] == value for at, value in wanted[f.spec_id])
-            and not (f.key and own(f.key))
-        )
-
-    def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
-        """Return the paths of all data files of main."""
-        table = table_of(state)
-        snapshot = table.metadata.snapshot_by_id(state.main) if state.main is not None else None
-        manifests = snapshot.manifests(table.io) if snapshot else ()
-        data = (m for m in manifests if m.content == ManifestContent.DATA)
-        return tuple(f.path for m in data for f in self._live(table, m))
-
-    def _live(self, table: Table, manifest: ManifestFile) -> tuple[_Live, ...]:
-        found = self._read.get(manifest.manifest_path)
-        if found is None:
-            found = tuple(
-                _Live(
-                    path := entry.data_file.file_path,
-                    entry.data_file.record_count,
-                    key_in(path),
-                    manifest.partition_spec_id,
-                    tuple(
-                        entry.data_file.partition[i] for i in range(len(entry.data_file.partition))
-                    ),
-                    entry.snapshot_id or manifest.added_snapshot_id or 0,
-                )
-                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            )
-            self._read[manifest.manifest_path] = found
-        return found
-
-
-def _wanted(
-    table: Table, partition: tuple[str | None, ...]
-) -> dict[int, tuple[tuple[int, object], ...]]:
-    """Return, by spec, which values at which places files of a partition of today's spec have.
-
-    Specs are compared by what their fields are made of; fields that only one of them has tell
-    nothing, and neither do those that divide nothing.
-    """
-    spec = table.spec()
-    types = spec.partition_type(table.schema()).fields
-    values = {
-        (f.source_id, str(f.transform)): from_text(text, of.field_type)
-        for f, text, of in zip(spec.fields, partition, types, strict=True)
-        if not isinstance(f.transform, VoidTransform)
-    }
-    return {
-        spec_id: tuple(
-            (at, values[made_of])
-            for at, f in enumerate(one.fields)
-            if (made_of := (f.source_id, str(f.transform))) in values
-        )
-        for spec_id, one in table.specs().items()
-    }
-
-
-def _with_deletes(table: Table, at: int, key: str) -> tuple[FileInMain, ...]:
-    return tuple(
-        FileInMain(task.file.file_path, task.file.record_count, bool(task.delete_files))
-        for task in table.scan(snapshot_id=at).plan_files()
-        if is_of_key(task.file.file_path, key)
-    )
-
-
 def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
     """Write the manifests of one attempt on top of main.
 
@@ -245,6 +127,9 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
         snapshot_properties=dict(commit.summary), branch=MAIN_BRANCH
     )
     producer = update.overwrite() if leaves else update.fast_append()
+    producer.commit_uuid = attempt_uuid(
+        state.layout.table_uuid, commit.ledger, commit.number, state.last_sequence_number + 1
+    )
     for gone in _entries(table, state.main, leaves):
         producer.delete_data_file(gone)
     for receipt in (r for key in commit.keys for r in key.receipts):
@@ -258,12 +143,12 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
             "report it."
         )
         raise InternalError(message)
-    own = [m for m in added[0].manifests(table.io) if m.added_snapshot_id == added[0].snapshot_id]
+    made = [m for m in added[0].manifests(table.io) if m.added_snapshot_id == added[0].snapshot_id]
     return Staged(
         snapshot_id=added[0].snapshot_id,
         parent_id=added[0].parent_snapshot_id,
         sequence_number=added[0].sequence_number or 0,
-        files=(added[0].manifest_list, *(m.manifest_path for m in own)),
+        files=(added[0].manifest_list, *(m.manifest_path for m in made)),
         handle=(updates, requirements),
     )
 
@@ -334,9 +219,16 @@ def request(
     for key in commit.keys:
         mark = Mark(key.epoch, key.transaction_id, key.fingerprint, staged.snapshot_id)
         properties[MARK_PREFIX + key.key] = mark.text
+    removed = [MARK_PREFIX + k for k in remove_marks]
+    if commit.watermark is not None:
+        name, value = commit.watermark
+        if value:
+            properties[name] = f"{staged.snapshot_id}:{value}"
+        elif name in state.properties:
+            removed.append(name)
     extra: list[TableUpdate] = [SetPropertiesUpdate(updates=properties)]
-    if remove_marks:
-        extra.append(RemovePropertiesUpdate(removals=[MARK_PREFIX + k for k in remove_marks]))
+    if removed:
+        extra.append(RemovePropertiesUpdate(removals=removed))
     return (
         (*updates, *extra),
         (

@@ -1,6 +1,7 @@
 """`make bench`: an export of ours against ClickHouse's own Parquet INSERT, in one run.
 
-python -m tests.bench [--rows N] [--pairs N] [--data hits|metrics] [--directory DIR]
+python -m tests.bench [--rows N] [--pairs N] [--partitions N] [--data hits|metrics|many]
+                      [--directory DIR]
 """
 
 from __future__ import annotations
@@ -9,19 +10,24 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from tests.bench.data import DATASETS, Dataset
+from tests.bench.many import measure_many
 from tests.bench.prepare import prepare
 from tests.bench.report import Goals, Section, report
 from tests.bench.series import spark_side, take_pairs, transfer_side
 
+_MANY: Final = "many"
+
 
 def main() -> int:
     """Measure, print the table, and return the exit code."""
-    names = [d.name for d in DATASETS]
+    names = [*(d.name for d in DATASETS), _MANY]
     arguments = argparse.ArgumentParser(prog="python -m tests.bench")
     arguments.add_argument("--rows", type=int, default=2_000_000, help="of a partition of hits")
     arguments.add_argument("--pairs", type=int, default=7)
+    arguments.add_argument("--partitions", type=int, default=1_000, help="of many")
     arguments.add_argument("--data", choices=names, action="append", help="default: all")
     arguments.add_argument("--directory", type=Path, help="where everything is made for a while")
     given = arguments.parse_args()
@@ -36,6 +42,11 @@ def main() -> int:
                 directory = Path(made).absolute() / dataset.name
                 directory.mkdir()
                 _say(report(sections(directory, dataset, given.rows * dataset.rows, given.pairs)))
+        if _MANY in (given.data or names):
+            _say(f"· exporting {given.partitions:,} partitions")
+            directory = Path(made).absolute() / _MANY
+            directory.mkdir()
+            _say(report([measure_many(directory, given.partitions, given.pairs)]))
     return 0
 
 

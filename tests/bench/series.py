@@ -17,7 +17,7 @@ from typing import Final
 
 from tests.bench.figures import Figures
 
-__all__ = ["Side", "Taken", "spark_side", "take_pairs", "transfer_side"]
+__all__ = ["Side", "Taken", "process_side", "spark_side", "take_pairs", "transfer_side"]
 
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -72,12 +72,24 @@ def transfer_side(name: str, prepared: Path, scratch: Path) -> Side:
     return once
 
 
-@contextlib.contextmanager
-def spark_side(prepared: Path, scratch: Path) -> Iterator[Side]:
+def spark_side(prepared: Path, scratch: Path) -> contextlib.AbstractContextManager[Side]:
     """Open a side that is one warm Spark application for all measurements."""
-    with _directory(scratch) as directory:
+    return process_side("tests.bench.spark_job", str(prepared), str(scratch), scratch=scratch)
+
+
+@contextlib.contextmanager
+def process_side(module: str, *arguments: str, scratch: Path, warm: bool = True) -> Iterator[Side]:
+    """Open a side that is one process, which measures once for every line of its input.
+
+    Args:
+        module: what is run.
+        arguments: of it.
+        scratch: a directory that is made for it and removed.
+        warm: let it measure once in vain.
+    """
+    with _directory(scratch):
         child = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.spark_job", str(prepared), str(directory)],
+            [sys.executable, "-m", module, *arguments],
             cwd=_ROOT,
             env=_environment(),
             stdin=subprocess.PIPE,
@@ -94,8 +106,9 @@ def spark_side(prepared: Path, scratch: Path) -> Iterator[Side]:
             return Figures.from_json(from_child.readline())
 
         try:
-            # The first job starts the Python workers; no later one does.
-            once()
+            if warm:
+                # The first job starts the Python workers; no later one does.
+                once()
             yield once
         finally:
             to_child.close()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.bench.data import DATASETS
 from tests.bench.figures import Figures, measured
+from tests.bench.many import MANY_ROWS, measure_many
 from tests.bench.prepare import Prepared, prepare
 from tests.bench.report import Goals, Section, report
 from tests.bench.series import Side, Taken, spark_side, take_pairs, transfer_side
@@ -44,6 +45,18 @@ def test_the_spark_side_runs_the_whole_job_again_and_again(prepared: Path, tmp_p
 
     assert [f.rows for f in found] == [2 * ROWS, 2 * ROWS]
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.spark
+def test_many_partitions_are_exported_and_inserted_whole(tmp_path: Path) -> None:
+    """A side that left partitions out would win."""
+    section = measure_many(tmp_path, partitions=3, pairs=1)
+
+    (ours,), (theirs,) = section.taken.ours, section.taken.theirs
+    assert ours.rows == theirs.rows == 3 * MANY_ROWS
+    assert min(ours.wall, ours.bytes, ours.peak, theirs.wall, theirs.bytes, theirs.peak) > 0
+    assert (section.goals.time, section.gated) == (1.0, True)
+    assert not (tmp_path / "scratch").exists()
 
 
 def test_a_side_that_loses_rows_ends_the_benchmark() -> None:

@@ -1,4 +1,6 @@
-"""Chaos: processes that export, kills, a catalog that lies, operators; then the truth.
+"""Chaos: processes that export, clean up and cancel, kills, a catalog that lies, operators.
+
+Then the truth, and what is left when everything was cleaned up.
 
     python -m tests.chaos --minutes 10 --workers 4 --partitions 60 --seed 7
 
@@ -26,6 +28,7 @@ from pyiceberg.exceptions import CommitFailedException
 from tableformat.iceberg.snapshot import table_of
 from tests.chaos.judge import Judge
 from tests.chaos.world import Answered, World
+from tests.explained import unexplained
 from tests.lying_catalog.faults import WAITING, Asked, every_fault
 from tests.lying_catalog.server import LyingCatalog
 from tests.scenarios import lake, ledger_rows, pyiceberg, state
@@ -34,8 +37,10 @@ _LIES: Final = [
     *(f for f in every_fault() if f.kind not in WAITING),
     *every_fault(Asked.LOAD),
 ]
-_ROUND_SECONDS: Final = 0.4
+_ROUND_SECONDS: Final = 0.8
+_MOST_GROWN: Final = 6
 _QUIET_RUNS: Final = 6
+_CLEANINGS: Final = 2
 _MOST_TOLD: Final = 20
 
 
@@ -46,8 +51,9 @@ class _Chaos:
     world: World
     catalog: LyingCatalog
     chance: random.Random
-    workers: int
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    most: int
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    cleaner: subprocess.Popen[bytes] | None = None
     done: Counter[str] = field(default_factory=Counter)
 
     def keep_every_version(self) -> None:
@@ -61,15 +67,22 @@ class _Chaos:
             )
 
     def start(self) -> None:
-        """Start workers until there are enough."""
-        self.processes = [p for p in self.processes if p.poll() is None]
-        while len(self.processes) < self.workers:
-            self.processes.append(self.run(self.chance.randrange(10**9)))
+        """Start workers until there are enough, and one that cleans up and cancels."""
+        self.workers = [p for p in self.workers if p.poll() is None]
+        while len(self.workers) < self.most:
+            self.workers.append(self.run(self.chance.randrange(10**9)))
+        if self.cleaner is None or self.cleaner.poll() is not None:
+            self.cleaner = self.run(self.chance.randrange(10**9), program="cleaner")
 
-    def run(self, seed: int, *more: str) -> subprocess.Popen[bytes]:
-        """Start one worker."""
+    @property
+    def processes(self) -> list[subprocess.Popen[bytes]]:
+        """All that run, or did until a moment ago."""
+        return [*self.workers, *([self.cleaner] if self.cleaner is not None else [])]
+
+    def run(self, seed: int, *more: str, program: str = "worker") -> subprocess.Popen[bytes]:
+        """Start one process."""
         words = [str(self.world.directory), self.catalog.uri, str(seed), *more]
-        return subprocess.Popen([sys.executable, "-m", "tests.chaos.worker", *words])
+        return subprocess.Popen([sys.executable, "-m", f"tests.chaos.{program}", *words])
 
     def act(self) -> None:
         """Do one thing that may happen."""
@@ -99,9 +112,10 @@ class _Chaos:
         process.send_signal(signal.SIGCONT)
 
     def grow(self) -> None:
-        """Insert into a partition of the source."""
+        """Insert into a few partitions of the source."""
         content = self.world.content()
-        content[self.chance.choice(sorted(content))].append(self.chance.randint(1, 9))
+        for partition in self.chance.sample(sorted(content), self.chance.randint(1, _MOST_GROWN)):
+            content[partition].append(self.chance.randint(1, 9))
         self.world.write(content)
 
     def lie(self) -> None:
@@ -184,13 +198,17 @@ def _judged(chaos: _Chaos) -> int:
         time.sleep(1.1)
     world = chaos.world
     keys = {r.key.partition_id: r.key.hash for r in ledger_rows(world.directory)}
-    judge = Judge(state(world.directory).metadata_location, keys)
+    before = len(unexplained(world.directory))
+    for n in range(_CLEANINGS):
+        chaos.run(n, "1", program="cleaner").wait()
+    judge = Judge(state(world.directory).metadata_location, keys, world.removed)
     versions = judge.read()
     answers = world.answers()
     wrong = [*judge.wrong, *(f"false: {a}" for a in judge.false_answers(answers, versions))]
     if missing := judge.dangling(table_of(lake(world.directory).load()).metadata):
         wrong.append(f"dangling: {missing} file(s)")
-    last = _last_answers(answers)
+    wrong += (f"unexplained: {path}" for path in unexplained(world.directory))
+    last = _last_answers([a for a in answers if a.status != "killed"])
     there = judge.rows_in(versions[-1])
     for partition, rows in world.content().items():
         said = last[partition]
@@ -205,11 +223,21 @@ def _judged(chaos: _Chaos) -> int:
     _say(f"happened: {_counted(chaos.done)}")
     _say(f"lies: {_counted(lies)}")
     _say(f"answers: {_counted(told)}")
+    removed = Counter(_kind(p) for p in world.removed.rglob("*") if p.is_file())
+    _say(f"cleaned up: {_counted(removed)}; {before} file(s) unexplained before the last time")
     kinds = Counter(text.partition(":")[0] for text in wrong)
     _say(f"versions {len(versions)}, wrong {len(wrong)}: {_counted(kinds)}")
     for text in wrong[:_MOST_TOLD]:
         _say(f"WRONG {text}")
     return 1 if wrong else 0
+
+
+def _kind(path: Path) -> str:
+    """Return what a file that was cleaned up is."""
+    if "groups" in path.parts:
+        return "list"
+    ends = path.name.partition(".")[2]
+    return "manifest" if ends == "avro" else ends
 
 
 def _counted(of: Counter[str]) -> str:

@@ -73,3 +73,33 @@ def test_an_answer_that_was_never_true_is_noticed(judged: tuple[Path, Judge]) ->
 
     assert list(of.false_answers([true], versions)) == []
     assert len(list(of.false_answers(untrue, versions))) == 2
+
+
+def test_an_export_that_was_called_killed_and_is_seen_is_noticed(
+    judged: tuple[Path, Judge],
+) -> None:
+    directory, of = judged
+    versions = of.read()
+    row = next(r for r in ledger_rows(directory) if r.key.partition_id == "p1")
+    killed = Answered("p1", "killed", 0, None, "", 0, 1, row.landed[0].transaction_id)
+
+    (text,) = of.false_answers([killed], versions)
+    assert text.endswith("its rows were seen in a snapshot")
+    assert list(of.false_answers([replace(killed, transaction_id="7")], versions)) == []
+
+
+def test_what_was_cleaned_up_is_still_read(judged: tuple[Path, Judge]) -> None:
+    """Harm prevented: what expired snapshots showed is judged no more once it is cleaned up."""
+    directory, of = judged
+    table = pyiceberg(directory)
+    moved = [Path(urlparse(s.manifest_list).path) for s in table.metadata.snapshots]
+    removed = directory / "removed"
+    for path in moved:
+        kept = removed / path.relative_to("/")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(kept)
+
+    again = replace(of, removed=removed)
+    versions = again.read()
+
+    assert again.rows_in(versions[-1]) == {"p1": 12, "p2": 3}

@@ -30,6 +30,7 @@ class Answered:
     message: str
     begun: int
     ended: int
+    transaction_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ class World:
     """The directory of a run."""
 
     directory: Path
+
+    @property
+    def removed(self) -> Path:
+        """Where what was cleaned up is kept, so that the judge can still read it."""
+        return self.directory / "removed"
 
     @property
     def _content(self) -> Path:
@@ -63,7 +69,7 @@ class World:
         """Add an answer to a worker's log; a line is written whole or not at all."""
         said = Answered(
             outcome.partition_id, outcome.status.value, outcome.rows, outcome.snapshot_id,
-            outcome.message, begun, clock(),
+            outcome.message, begun, clock(), outcome.transaction_id,
         )  # fmt: skip
         with (self.directory / f"{worker}.log").open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(said)) + "\n")

@@ -18,6 +18,7 @@ from tests.enumeration.oracle import (
     IN_MAIN,
     Seen,
     check_answers,
+    check_cleaned_up,
     check_end,
     explained,
     look,
@@ -108,6 +109,7 @@ class Cases(AbstractContextManager["Cases"]):
             # Of a dead run whose row was moved on only after this run had swept.
             world.run(self.scenario.request)
             assert world.source.left == {}, "a source snapshot is left"
+        check_cleaned_up(world)
 
     def _run_again(self, world: World, before: Seen | None) -> tuple[Seen, int]:
         """Run the command until it has nothing more to do; return the end, and how often."""

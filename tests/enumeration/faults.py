@@ -65,6 +65,7 @@ _LEDGER: Final = (
     Step.NOTE_LANDED,
     Step.SETTLE,
     Step.GIVE_UP,
+    Step.FIND_EXPIRED,
     Step.CLEAN_CLAIM,
     Step.NOTE_HISTORY,
     Step.RELEASE_LEASE,

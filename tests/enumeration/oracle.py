@@ -16,14 +16,17 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.file_names import exported_by
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import ExportedPart, LeaseHeld, Record, Row, State
+from tests.cleaning_up import left_behind
 from tests.enumeration.faults import DEATHS, PAUSES, Fault
 from tests.enumeration.scenarios import Scenario, World
+from tests.explained import unexplained
 from tests.scenarios import lake
 
 __all__ = [
     "IN_MAIN",
     "Seen",
     "check_answers",
+    "check_cleaned_up",
     "check_end",
     "check_reachable",
     "explained",
@@ -134,6 +137,21 @@ def check_end(
     _check_written(world, now, fault)
     assert now.leases == (), "a lease is left"
     assert unknown_files(world, now) == [], "files that no ledger row tells of"
+
+
+def check_cleaned_up(world: World) -> None:
+    """Clean up a world in which every export ended: all that nothing explains goes, no more."""
+    useless, before = {*unexplained(world.directory)}, _files(world)
+    kept = left_behind(world.directory, clock=world.clock)
+    wrong = sorted((before - _files(world)) ^ useless)
+    assert wrong == [], "it is not what nothing explains that was removed"
+    assert kept == [], "what dead attempts left stays"
+
+
+def _files(world: World) -> set[str]:
+    """Return what lies below the table's location, relative to it."""
+    location = _path(lake(world.directory).load().location)
+    return {str(p.relative_to(location)) for p in location.rglob("*") if p.is_file()}
 
 
 def unknown_files(world: World, now: Seen) -> list[str]:

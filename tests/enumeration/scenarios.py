@@ -31,6 +31,7 @@ from tableformat.names import PartitionId
 from tests.dying import Dies
 from tests.fakes import TABLE, FakeWriter, job_ports
 from tests.lake import make_table
+from tests.other_engines import rewrite
 from tests.scenarios import ALL, AtStep, Partitions, parts_of, pyiceberg
 
 __all__ = ["FOREIGN", "SCENARIOS", "Piece", "Prepared", "Ran", "Scenario", "World"]
@@ -204,6 +205,15 @@ def _shrunk(world: World) -> None:
     world.written.clear()
 
 
+def _rewritten(world: World) -> None:
+    """Export p1; others write its rows anew under names of their own, and append; p1 grows."""
+    world.run(_ONE)
+    rewrite(world.directory)
+    _append(world)
+    world.source.by_id["p1"] = parts_of("p1", 7, 5, 2)
+    world.written.clear()
+
+
 def _interrupted(world: World) -> None:
     """Die when two of four files are written; rows are inserted afterwards."""
     try:
@@ -253,6 +263,13 @@ SCENARIOS: Final = (
     Scenario("replacement after the TTL", _ALL, _TWO, _exported_before),
     Scenario(
         "forced replacement", replace(_ONE, wish=Wish(force=True)), _TWO, _shrunk, repeats=True
+    ),
+    Scenario(
+        "replacement of a whole lake partition",
+        replace(_ONE, wish=Wish(force=True, whole=True)),
+        {"p1": (7, 5)},
+        _rewritten,
+        repeats=True,
     ),
     Scenario("resume of an interrupted export", _ALL, _TWO, _interrupted),
     Scenario("after a dead export of other rows", _ONE, {"p1": (7, 5)}, _left_by_a_dead_one),

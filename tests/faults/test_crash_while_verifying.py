@@ -5,6 +5,7 @@ docs/operating/verify.md: a digest is kept before the commit that it speaks of.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +59,8 @@ class DiesAround:
 def run(directory: Path, digests: FakeDigests, effects: Effects | None = None) -> Outcome:
     clock = itertools.count(1_000_000).__next__
     ports = job_ports(directory, FakeSource(), effects=effects, clock=clock, digests=digests)
-    (outcome,) = export(REQUEST, ports, slots=1)
+    with contextlib.closing(ports.ledger):
+        (outcome,) = export(REQUEST, ports, slots=1)
     return outcome
 
 

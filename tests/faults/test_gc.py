@@ -17,18 +17,18 @@ from catalog.ledgers.embedded import SqliteLedger
 from catalog.storage import LocalStorage
 from tableformat.effects import Direct, Effects, Step
 from tableformat.export.claim import Wish
-from tableformat.export.cleaning import Cleaning
-from tableformat.export.commit import Ports
 from tableformat.export.giving_up import GivenUp, kill
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.selection import ById
-from tableformat.export.sweeping import Kind, Sweeping, Thing
+from tableformat.export.sweeping import Kind, Thing
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Owner, Row, State
+from tableformat.ledger import Row, State
 from tableformat.names import LakeName, PartitionId, TableName
+from tests.cleaning_up import GC, clean_up, sweeping
 from tests.dying import Dies, DiesAt, KilledAt
+from tests.explained import unexplained
 from tests.fakes import FakeSource, job_ports, part
 from tests.scenarios import rows_in_main
 
@@ -37,7 +37,6 @@ _REQUEST = ExportRequest(
 )
 _FORCED = replace(_REQUEST, wish=Wish(force=True))
 _TIMES = itertools.count(1_000_000)
-_GC = Owner("host", 1, "gc")
 
 
 def run(
@@ -49,22 +48,6 @@ def run(
     """Run the command as a new process."""
     ports = job_ports(directory, source, effects=effects, clock=_TIMES.__next__)
     return list(export(request, ports, slots=1))
-
-
-def sweeping(directory: Path, *, older_than: int = 0, effects: Effects | None = None) -> Sweeping:
-    """Return what `gc` works with, as a new process to which all others are dead."""
-    ledger = SqliteLedger(directory / "ledger.db", clock=_TIMES.__next__)
-    ports = job_ports(directory, FakeSource(), clock=_TIMES.__next__)
-    table = ports.lake.table(_REQUEST.to)
-    assert table is not None
-    acts = effects or Direct()
-    cleaning = Cleaning(
-        Ports(acts, table, ledger, _TIMES.__next__, lambda _: None),
-        LocalStorage(),
-        table.load().location,
-    )
-    leases = Leases(ledger, _GC, effects=acts, is_alive=lambda owner: owner == _GC)
-    return Sweeping(cleaning, leases, lambda _: None, older_than, next(_TIMES))
 
 
 def gone(things: tuple[Thing, ...]) -> list[Thing]:
@@ -139,7 +122,7 @@ def test_after_a_crash_anywhere_gc_takes_only_what_is_dead_and_then_finds_nothin
         scenario(tmp_path, source, DiesAt(number, after=after))
     if _table_is_there(tmp_path):
         wanted = in_main(tmp_path) | resumable(tmp_path)
-        with_leases(sweeping(tmp_path))
+        clean_up(sweeping(tmp_path))
         assert wanted <= on_disk(tmp_path)
 
     outcomes = scenario(tmp_path, source, None)
@@ -147,8 +130,9 @@ def test_after_a_crash_anywhere_gc_takes_only_what_is_dead_and_then_finds_nothin
     assert [o.status for o in outcomes] in (
         [Status.COMMITTED], [Status.REPLACED], [Status.ALREADY_EXPORTED],
     )  # fmt: skip
-    with_leases(sweeping(tmp_path))
+    clean_up(sweeping(tmp_path))
     assert sweeping(tmp_path).find() == ()
+    assert unexplained(tmp_path) == []
     assert rows_in_main(tmp_path) == rows
     assert in_main(tmp_path) <= on_disk(tmp_path)
     assert ledger_row(tmp_path).state is State.COMPLETED
@@ -158,9 +142,9 @@ def test_after_a_crash_anywhere_gc_takes_only_what_is_dead_and_then_finds_nothin
 def test_gc_that_dies_anywhere_is_finished_by_the_next(tmp_path: Path, number: int) -> None:
     cancelled(tmp_path)
     with contextlib.suppress(Dies):
-        with_leases(sweeping(tmp_path, effects=DiesAt(number, after=False)))
+        clean_up(sweeping(tmp_path, effects=DiesAt(number, after=False)))
 
-    with_leases(sweeping(tmp_path))
+    clean_up(sweeping(tmp_path))
 
     assert sweeping(tmp_path).find() == ()
     assert on_disk(tmp_path) == set()
@@ -185,7 +169,7 @@ def test_what_is_younger_than_asked_for_stays(tmp_path: Path) -> None:
     """Age keeps; it never proves."""
     cancelled(tmp_path)
 
-    found = with_leases(sweeping(tmp_path, older_than=10**12))
+    found = clean_up(sweeping(tmp_path, older_than=10**12))
 
     assert gone(found) == []
     assert all("younger than --older-than" in t.why for t in found)
@@ -196,7 +180,7 @@ def test_an_export_that_can_be_gone_on_with_stays_however_old(tmp_path: Path) ->
     """Harm prevented: a night's finished files go because the morning is another day."""
     interrupted(tmp_path)
 
-    found = with_leases(sweeping(tmp_path))
+    found = clean_up(sweeping(tmp_path))
 
     assert found
     assert gone(found) == []
@@ -208,9 +192,9 @@ def test_what_a_running_export_works_on_stays(tmp_path: Path) -> None:
     cancelled(tmp_path)
     one = sweeping(tmp_path)
     ledger = one.cleaning.ports.ledger
-    one = replace(one, leases=Leases(ledger, _GC, effects=Direct(), is_alive=lambda _: True))
+    one = replace(one, leases=Leases(ledger, GC, effects=Direct(), is_alive=lambda _: True))
 
-    found = with_leases(one)
+    found = clean_up(one)
 
     assert gone(found) == []
     assert all("on host works on its partition" in t.why for t in found)
@@ -226,7 +210,7 @@ def test_a_begun_file_and_a_receipt_without_its_file_go(tmp_path: Path) -> None:
     sink.write(b"half")
     LocalStorage().delete(path)
 
-    found = with_leases(one)
+    found = clean_up(one)
 
     assert {(t.kind, t.may_go) for t in found} == {(Kind.BEGUN_FILE, True), (Kind.RECEIPT, True)}
     sink.abort()
@@ -245,7 +229,7 @@ def test_what_the_ledger_does_not_know_is_not_judged(tmp_path: Path) -> None:
     for unknown in (of_nobody, of_another_time, f"{one.cleaning.data}/part-0.parquet"):
         storage.put(unknown, b"x")
 
-    found = with_leases(one)
+    found = clean_up(one)
 
     said = [t.why for t in found if t.location in (of_nobody, of_another_time)]
     assert len(said) == 2
@@ -265,12 +249,6 @@ def cancelled(directory: Path) -> None:
     interrupted(directory)
     ports = sweeping(directory).cleaning.ports
     assert isinstance(kill(ports, ledger_row(directory).key.hash, state=State.KILLED), GivenUp)
-
-
-def with_leases(one: Sweeping) -> tuple[Thing, ...]:
-    """Sweep."""
-    with one.leases:
-        return one.sweep()
 
 
 def ledger_row(directory: Path) -> Row:

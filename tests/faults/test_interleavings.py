@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from sqlalchemy.exc import IntegrityError
 from tableformat.committer import Sent
 from tableformat.effects import Step
 from tableformat.export.outcome import Outcome
+from tableformat.export.selection import ById
+from tableformat.names import PartitionId
 from tests.scenarios import (
+    ALL,
     AtStep,
     Partitions,
     assert_exported_once,
@@ -133,6 +137,24 @@ def test_a_living_owner_is_left_to_its_work(tmp_path: Path) -> None:
     assert_exported_once(tmp_path, source)
     assert statuses(first) == ["committed"] * 2
     assert statuses(other) == ["in_progress"] * 2
+
+
+@pytest.mark.parametrize(
+    "step", [Step.SNAPSHOT_SOURCE, Step.CLAIM, Step.WRITE_FILES, Step.SEND, Step.SETTLE]
+)
+def test_another_partition_is_exported_while_one_is(tmp_path: Path, step: Step) -> None:
+    """Harm prevented: partitions that have nothing to do with each other wait, or are refused."""
+    source, other = Partitions(), list[Outcome]()
+    one, two = (replace(ALL, selection=ById(PartitionId(name))) for name in ("p1", "p2"))
+
+    def second() -> None:
+        ports = ports_of(tmp_path, source, alive=True)
+        other.extend(run(tmp_path, source, ports=ports, request=two))
+
+    first = run(tmp_path, source, effects=AtStep(step, second), request=one)
+
+    assert_exported_once(tmp_path, source)
+    assert (statuses(first), statuses(other)) == (["committed"], ["committed"])
 
 
 @pytest.mark.parametrize("jump", [61_000, -86_400_000], ids=["lease expired", "clock set back"])

@@ -104,8 +104,9 @@ def test_a_ledger_that_fails_once_and_the_same_command_again(
 @pytest.mark.parametrize(
     ("step", "nth"),
     [
+        (Step.CHECK_FINISHED, 1),
+        (Step.CHECK_FINISHED, 2),
         (Step.CLAIM, 1),
-        (Step.CLAIM, 2),
         (Step.WRITE_FILES, 1),
         (Step.SEND, 1),
         (Step.SEND, 2),

@@ -201,12 +201,14 @@ def test_an_operator_in_the_middle_of_an_export(
 
 
 @pytest.mark.parametrize("action", _ACTIONS)
+@pytest.mark.parametrize("commit_every", [100, 1], ids=["all unsettled", "the last unsettled"])
 def test_an_operator_between_a_landed_export_and_the_ledger(
-    tmp_path: Path, action: Callable[[Path], None]
+    tmp_path: Path, action: Callable[[Path], None], commit_every: int
 ) -> None:
     """Harm prevented: a crash hid the success, an operator moved the rows, and they come twice."""
     source = Partitions()
-    dies(tmp_path, source, AtStep(Step.SETTLE, die, nth=2))
+    request = replace(ALL, commit_every=commit_every)
+    dies(tmp_path, source, AtStep(Step.SETTLE, die, nth=1 if commit_every > 1 else 2), request)
     action(tmp_path)
     for _ in range(2):
         with contextlib.suppress(TableFormatError):

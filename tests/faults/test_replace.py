@@ -19,7 +19,7 @@ from tableformat.ledger import State
 from tests.dying import Dies, DiesAt, KilledAt
 from tests.fakes import FakeDigests
 from tests.faults.test_operator_actions import FOREIGN, append, roll_back
-from tests.faults.test_state_table import rewrite
+from tests.other_engines import rewrite
 from tests.scenarios import (
     AtStep,
     parts_of,

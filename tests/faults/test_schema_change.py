@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import tempfile
 from collections.abc import Callable
@@ -57,7 +58,8 @@ def run(directory: Path, effects: Effects | None = None) -> list[Outcome]:
     """Run the command as a new process."""
     clock = itertools.count(1_000_000).__next__
     ports = job_ports(directory, FakeSource(table=WIDE), effects=effects, clock=clock)
-    return list(export(REQUEST, ports, slots=1))
+    with contextlib.closing(ports.ledger):
+        return list(export(REQUEST, ports, slots=1))
 
 
 def lake(directory: Path) -> Table:
@@ -73,7 +75,8 @@ def assert_grown_and_exported_once(directory: Path, *columns: str) -> None:
     assert not any(f.required for f in table.schema().fields[1:])
     assert len({f.field_id for f in table.schema().fields}) == len(columns) + 1
     assert sum(task.file.record_count for task in table.scan().plan_files()) == 12
-    (row,) = SqliteLedger(directory / "ledger.db").rows()
+    with contextlib.closing(SqliteLedger(directory / "ledger.db")) as ledger:
+        (row,) = ledger.rows()
     assert (row.state, len(row.landed)) == (State.COMPLETED, 1)
 
 

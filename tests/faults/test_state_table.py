@@ -12,19 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyiceberg.manifest import DataFile
 
 from tableformat.effects import Effects, Step
 from tableformat.export.claim import Wish
 from tableformat.ledger import Row, State
 from tests.dying import Dies, KilledAt
 from tests.faults.test_operator_actions import compact, delete_rows, roll_back
+from tests.other_engines import rewrite
 from tests.scenarios import AtStep, parts_of, pyiceberg, rows_in_main
 from tests.scene import TTL, Lightly, Scene, move
 from tests.state_table import CELLS, Cell
 
 FORCED = Wish(force=True)
-_ENTRY = ("content", "file_format", "partition", "record_count", "file_size_in_bytes")
 
 
 def _stopped() -> None:
@@ -47,21 +46,6 @@ def _begun(scene: Scene, main: str, effects: Effects) -> None:
         scene.dies(KilledAt(Step.SETTLE))
     else:
         scene.dies(effects)
-
-
-def rewrite(directory: Path) -> None:
-    """Write every file of main anew under another name, in one snapshot."""
-    table = pyiceberg(directory)
-    with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:
-        for number, task in enumerate(table.scan().plan_files()):
-            copy = table.io.new_output(f"{table.location()}/data/compacted-{number}.parquet")
-            with table.io.new_input(task.file.file_path).open() as old, copy.create() as new:
-                new.write(old.read())
-            entry = {name: getattr(task.file, name) for name in _ENTRY}
-            made = DataFile.from_args(**entry, file_path=copy.location)
-            made.spec_id = task.file.spec_id
-            update.delete_data_file(task.file)
-            update.append_data_file(made)
 
 
 _MAIN: dict[str, Callable[[Path], None]] = {
@@ -131,8 +115,12 @@ def test_a_cell_of_the_table(prepared: Callable[[str, str], Scene], cell: Cell) 
     scene.source.change(cell.content)
     if cell.of_key not in ("inside TTL", "alive"):
         scene.after_ttl()
-    forced, emptied = cell.of_key in ("forced", "emptied"), cell.of_key == "emptied"
-    wish = Wish(ttl=TTL, force=forced, allow_empty=emptied)
+    wish = Wish(
+        ttl=TTL,
+        force=cell.of_key in ("forced", "emptied", "everything"),
+        allow_empty=cell.of_key == "emptied",
+        whole=cell.of_key == "everything",
+    )
 
     status, says = scene.run(wish, alive=cell.of_key == "alive")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,38 +9,20 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from pyspark.sql import SparkSession
 
-from spark_ext.java import find_java
 from spark_ext.writer import SparkWriter
-from tests.frozen_parts import ROOT
+from tests.local_spark import SPARK_MARKS, local_spark
 from tests.properties.many_tables import ManyTables
 from tests.properties.table_check import Seen, check_table
 from tests.properties.table_keys import PartitionKey
 from tests.strategies_tables import TableDefinition, tables
 
-pytestmark = [
-    pytest.mark.spark,
-    # PySpark leaves the socket of `collect` to the garbage collector.
-    pytest.mark.filterwarnings(
-        "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
-    ),
-]
+pytestmark = SPARK_MARKS
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_HOME", str(find_java(os.environ).home))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYTHONPATH", str(ROOT))
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
+    with local_spark() as session:
         yield session
-        session.stop()
 
 
 @pytest.fixture(scope="module")

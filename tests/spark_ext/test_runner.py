@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,38 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_ext.java import find_java
 from spark_ext.runner import Progress, run, write, write_all
 from spark_ext.tasks import installed_versions, stop_mark
 from tableformat.errors import SourceError, StoppedError
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.export.slicing import tasks
-from tests.frozen_parts import PLAN, ROOT, Source, insert, make_source
+from tests.frozen_parts import PLAN, Source, insert, make_source
+from tests.local_spark import SPARK_MARKS, local_spark
 
-pytestmark = [
-    pytest.mark.spark,
-    # PySpark leaves the socket of `collect` to the garbage collector.
-    pytest.mark.filterwarnings(
-        "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
-    ),
-]
+pytestmark = SPARK_MARKS
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_HOME", str(find_java(os.environ).home))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYTHONPATH", str(ROOT))
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
+    with local_spark() as session:
         yield session
-        session.stop()
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import click
 
 from catalog.bounded_rest import TimeOuts
 from spark_ext.archiving import Archived, archive
-from spark_ext.cli.commands.export import selection
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.options import (
     catalog_options,
@@ -21,7 +20,11 @@ from spark_ext.cli.options import (
     output_for,
     output_options,
     pairs,
+    partition_options,
+    selection,
     source_options,
+    spark_options,
+    where_option,
 )
 from spark_ext.cli.output import Output
 from spark_ext.exporting import WORST_FIRST
@@ -39,18 +42,8 @@ _MIB: Final = 1024 * 1024
 
 @click.command("archive")
 @click.argument("table")
-@click.option("--partition-id", help="Archive the partition with this id.")
-@click.option(
-    "--partition",
-    "expression",
-    help="Archive the partition of this value, e.g. 202401 or \"tuple('x', 3)\".",
-)
-@click.option("--all", "everything", is_flag=True, help="Archive every partition of the table.")
-@click.option(
-    "--where",
-    help="With --all: only partitions for which this holds, over partition_id, rows, bytes, "
-    "min_time, max_time.",
-)
+@partition_options("Archive")
+@where_option
 @click.option("--to", required=True, help="The destination: catalog.namespace.table.")
 @click.option(
     "--drop/--detach",
@@ -59,21 +52,7 @@ _MIB: Final = 1024 * 1024
     help="Drop the archived parts from the source; by default they are detached and stay on disk.",
 )
 @mapping_options
-@click.option(
-    "--target-file-size",
-    type=click.IntRange(1),
-    default=512,
-    show_default=True,
-    help="Expected size of a data file, in MiB.",
-)
-@click.option(
-    "--master",
-    default="local[*]",
-    show_default=True,
-    envvar="MERGEBERG_MASTER",
-    help="Spark's master.",
-)
-@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting. Repeatable.")
+@spark_options
 @source_options
 @ledger_options
 @catalog_options

@@ -19,7 +19,11 @@ from spark_ext.cli.options import (
     output_for,
     output_options,
     pairs,
+    partition_options,
+    selection,
     source_options,
+    spark_options,
+    where_option,
 )
 from spark_ext.cli.rehearsal import show_rehearsal
 from spark_ext.exporting import exit_code, export_all, slots
@@ -29,30 +33,19 @@ from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.errors import UsageError
 from tableformat.export.claim import Wish
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
-from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
+from tableformat.export.retrying import MAX_RETRIES
 from tableformat.export.slices import FileFormat
-from tableformat.mergetree.summary_filter import parse_filter
-from tableformat.names import PartitionId, TableName
+from tableformat.names import TableName
 
-__all__ = ["export", "selection"]
+__all__ = ["export"]
 
 _MIB: Final = 1024 * 1024
 
 
 @click.command()
 @click.argument("table")
-@click.option("--partition-id", help="Export the partition with this id.")
-@click.option(
-    "--partition",
-    "expression",
-    help="Export the partition of this value, e.g. 202401 or \"tuple('x', 3)\".",
-)
-@click.option("--all", "everything", is_flag=True, help="Export every partition of the table.")
-@click.option(
-    "--where",
-    help="With --all: only partitions for which this holds, over partition_id, rows, bytes, "
-    "min_time, max_time.",
-)
+@partition_options("Export")
+@where_option
 @click.option("--to", required=True, help="The destination: catalog.namespace.table.")
 @mapping_options
 @click.option(
@@ -67,6 +60,13 @@ _MIB: Final = 1024 * 1024
     help="With --force: also when the source partition has no rows left.",
 )
 @click.option(
+    "--replace-partition",
+    "whole",
+    is_flag=True,
+    help="With --force: everything in the lake partition goes, also files that other engines "
+    "rewrote and rows of others. Only where a lake partition holds one source partition.",
+)
+@click.option(
     "--overwrite-file-if-exists",
     "beside",
     is_flag=True,
@@ -78,7 +78,16 @@ _MIB: Final = 1024 * 1024
     type=click.IntRange(1, MOST_PARTITIONS),
     default=MOST_PARTITIONS,
     show_default=True,
-    help="With --all: at most so many partitions become visible in one snapshot.",
+    help="With --all: at most so many partitions become visible in one snapshot; what is complete "
+    "does so after a minute in any case.",
+)
+@click.option(
+    "--max-retries",
+    type=click.IntRange(0),
+    default=MAX_RETRIES,
+    show_default=True,
+    help="How often a file is written again after an error that may pass (ClickHouse's "
+    "export_merge_tree_partition_max_retries).",
 )
 @click.option(
     "--manifest-ttl",
@@ -87,21 +96,7 @@ _MIB: Final = 1024 * 1024
     show_default=True,
     help="Seconds during which exporting again is refused; 0 is for ever.",
 )
-@click.option(
-    "--target-file-size",
-    type=click.IntRange(1),
-    default=512,
-    show_default=True,
-    help="Expected size of a data file, in MiB.",
-)
-@click.option(
-    "--master",
-    default="local[*]",
-    show_default=True,
-    envvar="MERGEBERG_MASTER",
-    help="Spark's master.",
-)
-@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting. Repeatable.")
+@spark_options
 @click.option(
     "--verify",
     is_flag=True,
@@ -124,9 +119,9 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, target_file_size: int,
     master: str, conf: tuple[str, ...], source: str, source_wait: float, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
-    commit_every: int, grace: float,
+    commit_every: int, max_retries: int, grace: float,
     *, everything: bool, evolve_schema: bool, strict: bool, force: bool, allow_empty: bool,
-    beside: bool, verify: bool, dry_run: bool, as_json: bool
+    whole: bool, beside: bool, verify: bool, dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
 
@@ -140,20 +135,18 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
       mergeberg export db.events --all --where "partition_id < '202401'" --to lake.analytics.events
       mergeberg export db.events --all --to lake.analytics.events --dry-run
     """  # noqa: D301  \b is Click's mark for lines to keep
-    if allow_empty and not force:
-        message = "Cannot use --allow-empty alone: it only adds to --force. Give both."
-        raise UsageError(message)
     output = output_for(as_json=as_json)
     request = ExportRequest(
         table=TableName.parse(table),
         to=parse_destination(to, TableName.parse(table), source, source_wait),
         selection=selection(partition_id, expression, where, everything=everything),
-        wish=Wish(force=force, ttl=manifest_ttl, allow_empty=allow_empty, beside=beside),
+        wish=_wish(Wish(force, manifest_ttl, allow_empty, beside, whole)),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,
         evolve_schema=evolve_schema,
         commit_every=commit_every,
+        max_retries=max_retries,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
     time_outs = TimeOuts(connect_timeout, read_timeout)
@@ -167,23 +160,25 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         return exit_code(export_all(request, ports, master=master))
 
 
-def selection(
-    partition_id: str | None, expression: str | None, where: str | None, *, everything: bool
-) -> Selection:
-    """Return the partitions that the options choose.
+def _wish(wish: Wish) -> Wish:
+    """Return the wish that the options say together.
 
     Raises:
-        UsageError: none or several of the options choose, or --where is not with --all.
+        UsageError: they say nothing together.
     """
-    given = [partition_id is not None, expression is not None, everything]
-    if sum(given) != 1 or (where is not None and not everything):
+    if wish.allow_empty and not wish.force:
+        message = "Cannot use --allow-empty alone: it only adds to --force. Give both."
+        raise UsageError(message)
+    if wish.whole and not wish.force:
         message = (
-            "Cannot choose partitions: give exactly one of --partition-id ID, --partition "
-            "EXPRESSION and --all, and --where only with --all."
+            "Cannot use --replace-partition alone: it says what --force replaces. Give both, or "
+            "neither for an export that leaves files of others where they are."
         )
         raise UsageError(message)
-    if partition_id is not None:
-        return ById(PartitionId(partition_id))
-    if expression is not None:
-        return ByExpression(expression)
-    return AllPartitions(parse_filter(where) if where is not None else None)
+    if wish.whole and wish.beside:
+        message = (
+            "Cannot use --replace-partition with --overwrite-file-if-exists: the one removes files "
+            "of others, the other keeps them. Give one of them."
+        )
+        raise UsageError(message)
+    return wish

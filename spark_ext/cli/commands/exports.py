@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from catalog.ledgers.uris import open_ledger
+from catalog.processes import may_be_alive
 from spark_ext.cli.commands.cancel import cancel_export
 from spark_ext.cli.commands.exports_forget import forget_export
 from spark_ext.cli.commands.exports_log import show_events, show_log
@@ -19,6 +20,7 @@ from spark_ext.cli.commands.exports_watermark import show_watermark
 from spark_ext.cli.options import ledger_options, output_for, output_options
 from spark_ext.cli.times import shown_time
 from tableformat.errors import NotFoundError
+from tableformat.export.standing import Standing, is_resumable, standing
 from tableformat.ledger import Ledger, Row, State
 from tableformat.manifest import manifest
 
@@ -39,7 +41,10 @@ exports.add_command(show_watermark)
 
 
 @exports.command("list")
-@click.option("--status", help="Only rows with this status, for example IN_PROGRESS or COMPLETED.")
+@click.option(
+    "--status",
+    help="Only rows with this status: IN_PROGRESS, INTERRUPTED, FAILED, KILLED or COMPLETED.",
+)
 @ledger_options
 @output_options
 def list_exports(status: str | None, warehouse: Path, ledger: str | None, *, as_json: bool) -> int:
@@ -103,6 +108,7 @@ def show_export(
         parts = row.done.parts if row.done and row.state is State.COMPLETED else row.claim.parts
         record = {
             **seen,
+            "resumable": is_resumable(row, worked_on=seen["status"] == Standing.IN_PROGRESS),
             "transaction_id": row.last.transaction_id,
             "parts": [asdict(p) for p in parts],
             **json.loads(row.to_json()),
@@ -119,7 +125,7 @@ def _record(row: Row, ledger: Ledger) -> dict[str, Any]:
         "source_table": row.source_table,
         "destination_table": row.destination_table,
         "partition_id": row.key.partition_id,
-        "status": _status(row, ledger),
+        "status": standing(row, worked_on=_worked_on(row, ledger)).value,
         "rows": row.last.rows,
         "data_files": row.last.data_files,
         "snapshot_id": str(row.done.landed.snapshot_id) if row.done else None,
@@ -129,8 +135,7 @@ def _record(row: Row, ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _status(row: Row, ledger: Ledger) -> str:
-    """RUNNING says that no export has ended well since the claim; the lease, whether one works."""
-    if row.state is not State.RUNNING:
-        return row.state.value
-    return "IN_PROGRESS" if ledger.holder(row.key.hash) else "FAILED"
+def _worked_on(row: Row, ledger: Ledger) -> bool:
+    """Whether somebody who may be alive works on it: a lease outlives its owner."""
+    held = ledger.holder(row.key.hash)
+    return held is not None and may_be_alive(held.owner)

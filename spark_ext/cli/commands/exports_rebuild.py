@@ -9,13 +9,11 @@ from pathlib import Path
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
-from catalog.ledgers.uris import open_ledger
 from catalog.storage import open_storage
+from spark_ext.cli.lake import open_existing
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
 from tableformat.effects import Direct
-from tableformat.errors import NotFoundError
 from tableformat.export.rebuilding import rebuild
 from tableformat.export.settling import Ports
 from tableformat.names import LakeName
@@ -49,16 +47,12 @@ def rebuild_exports(
     """  # noqa: D301  \b is Click's mark for lines to keep
     name = LakeName.parse(to)
     time_outs = TimeOuts(connect_timeout, read_timeout)
-    catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
-    table = catalog.table(name)
-    if table is None:
-        message = (
-            f"Cannot rebuild the ledger of {name}: there is no such table. Check --to and "
-            "--warehouse."
-        )
-        raise NotFoundError(message, code=60)
+    what = f"rebuild the ledger of {name}"
+    table, known = open_existing(
+        name, what, warehouse=warehouse, ledger=ledger, time_outs=time_outs
+    )
     output = output_for(as_json=as_json)
-    with contextlib.closing(open_ledger(ledger, local_warehouse=catalog.local_warehouse)) as known:
+    with contextlib.closing(known):
         ports = Ports(Direct(), table, known, milliseconds, lambda n: time.sleep(0.1 * n))
         found = rebuild(ports, open_storage(table.load().location), str(name))
     columns = ("source_table", "partition_id", "status", "rows", "data_files", "last_error")

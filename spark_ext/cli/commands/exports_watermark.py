@@ -8,11 +8,10 @@ from pathlib import Path
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
-from catalog.ledgers.uris import open_ledger
 from catalog.sources import open_source
 from spark_ext.cli.destination import parse_destination
+from spark_ext.cli.lake import open_existing
 from spark_ext.cli.options import (
     catalog_options,
     ledger_options,
@@ -20,7 +19,6 @@ from spark_ext.cli.options import (
     output_options,
     source_options,
 )
-from tableformat.errors import NotFoundError
 from tableformat.export.watermark import Watermark, find_watermark
 from tableformat.names import LakeName, TableName
 
@@ -51,15 +49,8 @@ def show_watermark(  # noqa: PLR0913  one parameter per option
     table = TableName.parse(source_table)
     name = parse_destination(to, table, source, source_wait)
     time_outs = TimeOuts(connect_timeout, read_timeout)
-    catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
-    lake = catalog.table(name)
-    if lake is None:
-        message = (
-            f"Cannot tell the watermark of {table} in {name}: there is no such lake table. Check "
-            "--to and --warehouse."
-        )
-        raise NotFoundError(message, code=60)
-    known = open_ledger(ledger, local_warehouse=catalog.local_warehouse)
+    what = f"tell the watermark of {table} in {name}"
+    lake, known = open_existing(name, what, warehouse=warehouse, ledger=ledger, time_outs=time_outs)
     with contextlib.closing(known), open_source(source, wait=source_wait) as opened:
         found = find_watermark(opened.describe(table), opened, lake, known, now=milliseconds())
     output = output_for(as_json=as_json)

@@ -11,18 +11,22 @@ from typing import Any
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
-from catalog.ledgers.uris import open_ledger
 from catalog.processes import job_may_be_alive, may_be_alive, this_process
 from catalog.sources import open_source
 from catalog.storage import open_storage
-from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
+from spark_ext.cli.lake import open_existing
+from spark_ext.cli.options import (
+    catalog_options,
+    ledger_options,
+    output_for,
+    output_options,
+    source_wait_option,
+)
 from spark_ext.cli.output import Output, counted, human_bytes
 from spark_ext.cli.times import parse_duration
 from spark_ext.wiring import commit_ports
 from tableformat.effects import Step
-from tableformat.errors import NotFoundError
 from tableformat.export.cleaning import Cleaning
 from tableformat.export.leases import Leases
 from tableformat.export.leftovers import staging_in_use
@@ -42,14 +46,7 @@ __all__ = ["gc"]
     envvar="MERGEBERG_SOURCE",
     help="Also look for staging tables there: chdb:DIRECTORY.",
 )
-@click.option(
-    "--source-wait",
-    type=click.FloatRange(0),
-    default=60.0,
-    show_default=True,
-    envvar="MERGEBERG_SOURCE_WAIT",
-    help="Seconds to wait for the directory while another process has it open.",
-)
+@source_wait_option
 @click.option(
     "--older-than",
     default="0s",
@@ -79,12 +76,9 @@ def gc(  # noqa: PLR0913  one parameter per option
     age = parse_duration("--older-than", older_than)
     name = LakeName.parse(to)
     time_outs = TimeOuts(connect_timeout, read_timeout)
-    catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
-    table = catalog.table(name)
-    if table is None:
-        message = f"Cannot clean up {name}: there is no such table. Check --to and --warehouse."
-        raise NotFoundError(message, code=60)
-    known = open_ledger(ledger, local_warehouse=catalog.local_warehouse)
+    table, known = open_existing(
+        name, f"clean up {name}", warehouse=warehouse, ledger=ledger, time_outs=time_outs
+    )
     output = output_for(as_json=as_json)
     ports = commit_ports(table, known)
     location = table.load().location

@@ -10,23 +10,22 @@ import click
 
 from catalog.bounded_rest import TimeOuts
 from catalog.clickhouse.digests import FileDigests
-from catalog.iceberg import IcebergTable, open_catalog
-from catalog.ledgers.uris import open_ledger
 from catalog.sources import open_source
 from spark_ext.cli.destination import parse_destination
+from spark_ext.cli.lake import open_existing
 from spark_ext.cli.options import (
     catalog_options,
     conversions,
     ledger_options,
     output_for,
     output_options,
+    partition_options,
+    selection,
     source_options,
 )
 from spark_ext.cli.output import Output, counted
 from spark_ext.verifying import Comparison, Verdict, Verifying, VerifyRequest, exit_code
-from tableformat.errors import NotFoundError, UsageError
-from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
-from tableformat.names import LakeName, PartitionId, TableName
+from tableformat.names import TableName
 
 __all__ = ["verify"]
 
@@ -41,13 +40,7 @@ _SAID = {
 
 @click.command()
 @click.argument("table")
-@click.option("--partition-id", help="Compare the partition with this id.")
-@click.option(
-    "--partition",
-    "expression",
-    help="Compare the partition of this value, e.g. 202401 or \"tuple('x', 3)\".",
-)
-@click.option("--all", "everything", is_flag=True, help="Compare every partition of the table.")
+@partition_options("Compare")
 @click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
 @click.option(
     "--convert",
@@ -81,13 +74,14 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     request = VerifyRequest(
         name,
         parse_destination(to, name, source, source_wait),
-        _selection(partition_id, expression, everything=everything),
+        selection(partition_id, expression, everything=everything, with_where=False),
         conversions(convert),
     )
     time_outs = TimeOuts(connect_timeout, read_timeout)
-    catalog = open_catalog(request.to.catalog, warehouse=warehouse, time_outs=time_outs)
-    lake = _existing(catalog.table(request.to), name, request.to)
-    known = open_ledger(ledger, local_warehouse=catalog.local_warehouse)
+    what = f"verify {name} in {request.to}"
+    lake, known = open_existing(
+        request.to, what, warehouse=warehouse, ledger=ledger, time_outs=time_outs
+    )
     found = []
     with (
         contextlib.closing(known),
@@ -98,28 +92,6 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
             _show(output, comparison, str(request.to), as_json=as_json)
             found.append(comparison)
     return exit_code(found, named=not everything)
-
-
-def _existing(lake: IcebergTable | None, table: TableName, to: LakeName) -> IcebergTable:
-    if lake is None:
-        message = (
-            f"Cannot verify {table} in {to}: there is no such lake table. Check --to and "
-            "--warehouse."
-        )
-        raise NotFoundError(message, code=60)
-    return lake
-
-
-def _selection(partition_id: str | None, expression: str | None, *, everything: bool) -> Selection:
-    if sum([partition_id is not None, expression is not None, everything]) != 1:
-        message = (
-            "Cannot choose partitions: give exactly one of --partition-id ID, --partition "
-            "EXPRESSION and --all."
-        )
-        raise UsageError(message)
-    if partition_id is not None:
-        return ById(PartitionId(partition_id))
-    return ByExpression(expression) if expression is not None else AllPartitions()
 
 
 def _show(output: Output, found: Comparison, table: str, *, as_json: bool) -> None:

@@ -17,6 +17,13 @@ from tableformat.errors import SourceError
 from tableformat.export.slices import Slice, WritePlan
 from tests.frozen_parts import PLAN, Source, in_child, insert, make_source
 
+# A file system that refuses hard links.
+WITHOUT_LINKS = """
+import errno, os
+def refuse(*args, **kwargs):
+    raise OSError(errno.EXDEV, "Invalid cross-device link")
+os.link = refuse
+"""
 # Reads slices one after the other in one process: ids in order, or the error's text.
 READ = """
 from catalog.clickhouse.parts import open_slice
@@ -30,6 +37,25 @@ for plan, slice_ in values:
             found.append(ids)
     except SourceError as error:
         found.append(str(error))
+answer(found)
+"""
+
+
+# Opens slices together in one process: of each the table and the ids in order, or the error's text.
+READ_TOGETHER = """
+from catalog.clickhouse.parts import open_slices, running
+from tableformat.errors import SourceError
+plan, slices = values
+found = []
+with running(), open_slices(plan, slices) as open_slice:
+    for slice_ in slices:
+        try:
+            with open_slice(slice_) as opened:
+                ids = [v for b in opened.batches() for v in b.column(0).to_pylist()]
+                assert opened.row("count()") == (len(ids),)
+                found.append((opened.table, ids))
+        except SourceError as error:
+            found.append(("", str(error)))
 answer(found)
 """
 
@@ -150,6 +176,68 @@ def test_a_damaged_column_ends_the_stream_with_an_error_and_the_next_slice_is_ri
     assert len(right) == second.rows
 
 
+def of_each_part() -> list[list[int]]:
+    return [
+        list(range(0, 3000, 3)),
+        [n for n in range(1, 3000, 3) if n >= 301],
+        list(range(2, 300, 3)),
+    ]
+
+
+def test_slices_that_are_opened_together_have_each_their_own_rows(source: Source) -> None:
+    """Harm prevented: rows of one partition in the file of another."""
+    size = source.partition.parts[0].part.bytes_on_disk
+    ranges = source.slices(part=0, target=size // 3)
+    pieces = (*ranges, *source.slices(part=1), *source.slices(part=2))
+    before = files_below(source.disk)
+
+    found = in_child(READ_TOGETHER, PLAN, pieces)
+
+    first, second, third = of_each_part()
+    assert [v for _, ids in found[: len(ranges)] for v in ids] == first
+    assert [ids for _, ids in found[len(ranges) :]] == [second, third]
+    assert len({table for table, _ in found}) == 1
+    assert files_below(source.disk) == before
+
+
+@pytest.mark.parametrize("name", ["checksums.txt", "columns.txt"])
+def test_a_damaged_slice_among_others_fails_alone_and_with_its_own_reason(
+    source: Source, tmp_path: Path, name: str
+) -> None:
+    """Harm prevented: one bad partition takes all the others of its task with it."""
+    damaged = copy_of(source, tmp_path)
+    pieces = tuple(s for i in range(3) for s in damaged.slices(part=i))
+    broken = pieces[1].ranges[0]
+    (Path(broken.path) / name).write_bytes(b"not what it was")
+
+    found = in_child(READ_TOGETHER, PLAN, pieces)
+
+    first, _, third = of_each_part()
+    assert [found[0][1], found[2][1]] == [first, third]
+    assert found[1][1].startswith(f"Cannot read part {broken.name} of d.t: ClickHouse did not")
+
+
+def test_a_slice_that_is_not_there_lets_the_others_be_read(source: Source) -> None:
+    """Harm prevented: one partition that was dropped under the task ends its neighbours."""
+    gone, *others = (s for i in range(3) for s in source.slices(part=i))
+    span = dataclasses.replace(gone.ranges[0], path="/nowhere/1_1_1_0/")
+
+    found = in_child(READ_TOGETHER, PLAN, (dataclasses.replace(gone, ranges=(span,)), *others))
+
+    assert [ids for _, ids in found[1:]] == of_each_part()[1:]
+    assert found[0][1].startswith("Cannot link the parts of partition all below")
+
+
+def test_together_without_hard_links_each_slice_has_its_own_rows(source: Source) -> None:
+    """Harm prevented: the parts beside them in the original directory are exported with them."""
+    pieces = tuple(s for i in (0, 2) for s in source.slices(part=i))
+
+    found = in_child(WITHOUT_LINKS + READ_TOGETHER, PLAN, pieces)
+
+    first, _, third = of_each_part()
+    assert [ids for _, ids in found] == [first, third]
+
+
 def copy_of(source: Source, folder: Path) -> Source:
     """Return the same parts as files of their own, so that they can be damaged."""
     disk = folder / "disk"
@@ -166,24 +254,12 @@ def copy_of(source: Source, folder: Path) -> Source:
     return Source(disk, dataclasses.replace(source.partition, parts=parts))
 
 
-# As READ, where the file system refuses hard links.
-READ_WITHOUT_LINKS = (
-    """
-import errno, os
-def refuse(*args, **kwargs):
-    raise OSError(errno.EXDEV, "Invalid cross-device link")
-os.link = refuse
-"""
-    + READ
-)
-
-
 def test_without_hard_links_the_parts_are_read_where_they_are(source: Source) -> None:
     """The other parts of that directory must stay out."""
     (slice_,) = source.slices(part=0)
     before = files_below(source.disk)
 
-    (ids,) = in_child(READ_WITHOUT_LINKS, (PLAN, slice_))
+    (ids,) = in_child(WITHOUT_LINKS + READ, (PLAN, slice_))
 
     assert ids == list(range(0, 3000, 3))
     assert files_below(source.disk) == before
@@ -195,7 +271,7 @@ def test_the_private_directory_goes_also_when_reading_fails(source: Source) -> N
     seen: list[PartsDirectory] = []
 
     def use() -> None:
-        with parts_directory("job1", slice_) as directory:
+        with parts_directory("job1", (slice_,)) as directory:
             seen.append(directory)
             assert [p.name for p in directory.path.iterdir()] == [slice_.ranges[0].name]
             message = "stop"
@@ -215,7 +291,7 @@ def test_a_part_that_is_not_there_is_a_source_error(source: Source) -> None:
 
     with (
         pytest.raises(SourceError, match=r"Cannot link the parts of partition all .*No such file"),
-        parts_directory("job1", dataclasses.replace(slice_, ranges=(span,))),
+        parts_directory("job1", (dataclasses.replace(slice_, ranges=(span,)),)),
     ):
         pass
 

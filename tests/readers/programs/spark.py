@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from spark_ext.session import SparkSettings, open_session
-from tableformat.errors import SourceError
+from tests.iceberg_runtime import VERSION, check_runtime, runtime_settings
 from tests.readers.filters import Dialect, where
 from tests.readers.programs.loop import Found, Question, answer_questions
 
 __all__: list[str] = []
 
-_ROOT: Final = Path(__file__).resolve().parents[3]
-_CACHE: Final = _ROOT / ".readers" / "jars"
-_RUNTIME: Final = ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0")
-# A Java from PyPI trusts its own list of authorities; the system's may have more of them.
-_SYSTEM_AUTHORITIES: Final = Path("/etc/ssl/certs/java/cacerts")
-_SHA256: Final = "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82"
 _AT_ONCE: Final = 40
 _DIALECT: Final = Dialect(
     "`",
@@ -41,28 +33,15 @@ _DIALECT: Final = Dialect(
 
 
 def _open() -> SparkSession:
-    settings = {
-        "spark.jars.packages": ":".join(_RUNTIME),
-        "spark.jars.ivy": str(_CACHE),
-        "spark.driver.memory": "1g",
+    settings = runtime_settings("1g") | {
         "spark.sql.shuffle.partitions": "1",
         # Thousands of small queries: compiling each would take longer than running it.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
     }
-    if _SYSTEM_AUTHORITIES.exists():
-        trusted = f"-Djavax.net.ssl.trustStore={_SYSTEM_AUTHORITIES}"
-        settings["spark.driver.extraJavaOptions"] = trusted
     session = open_session(SparkSettings("local[2]", tuple(settings.items())))
-    jar = _CACHE / "jars" / f"{_RUNTIME[0]}_{_RUNTIME[1]}-{_RUNTIME[2]}.jar"
-    found = hashlib.sha256(jar.read_bytes()).hexdigest()
-    if found != _SHA256:
-        message = (
-            f"Cannot read with Spark: {jar} has the SHA-256 {found}, not {_SHA256}. "
-            "Remove it and run again."
-        )
-        raise SourceError(message)
+    check_runtime()
     return session
 
 
@@ -105,4 +84,4 @@ def _read_several(questions: Sequence[Question]) -> list[Found]:
 
 if __name__ == "__main__":
     release = ".".join(_SESSION.version.split(".")[:3])
-    answer_questions(f"{release} with Iceberg {_RUNTIME[2]}", _read, _read_several)
+    answer_questions(f"{release} with Iceberg {VERSION}", _read, _read_several)

@@ -6,10 +6,13 @@ SRS-016 SQLCommand, Restrictions.SourcePartition, EmptyPartition, SystemTables.E
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from catalog.iceberg import open_catalog
 from catalog.ledgers import uris
 from tableformat.errors import SourceError
 from tableformat.ledger import Owner
@@ -33,6 +36,37 @@ def listed(places: Places, source: str, *words: str) -> list[dict[str, Any]]:
         (row for row in found if row["source_table"] == source),
         key=lambda row: str(row["partition_id"]),
     )
+
+
+def append_by_hand(places: Places, name: str, day: str) -> None:
+    """Append a row to a lake table as another engine does."""
+    lake = open_catalog("lake", warehouse=places.warehouse).catalog.load_table(f"n.{name}")
+    row = {"ts": [datetime.fromisoformat(f"{day}T00:00:00+00:00")], "id": [1], "s": ["x"]}
+    lake.append(pa.Table.from_pydict(row, lake.schema().as_arrow()))
+
+
+def test_a_whole_lake_partition_is_rehearsed_and_replaced(places: Places) -> None:
+    """Harm prevented: nobody is told what was lost, or what will be."""
+    table(places, "whole")
+    words = ("export", "db.whole", "--partition-id", "202401", "--to", "lake.n.whole")
+    whole = (*words, "--force", "--replace-partition")
+    places.outcomes(*words)
+    append_by_hand(places, "whole", "2024-01-05")
+    append_by_hand(places, "whole", "2024-02-05")
+
+    forecast, *_ = places.outcomes(*whole, "--dry-run")
+    (replaced,) = places.outcomes(*whole)
+    _, said, _ = places.run(*whole)
+
+    assert (forecast["action"], forecast["message"]) == (
+        "replace",
+        "would take 2 file(s) with 2 rows out of main, 1 of them with 1 rows that others wrote",
+    )
+    told = "with what it replaced 1 file(s) with 1 rows that others wrote left main"
+    assert (replaced["status"], replaced["message"]) == ("replaced", told)
+    assert "partition 202401: replaced · 1 rows · 1 file" in said
+    lake = open_catalog("lake", warehouse=places.warehouse).catalog.load_table("n.whole")
+    assert sum(t.file.record_count for t in lake.scan().plan_files()) == 2
 
 
 @pytest.mark.parametrize(
@@ -92,6 +126,29 @@ def test_a_partition_that_was_exported_and_dropped_is_still_exported(places: Pla
     assert again["snapshot_id"] == done["snapshot_id"]
     after = {p: s for p, s in places.files().items() if p.startswith("warehouse/n/moved")}
     assert after == before != {}
+
+
+def test_what_is_gone_in_the_source_goes_in_the_lake_only_with_two_words(places: Places) -> None:
+    """Harm prevented: a retention job at the source empties the archive; or nothing ever can."""
+    table(places, "ended")
+    words = ("export", "db.ended", "--partition-id", "202402", "--to", "lake.n.ended")
+    places.outcomes(*words)
+    places.clickhouse_run("ALTER TABLE db.ended DROP PARTITION ID '202402'")
+
+    (kept,) = places.outcomes(*words, "--force")
+    planned, *_ = places.outcomes(*words, "--force", "--allow-empty", "--dry-run")
+    (gone,) = places.outcomes(*words, "--force", "--allow-empty")
+    (again,) = places.outcomes(*words, "--force", "--allow-empty")
+    places.clickhouse_run(
+        "INSERT INTO db.ended SELECT toDateTime('2024-02-01', 'UTC'), number, '' FROM numbers(2)"
+    )
+    (back,) = places.outcomes(*words, "--force")
+
+    assert (kept["status"], kept["rows"]) == ("already_exported", 2)
+    assert "would take 2 rows out of main" in str(planned["message"])
+    assert (gone["status"], gone["rows"], gone["data_files"]) == ("replaced", 0, 0), gone["message"]
+    assert (again["status"], again["rows"]) == ("already_exported", 0)
+    assert (back["status"], back["rows"]) == ("committed", 2)
 
 
 def test_a_partition_whose_rows_are_all_deleted_is_empty_and_makes_no_export(
@@ -163,3 +220,23 @@ def test_a_command_leaves_no_open_ledger_behind(places: Places, words: tuple[str
     assert places.run(*words)[0] == 0
 
     assert not list(places.warehouse.glob("*-wal"))
+
+
+def test_the_manifest_ttl_ends_the_refusal_and_zero_never_ends_it(places: Places) -> None:
+    """Harm prevented: a schedule that replaces what was just exported, or can never replace."""
+    table(places, "kept")
+    words = ("export", "db.kept", "--partition-id", "202402", "--to", "lake.n.kept")
+    places.outcomes(*words, "--manifest-ttl", "7")
+    places.clickhouse_run("INSERT INTO db.kept SELECT toDateTime('2024-02-03', 'UTC'), 9, ''")
+    (young,) = places.outcomes(*words)
+    places.outcomes(*words, "--force", "--manifest-ttl", "0")
+    places.clickhouse_run("INSERT INTO db.kept SELECT toDateTime('2024-02-04', 'UTC'), 10, ''")
+    (for_ever,) = places.outcomes(*words)
+    (default,) = places.outcomes(*words, "--force")
+    places.clickhouse_run("INSERT INTO db.kept SELECT toDateTime('2024-02-05', 'UTC'), 11, ''")
+    (again,) = places.outcomes(*words)
+
+    assert "younger than its manifest TTL of 7 s" in str(young["message"])
+    assert "its manifest TTL is 0, for ever. Use --force" in str(for_ever["message"])
+    assert (default["status"], default["rows"]) == ("replaced", 4)
+    assert "younger than its manifest TTL of 180 s" in str(again["message"])

@@ -9,17 +9,22 @@ import contextlib
 import hashlib
 import io
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from catalog.iceberg import open_catalog
 from catalog.ledgers import uris
+from catalog.processes import this_process
 from spark_ext.cli.main import invoke
 from spark_ext.cli.times import parse_duration
 from tableformat.errors import SourceError, UsageError
-from tableformat.ledger import Ledger, Owner, Row
+from tableformat.ledger import Lease, Ledger, Owner, Row
 from tableformat.manifest import parse_manifest
 from tests.wrong_places import Places
 
@@ -110,6 +115,65 @@ def test_a_failed_export_has_a_manifest_that_is_not_completed(
     assert (found.completed, found.snapshot_id) == (False, None)
     assert [p.remote_path for p in found.parts] == [""]
     assert "on fire" in found.last_error
+
+
+def status_of(places: Places, words: tuple[str, ...]) -> tuple[str, str]:
+    """Return status and last error of 202401, as they are listed."""
+    found = places.outcomes("exports", "list")
+    (one,) = (r for r in found if (r["source_table"], r["partition_id"]) == (words[1], "202401"))
+    return str(one["status"]), str(one["last_error"])
+
+
+def test_an_export_whose_process_is_gone_is_interrupted_at_once(
+    places: Places, words: tuple[str, ...]
+) -> None:
+    """Harm prevented: nobody runs it again for a minute, because a dead process has the lease."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    places.before = interrupt
+    assert places.run(*words, "--partition-id", "202401")[0] == 130
+    assert status_of(places, words) == ("INTERRUPTED", "interrupted")
+    key = row_of(places, words[1], "202401").key.hash
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    me = this_process()
+    for owner, status in ((replace(me, pid=gone.pid), "INTERRUPTED"), (me, "IN_PROGRESS")):
+        with ledger_of(places) as ledger:
+            lease = ledger.take_lease(key, owner, 60.0)
+            assert isinstance(lease, Lease)
+            assert status_of(places, words)[0] == status
+            ledger.release(lease)
+
+    shown = places.run("exports", "show", "202401", "--table", words[1])[1]
+
+    assert re.search(r"^resumable +yes$", shown, re.MULTILINE)
+
+
+def test_a_cancelled_export_shows_since_when_nothing_of_it_can_land(
+    places: Places, words: tuple[str, ...]
+) -> None:
+    """Harm prevented: KILLED, and nobody can say what a late request is compared with."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    places.before = interrupt
+    places.run(*words, "--partition-id", "202401")
+    places.run("exports", "cancel", "202401", "--table", words[1])
+    lake = open_catalog("lake", warehouse=places.warehouse).catalog.load_table(words[3][5:])
+    main = lake.metadata.current_snapshot()
+    assert main is not None
+
+    told = (
+        f"given up: nothing sent before snapshot {main.snapshot_id} (sequence number "
+        f"{main.sequence_number}) can land any more"
+    )
+    assert status_of(places, words) == ("KILLED", told[:100])
+    shown = places.run("exports", "show", "202401", "--table", words[1])[1]
+    assert told in shown
+    assert re.search(r"^resumable +no$", shown, re.MULTILINE)
 
 
 def test_under_a_group_commit_each_partition_has_a_manifest_of_its_own(

@@ -122,7 +122,11 @@ def test_a_source_is_looked_at_when_it_is_named(places: Places) -> None:
     ("words", "code", "message"),
     [
         (("--older-than", "soon"), 2, "Cannot read --older-than 'soon'"),
-        (("--to", "lake.n.nowhere"), 3, "Cannot clean up lake.n.nowhere: there is no such table."),
+        (
+            ("--to", "lake.n.nowhere"),
+            3,
+            "Cannot clean up lake.n.nowhere: there is no such lake table.",
+        ),
         (("--ledger", "sqlite:/nowhere/ledger.db"), 3, "with another ledger"),
     ],
 )

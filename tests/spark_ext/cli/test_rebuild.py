@@ -30,4 +30,6 @@ def test_a_table_that_is_not_there_is_said(places: Places) -> None:
     code, _, err = places.run("exports", "rebuild", "--to", "lake.n.nowhere")
 
     assert code == 3
-    assert err.startswith("Cannot rebuild the ledger of lake.n.nowhere: there is no such table.")
+    assert err.startswith(
+        "Cannot rebuild the ledger of lake.n.nowhere: there is no such lake table."
+    )

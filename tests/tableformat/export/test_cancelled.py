@@ -65,6 +65,27 @@ def test_one_of_two_partitions_is_cancelled_and_the_other_goes_on(
     assert held[row_of(tmp_path, "p1").key.hash] == source.rows["p1"]
 
 
+def cancel_and_clean_up(directory: Path) -> None:
+    """Cancel an export and remove its files, as `exports cancel` does."""
+    cancel(directory, "p1")
+    key = row_of(directory, "p1").key.hash
+    for file in (directory / "warehouse").rglob(f"{key}-*.parquet"):
+        file.unlink()
+
+
+@pytest.mark.parametrize("step", [Step.WRITE_FILES, Step.CHECK_FILES])
+def test_files_that_a_cancel_removes_are_not_missed(tmp_path: Path, step: Step) -> None:
+    """Harm prevented: "failed, run the command again" of what somebody has just cancelled."""
+    source = Partitions()
+    effects = AtStep(step, lambda: cancel_and_clean_up(tmp_path), after=step is Step.WRITE_FILES)
+
+    outcomes = run(tmp_path, source, effects=effects)
+
+    assert statuses(outcomes) == ["killed", "committed"]
+    assert row_of(tmp_path, "p1").state is State.KILLED
+    assert rows_in_main(tmp_path) == source.rows["p2"]
+
+
 class Slow(RealFiles):
     """Writes, and then goes on saying so until somebody stops it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlparse
@@ -14,17 +14,16 @@ from hypothesis import strategies as st
 from catalog.iceberg import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from catalog.storage import LocalStorage
-from tableformat.committer import Committed, LakeTableState, Layout
+from tableformat.committer import Committed, LakeTableState, Layout, SnapshotSeen
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.cleaning import STAYS_KNOWN, Cleaned, Cleaning
-from tableformat.export.dead import verdict
-from tableformat.export.empty_commits import first_snapshot
+from tableformat.export.dead import Listing, list_verdict, verdict
 from tableformat.export.giving_up import GivenUp, kill
 from tableformat.file_names import data_file_name, exported_by
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Claim, ExportedPart, Landed, Row, State
-from tests.lake import KEY, claim, commit_of, commit_one, make_table, ports, receipt
+from tests.lake import KEY, claim, commit_of, commit_one, ports, prepared, receipt
 
 
 @dataclass
@@ -91,8 +90,8 @@ class Lake:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Return a table with its first snapshot."""
-    table, ledger = make_table(tmp_path), MemoryLedger()
-    first_snapshot(ports(table, ledger), lambda _: None)
+    ledger = MemoryLedger()
+    table = prepared(tmp_path, ledger)
     return Lake(table, ledger, Path(urlparse(table.load().location).path))
 
 
@@ -308,15 +307,27 @@ ROWS = st.builds(
 )  # fmt: skip
 
 
-def at(sequence_number: int) -> LakeTableState:
-    """Return M with a sequence number."""
-    return LakeTableState(Layout("u", 0, 0, 0), 2, "/", 1, sequence_number, {}, {}, "m")
+KEPT = st.frozensets(EPOCHS)
 
 
-@given(row=ROWS, seen=st.integers(0, 8), referred=st.integers(0, 2), one=st.sampled_from("abcde"))
-def test_what_may_go_is_always_proved(row: Row, seen: int, referred: int, one: str) -> None:
+def at(sequence_number: int, snapshots: Iterable[int] = ()) -> LakeTableState:
+    """Return M with a sequence number, and these snapshots."""
+    seen = {s: SnapshotSeen(s, None, s, "append") for s in snapshots}
+    return LakeTableState(Layout("u", 0, 0, 0), 2, "/", 1, sequence_number, {}, seen, "m")
+
+
+@given(
+    row=ROWS,
+    seen=st.integers(0, 8),
+    kept=KEPT,
+    referred=st.integers(0, 2),
+    one=st.sampled_from("abcde"),
+)
+def test_what_may_go_is_always_proved(
+    row: Row, seen: int, kept: frozenset[int], referred: int, one: str
+) -> None:
     """Nothing goes without a proof, and never what is gone on with or what nobody knows."""
-    judged = verdict(row, at(seen), referred, one)
+    judged = verdict(row, at(seen, kept), referred, one)
     landed = [x for x in row.landed if x.transaction_id == one]
 
     if judged.may_go:
@@ -325,7 +336,7 @@ def test_what_may_go_is_always_proved(row: Row, seen: int, referred: int, one: s
         later = [x for x in row.landed if 0 < x.sequence_number <= seen]
         assert all(x.sequence_number <= seen for x in row.landed)
         if landed:
-            assert referred == landed[0].data_files
+            assert referred == landed[0].data_files or landed[0].snapshot_id not in kept
         else:
             assert claimed is not None
             assert not referred
@@ -333,6 +344,33 @@ def test_what_may_go_is_always_proved(row: Row, seen: int, referred: int, one: s
             assert given_up or row.claim is not claimed
         assert not (row.state is State.RUNNING and row.claim.transaction_id == one)
     assert judged.why
+
+
+LISTINGS = st.builds(Listing, st.none() | ROWS, st.sampled_from("abcd"), EPOCHS, st.integers(0, 2))
+
+
+@given(listed=st.lists(LISTINGS, min_size=1, max_size=3), seen=st.integers(0, 8), kept=KEPT)
+def test_a_list_goes_only_when_none_of_its_exports_needs_it(
+    listed: list[Listing], seen: int, kept: frozenset[int]
+) -> None:
+    """Harm prevented: a rebuilt ledger takes what landed for what was never exported."""
+    judged = list_verdict(listed, at(seen, kept))
+
+    if judged is None or not judged.may_go:
+        return
+    for one in listed:
+        row = one.row
+        assert row is not None
+        here = (one.transaction_id, one.epoch)
+        newest = max(row.landed, key=lambda x: x.epoch, default=None)
+        assert newest is None or (newest.transaction_id, newest.epoch) != here
+        same = [x for x in row.landed if x.transaction_id == one.transaction_id]
+        assert not any(x.epoch == one.epoch and x.snapshot_id in kept for x in same)
+        assert not one.referred or (same and one.epoch not in {x.epoch for x in same})
+        assert row.state is not State.RUNNING or row.claim.transaction_id != one.transaction_id
+        dead = row.state in (State.KILLED, State.FAILED) and one.epoch <= row.claim.epoch
+        passed = [x for x in row.landed if 0 < x.sequence_number <= seen]
+        assert dead or any(x.epoch > one.epoch or x in same for x in passed)
 
 
 def test_snapshots_of_every_branch_count(lake: Lake) -> None:

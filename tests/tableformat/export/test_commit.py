@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlparse
 
-import pytest
 from pyiceberg.types import LongType
 
 from catalog.iceberg import IcebergTable
@@ -35,24 +34,11 @@ from tests.lake import (
     commit_of,
     commit_one,
     make_table,
+    move_main,
     ports,
     receipt,
     rows_in_main,
 )
-
-
-@pytest.fixture
-def ledger() -> MemoryLedger:
-    """Return an empty ledger."""
-    return MemoryLedger()
-
-
-@pytest.fixture
-def table(tmp_path: Path, ledger: MemoryLedger) -> IcebergTable:
-    """Return a table that has its first, empty snapshot."""
-    made = make_table(tmp_path)
-    first_snapshot(ports(made, ledger), lambda _: None)
-    return made
 
 
 def append_foreign(table: IcebergTable) -> None:
@@ -68,11 +54,6 @@ def append_foreign(table: IcebergTable) -> None:
     assert {
         k: v for k, v in table.load().properties.items() if k.startswith("mergeberg")
     } == foreign
-
-
-def move_main(table: IcebergTable, snapshot_id: int) -> None:
-    """Move main to a snapshot, as an operator's rollback does."""
-    table_of(table.load()).manage_snapshots().set_current_snapshot(snapshot_id=snapshot_id).commit()
 
 
 def metadata_files(table: IcebergTable) -> set[str]:

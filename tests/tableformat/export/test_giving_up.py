@@ -20,7 +20,6 @@ from tableformat.committer import (
     Unknown,
 )
 from tableformat.errors import DestinationError, RefusedError
-from tableformat.export.empty_commits import first_snapshot
 from tableformat.export.giving_up import (
     BEING_CANCELLED,
     GivenUp,
@@ -29,7 +28,6 @@ from tableformat.export.giving_up import (
     TooLate,
     kill,
 )
-from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Ledger, Row, State
 from tests.lake import (
     KEY,
@@ -38,7 +36,9 @@ from tests.lake import (
     commit_of,
     commit_one,
     make_table,
+    move_main,
     ports,
+    prepared,
     receipt,
     rows_in_main,
 )
@@ -58,27 +58,14 @@ class Late:
         return self._table.send(self._state, self.staged, self._commit, ()).applied
 
 
-def prepared(directory: Path) -> tuple[IcebergTable, MemoryLedger]:
-    """Return a table with its first, empty snapshot, and an empty ledger."""
-    table, ledger = make_table(directory), MemoryLedger()
-    first_snapshot(ports(table, ledger), lambda _: None)
-    return table, ledger
-
-
 def killed(table: object, ledger: Ledger, *, most_attempts: int = 5) -> KillOutcome:
     """Cancel the export of the key."""
     return kill(ports(table, ledger, most_attempts=most_attempts), KEY.hash, state=State.KILLED)
 
 
-def move_main(table: IcebergTable, snapshot_id: int | None) -> None:
-    """Move main as an operator does."""
-    assert snapshot_id is not None
-    at = table_of(table.load())
-    at.manage_snapshots().set_current_snapshot(snapshot_id=snapshot_id).commit()
-
-
-def test_a_cancelled_export_is_killed_and_keeps_its_transaction(tmp_path: Path) -> None:
-    table, ledger = prepared(tmp_path)
+def test_a_cancelled_export_is_killed_and_keeps_its_transaction(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
     row = claim(ledger)
 
     outcome = killed(table, ledger)
@@ -86,16 +73,22 @@ def test_a_cancelled_export_is_killed_and_keeps_its_transaction(tmp_path: Path) 
     assert isinstance(outcome, GivenUp)
     after = ledger.read(KEY.hash)
     assert after == outcome.row
-    assert (after.state, after.last_error) == (State.KILLED, "")
+    now = table.load()
+    told = (
+        f"given up: nothing sent before snapshot {now.main} (sequence number "
+        f"{now.last_sequence_number}) can land any more"
+    )
+    assert (after.state, after.last_error) == (State.KILLED, told)
     assert after.claim.transaction_id == row.claim.transaction_id
     assert after.claim.epoch > row.claim.epoch
     assert rows_in_main(table) == 0
     assert table.load().mark(KEY.hash) is None
 
 
-def test_the_row_says_that_it_is_being_cancelled_before_anything_is_sent(tmp_path: Path) -> None:
+def test_the_row_says_that_it_is_being_cancelled_before_anything_is_sent(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
     """Harm prevented: the run whose export is cancelled learns of it only when it commits."""
-    table, ledger = prepared(tmp_path)
     claim(ledger)
     seen: list[str] = []
 
@@ -110,9 +103,10 @@ def test_the_row_says_that_it_is_being_cancelled_before_anything_is_sent(tmp_pat
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["main stays", "main is rolled back"])
-def test_a_request_that_arrives_after_the_cancel_is_refused(tmp_path: Path, *, moves: bool) -> None:
+def test_a_request_that_arrives_after_the_cancel_is_refused(
+    table: IcebergTable, ledger: MemoryLedger, *, moves: bool
+) -> None:
     """Harm prevented: rows appear after the user was told that the export is dead."""
-    table, ledger = prepared(tmp_path)
     before = table.load().main
     late = Late(table, ledger, claim(ledger))
 
@@ -124,9 +118,10 @@ def test_a_request_that_arrives_after_the_cancel_is_refused(tmp_path: Path, *, m
     assert rows_in_main(table) == 0
 
 
-def test_an_export_that_has_landed_is_settled_instead(tmp_path: Path) -> None:
+def test_an_export_that_has_landed_is_settled_instead(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
     """Harm prevented: KILLED in the ledger, rows in main."""
-    table, ledger = prepared(tmp_path)
     late = Late(table, ledger, claim(ledger))
     assert late.send()
 
@@ -140,8 +135,9 @@ def test_an_export_that_has_landed_is_settled_instead(tmp_path: Path) -> None:
     assert [x.snapshot_id for x in after.landed] == [late.staged.snapshot_id]
 
 
-def test_an_export_that_landed_and_was_rolled_back_is_told_so(tmp_path: Path) -> None:
-    table, ledger = prepared(tmp_path)
+def test_an_export_that_landed_and_was_rolled_back_is_told_so(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
     before = table.load().main
     assert Late(table, ledger, claim(ledger)).send()
     move_main(table, before)
@@ -152,9 +148,10 @@ def test_an_export_that_landed_and_was_rolled_back_is_told_so(tmp_path: Path) ->
     assert not outcome.in_main
 
 
-def test_a_request_that_lands_while_it_is_cancelled_is_settled(tmp_path: Path) -> None:
+def test_a_request_that_lands_while_it_is_cancelled_is_settled(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
     """The fence is refused then, because main has moved; the next look finds the mark."""
-    table, ledger = prepared(tmp_path)
     late = Late(table, ledger, claim(ledger))
     meddled = Meddling(table, before=lambda n: assert_sent(late) if n == 1 else None)
 
@@ -169,8 +166,9 @@ def assert_sent(late: Late) -> None:
     assert late.send()
 
 
-def test_a_fence_whose_answer_is_lost_still_kills(tmp_path: Path) -> None:
-    table, ledger = prepared(tmp_path)
+def test_a_fence_whose_answer_is_lost_still_kills(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
     claim(ledger)
 
     outcome = killed(Meddling(table, lose=lambda _: True), ledger)
@@ -178,9 +176,10 @@ def test_a_fence_whose_answer_is_lost_still_kills(tmp_path: Path) -> None:
     assert isinstance(outcome, GivenUp)
 
 
-def test_without_any_answer_nothing_is_said_and_the_export_stays_resumable(tmp_path: Path) -> None:
+def test_without_any_answer_nothing_is_said_and_the_export_stays_resumable(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
     """Harm prevented: KILLED is written although a request may still be applied."""
-    table, ledger = prepared(tmp_path)
     row = claim(ledger)
     late = Late(table, ledger, row)
 
@@ -203,8 +202,9 @@ def test_without_any_answer_nothing_is_said_and_the_export_stays_resumable(tmp_p
     assert late.send(), "it was not dead, so nobody may have said so"
 
 
-def test_a_table_that_cannot_be_loaded_leaves_everything_as_it_is(tmp_path: Path) -> None:
-    table, ledger = prepared(tmp_path)
+def test_a_table_that_cannot_be_loaded_leaves_everything_as_it_is(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
     claim(ledger)
 
     class Gone(Meddling):
@@ -224,8 +224,9 @@ def test_a_table_that_cannot_be_loaded_leaves_everything_as_it_is(tmp_path: Path
 
 
 @pytest.mark.parametrize("state", [State.COMPLETED, State.KILLED, State.FAILED])
-def test_what_is_not_under_way_cannot_be_cancelled(tmp_path: Path, state: State) -> None:
-    table, ledger = prepared(tmp_path)
+def test_what_is_not_under_way_cannot_be_cancelled(
+    table: IcebergTable, ledger: MemoryLedger, state: State
+) -> None:
     row = claim(ledger)
     if state is State.COMPLETED:
         outcome = commit_one(ports(table, ledger), commit_of(row, table.load(), ledger))
@@ -247,9 +248,10 @@ def test_what_was_never_exported_cannot_be_cancelled(tmp_path: Path) -> None:
     assert killed(make_table(tmp_path), MemoryLedger()) == NotUnderWay(None)
 
 
-def test_the_run_that_was_cancelled_is_superseded(tmp_path: Path) -> None:
+def test_the_run_that_was_cancelled_is_superseded(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
     """Harm prevented: it commits after the cancel, because it never looked."""
-    table, ledger = prepared(tmp_path)
     row = claim(ledger)
     wanted = commit_of(row, table.load(), ledger)
     killed(table, ledger)
@@ -258,8 +260,9 @@ def test_the_run_that_was_cancelled_is_superseded(tmp_path: Path) -> None:
     assert rows_in_main(table) == 0
 
 
-def test_a_newer_run_is_not_cancelled_by_an_older_cancel(tmp_path: Path) -> None:
-    table, ledger = prepared(tmp_path)
+def test_a_newer_run_is_not_cancelled_by_an_older_cancel(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
     claim(ledger)
     newer: list[Row] = []
     meddled = Meddling(table, before=lambda n: newer.append(claim(ledger)) if n == 1 else None)
@@ -269,8 +272,7 @@ def test_a_newer_run_is_not_cancelled_by_an_older_cancel(tmp_path: Path) -> None
     assert ledger.read(KEY.hash) == row
 
 
-def test_the_table_of_another_ledger_is_left_alone(tmp_path: Path) -> None:
-    table, _ = prepared(tmp_path)
+def test_the_table_of_another_ledger_is_left_alone(table: IcebergTable) -> None:
     other = MemoryLedger()
     claim(other)
 
@@ -278,8 +280,9 @@ def test_the_table_of_another_ledger_is_left_alone(tmp_path: Path) -> None:
         killed(table, other)
 
 
-def test_the_partition_can_be_exported_anew_after_the_cancel(tmp_path: Path) -> None:
-    table, ledger = prepared(tmp_path)
+def test_the_partition_can_be_exported_anew_after_the_cancel(
+    table: IcebergTable, ledger: MemoryLedger
+) -> None:
     claim(ledger)
     killed(table, ledger)
     again = claim(ledger)
@@ -307,7 +310,8 @@ def test_killed_is_never_said_of_what_lands(
     lands: int | None,
 ) -> None:
     """In any order of requests, foreign commits, rollbacks and lost answers."""
-    table, ledger = prepared(tmp_path_factory.mktemp("lake"))
+    ledger = MemoryLedger()
+    table = prepared(tmp_path_factory.mktemp("lake"), ledger)
     bottom = table.load().main
     row = claim(ledger)
     late = [Late(table, ledger, row) for _ in range(4)]

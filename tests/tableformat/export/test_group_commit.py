@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from catalog.iceberg import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from tableformat.committer import Committed, Superseded
 from tableformat.export.commit import commit
-from tableformat.export.empty_commits import first_snapshot
 from tableformat.ledger import State
-from tests.lake import KEY, Meddling, claim, commit_of, make_table, ports, rows_in_main
-
-
-@pytest.fixture
-def ledger() -> MemoryLedger:
-    """Return an empty ledger."""
-    return MemoryLedger()
-
-
-@pytest.fixture
-def table(tmp_path: Path, ledger: MemoryLedger) -> IcebergTable:
-    """Return a table that has its first, empty snapshot."""
-    made = make_table(tmp_path)
-    first_snapshot(ports(made, ledger), lambda _: None)
-    return made
+from tests.lake import KEY, Meddling, claim, commit_of, ports, rows_in_main
 
 
 def test_several_partitions_land_in_one_snapshot(table: IcebergTable, ledger: MemoryLedger) -> None:

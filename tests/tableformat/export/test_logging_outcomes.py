@@ -5,6 +5,7 @@ RQ…Logging, RQ…Metrics; coverage.md reading 17.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog.ledgers.embedded import SqliteLedger
 from tableformat.effects import Step
 from tableformat.errors import LedgerError, SourceError
 from tableformat.export.claim import Wish
@@ -22,7 +24,9 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts, Silent, SliceWriter, Writing
 from tableformat.history import RUNNING_EXPORTS, Counter, Event
 from tableformat.ledger import Row, State
-from tests.scenarios import ALL, AtStep, Partitions, parts_of, ports_of, run, statuses
+from tests.faults.test_operator_actions import append
+from tests.lake import make_table
+from tests.scenarios import ALL, CLOCK, AtStep, Partitions, parts_of, ports_of, run, statuses
 from tests.strategies_ledger import ledger_rows
 
 
@@ -70,13 +74,20 @@ def broken_ports(directory: Path, source: Partitions) -> JobPorts:
     return replace(ports_of(directory, source), writer=writer)
 
 
+def opened(directory: Path) -> contextlib.closing[SqliteLedger]:
+    """Open the ledger with the clock of the runs."""
+    return contextlib.closing(SqliteLedger(directory / "ledger.db", clock=CLOCK.__next__))
+
+
 def history(directory: Path) -> tuple[Event, ...]:
     """Return all events, the first noted first."""
-    return tuple(reversed(ports_of(directory, Partitions()).ledger.events(None, 1000)))
+    with opened(directory) as ledger:
+        return tuple(reversed(ledger.events(None, 1000)))
 
 
 def counters(directory: Path) -> dict[str, int]:
-    return dict(ports_of(directory, Partitions()).ledger.counters())
+    with opened(directory) as ledger:
+        return dict(ledger.counters())
 
 
 def test_an_export_is_one_row_for_each_source_part_and_one_for_the_partition(
@@ -138,6 +149,20 @@ def test_a_refused_replacement_is_a_duplicate(tmp_path: Path) -> None:
 
     assert counters(tmp_path)[Counter.DUPLICATED] == 2
     assert "differs from what was exported" in history(tmp_path)[-1].error
+
+
+@pytest.mark.parametrize("step", [Step.DESCRIBE_SOURCE, Step.SEND])
+def test_rows_of_others_in_the_partition_are_duplicates(tmp_path: Path, step: Step) -> None:
+    """Found before anything is claimed, or with the request: the parts are counted either way."""
+    make_table(tmp_path / "warehouse")
+    source = Partitions(by_id={"p1": parts_of("p1", 7, 5)})
+    effects = AtStep(step, lambda: append(tmp_path))
+
+    assert statuses(run(tmp_path, source, effects=effects)) == ["refused"]
+
+    found = counters(tmp_path)
+    assert (found[Counter.DUPLICATED], found[Counter.FAILURES]) == (2, 0)
+    assert "no export of this ledger wrote" in history(tmp_path)[-1].error
 
 
 def test_what_runs_now_is_counted_by_its_lease(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tableformat.export.slices import FileFormat, Slice
-from tableformat.export.slicing import SliceTarget, most_parts, slices
+from tableformat.export.slices import FileFormat, Slice, SliceTask
+from tableformat.export.slicing import SliceTarget, most_parts, opened_together, slices
 from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId
 from tableformat.source import FrozenPart, FrozenPartition
@@ -142,6 +143,49 @@ def test_rows_of_a_range_are_unknown_when_rows_of_the_part_are_deleted() -> None
 
 def test_parts_without_visible_rows_have_no_slice() -> None:
     assert cut(partition(part(1, 1000, 1000, visible=0)), 400) == ()
+
+
+@st.composite
+def many_slices(draw: st.DrawFn) -> tuple[Slice, ...]:
+    """Return slices as one task may have them: of several disks, sizes and snapshots."""
+    found: list[Slice] = []
+    for number in range(draw(st.integers(0, 12))):
+        held = [
+            part(10 * number + i, 100, draw(st.sampled_from([10, 20_000_000])), disk)
+            for i in range(draw(st.integers(1, 3)))
+            for disk in [draw(st.sampled_from(DISKS))]
+        ]
+        found += cut(partition(*held), 1 << 30)
+    of_another_snapshot: bool = draw(st.booleans())
+    if found and of_another_snapshot:
+        one = found[0].ranges[0]
+        again = dataclasses.replace(one, path=f"/other{one.path}")
+        found.append(dataclasses.replace(found[0], ranges=(again,)))
+    return tuple(dataclasses.replace(s, number=i) for i, s in enumerate(found))
+
+
+@given(many=many_slices())
+def test_small_slices_are_opened_together_and_large_ones_alone(many: tuple[Slice, ...]) -> None:
+    """Harm prevented: a slice that is left out, or parts in a directory in which they clash."""
+    found = opened_together(SliceTask(many))
+
+    assert sorted(s.number for together in found for s in together) == list(range(len(many)))
+    for together in found:
+        assert len({s.disk for s in together}) == 1
+        places = {(r.name, r.path) for s in together for r in s.ranges}
+        assert len({name for name, _ in places}) == len(places)
+        small = all(s.estimated_bytes <= 16 * 1024 * 1024 for s in together)
+        assert small or len(together) == 1
+
+
+def test_a_table_is_never_opened_over_more_parts_than_it_may_have() -> None:
+    many = tuple(
+        dataclasses.replace(cut(partition(part(n, 10, 10)), 100)[0], number=n) for n in range(450)
+    )
+
+    found = opened_together(SliceTask(many))
+
+    assert [len(together) for together in found] == [200, 200, 50]
 
 
 def test_idle_slots_may_be_used_for_one_partition() -> None:

@@ -1,0 +1,106 @@
+"""The end of a run: a bounded share of what is expired in its destination is cleaned up.
+
+What dead exports left behind, of whatever partition, goes with the proof of protocol.md step 10
+(`dead.py`). An export that was interrupted and not gone on with for a week is first given up for
+good: FAILED, by step 9. Nothing that goes wrong here changes what the run says of its partitions;
+the rest is the next run's, or `gc`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tableformat.committer import LakeTableState
+from tableformat.effects import Step
+from tableformat.errors import TableFormatError
+from tableformat.export.cleaning import STAYS_KNOWN, Cleaning
+from tableformat.export.dead import verdict
+from tableformat.export.giving_up import kill
+from tableformat.export.leases import Leases
+from tableformat.export.loading import load_table
+from tableformat.export.ports import JobPorts
+from tableformat.export.settling import Ports
+from tableformat.ledger import Claim, Row, State
+
+__all__ = ["EXPIRES_AFTER", "MOST_EXPORTS", "Expired"]
+
+MOST_EXPORTS: Final = 16
+"""Keys that a run cleans up at its end."""
+EXPIRES_AFTER: Final = STAYS_KNOWN
+"""Milliseconds after which an interrupted export is given up, if its time to live is not longer."""
+_MOST_FILES: Final = 256
+_MOST_MILLISECONDS: Final = 3_000
+_MOST_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Cleans up in one destination, at `location`."""
+
+    ports: JobPorts
+    commit_ports: Ports
+    leases: Leases
+    location: str
+
+    def clean(self) -> None:
+        """Clean up a share; what goes wrong is only told."""
+        try:
+            self._clean()
+        except TableFormatError as error:
+            self.ports.observer.note(
+                f"what earlier exports left behind stays: {error} `mergeberg gc` removes it"
+            )
+
+    def _clean(self) -> None:
+        begun, ledger = self.ports.clock(), self.ports.ledger
+        rows = self.ports.effects(Step.FIND_EXPIRED, lambda: tuple(ledger.rows()))
+        candidates = [r for r in rows if self._is_expired(r, begun) or any(_left(r))]
+        if not candidates:
+            return
+        state = load_table(self.commit_ports)
+        done, turn = 0, begun % len(candidates)
+        # Not always the same ones first: of some not everything may go yet.
+        for row in (*candidates[turn:], *candidates[:turn]):
+            late = self.ports.clock() - begun > _MOST_MILLISECONDS
+            if done == MOST_EXPORTS or late or self.ports.should_stop():
+                return
+            if row.key.destination == state.layout.table_uuid and (
+                self._is_expired(row, begun) or _is_dead(row, state)
+            ):
+                self._one(row)
+                done += 1
+
+    def _one(self, row: Row) -> None:
+        """Clean up after one key, under its lease; a key that somebody works on is left alone."""
+        key = row.key.hash
+        if self.leases.take(key) is not None:
+            return
+        try:
+            if row.state is State.RUNNING:
+                now = self.ports.effects(Step.READ_LEDGER, lambda: self.ports.ledger.read(key))
+                if now is None or now.version != row.version:
+                    return
+                few = replace(self.commit_ports, most_attempts=_MOST_ATTEMPTS)
+                kill(few, key, state=State.FAILED)
+            storage = self.ports.storage(self.location)
+            Cleaning(self.commit_ports, storage, self.location).clean(key, most=_MOST_FILES)
+        finally:
+            self.leases.release(key)
+
+    def _is_expired(self, row: Row, now: int) -> bool:
+        """Whether an export was interrupted long ago; a time to live of 0 is for ever."""
+        age = max(EXPIRES_AFTER, row.ttl * 1000)
+        return row.state is State.RUNNING and row.ttl != 0 and row.updated + age < now
+
+
+def _left(row: Row) -> Iterator[Claim]:
+    """Yield the claims that nothing was removed of yet; a removed one has no recipe or parts."""
+    yield from (c for c in row.old if c.parts)
+    if row.state in (State.KILLED, State.FAILED) and row.claim.recipe:
+        yield row.claim
+
+
+def _is_dead(row: Row, state: LakeTableState) -> bool:
+    return any(verdict(row, state, 0, c.transaction_id).may_go for c in _left(row))

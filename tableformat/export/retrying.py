@@ -1,0 +1,114 @@
+"""A slice whose failure may pass is written again, so many times each, with growing pauses.
+
+A writer around any other. What may pass is what the outside did: a source, a disk or a store that
+could not be used, a worker that was lost. A value that has no place in the lake table, or a bug,
+stays what it is. Spark's own retries do not help: a task answers with its failure, and a local
+Spark gives up with the first worker that dies (RQ…RetryMechanism, RQ…Settings.MaxRetries;
+ClickHouse's `export_merge_tree_partition_max_retries`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from tableformat.errors import DestinationError, SourceError, TableFormatError
+from tableformat.export.ports import JobPorts, SliceFailure, SliceWriter, Writing, Written
+from tableformat.export.resuming import just_written, stored_receipts
+from tableformat.export.slices import Slice, SliceTask, WritePlan
+from tableformat.export.slicing import tasks as dealt
+from tableformat.receipt import Receipt
+
+__all__ = ["MAX_RETRIES", "Retrying", "with_retries"]
+
+MAX_RETRIES: Final = 3
+"""ClickHouse's default."""
+
+
+def with_retries(ports: JobPorts, most: int) -> JobPorts:
+    """Return ports whose writer writes a slice again up to `most` times."""
+    return replace(ports, writer=lambda: Retrying(ports.writer(), ports, most))
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """A `SliceWriter` that lets another one write, and write again."""
+
+    writer: SliceWriter
+    ports: JobPorts
+    most: int
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at the same time."""
+        return self.writer.slots
+
+    def versions(self) -> tuple[tuple[str, str], ...]:
+        """Return the versions that every host must have."""
+        return self.writer.versions()
+
+    def write(
+        self,
+        plan: WritePlan,
+        tasks: tuple[SliceTask, ...],
+        *,
+        on_rows: Callable[[int], None],
+        should_stop: Callable[[], bool],
+    ) -> Writing:
+        """Write every slice; the failure of one is that of its last try.
+
+        Raises:
+            SourceError: the tasks could not be run at all, in as many tries.
+        """
+        left = {s.number: s for task in tasks for s in task.slices}
+        done: dict[int, Receipt] = {}
+        failed: list[SliceFailure] = []
+        for tries in itertools.count(1):
+            so_far = sum(r.rows for r in done.values())
+            told = partial(_told, on_rows, so_far)
+            try:
+                written = yield from self.writer.write(
+                    plan, tasks, on_rows=told, should_stop=should_stop
+                )
+            except SourceError as error:
+                if tries > self.most or should_stop():
+                    raise
+                why: TableFormatError = error
+            else:
+                done |= {r.slice_number: r for r in written.receipts}
+                again = () if tries > self.most or should_stop() else _passing(written)
+                failed += (f for f in written.failures if f not in again)
+                if not again:
+                    break
+                left = {f.slice_number: left[f.slice_number] for f in again}
+                why = again[0].error
+            self.ports.observer.note(
+                f"{len(left)} file(s) are written again ({tries} of {self.most}): {why}"
+            )
+            self.ports.pause(tries)
+            done |= {r.slice_number: r for r in self._finished(plan, left.values())}
+            left = {n: s for n, s in left.items() if n not in done}
+            tasks = dealt(left.values(), self.slots)
+        return Written(tuple(done.values()), tuple(failed))
+
+    def _finished(self, plan: WritePlan, slices: Collection[Slice]) -> tuple[Receipt, ...]:
+        """Return the receipts of slices that were finished though nobody answered."""
+        found: list[Receipt] = []
+        for key, transaction_id in sorted({(s.key, s.transaction_id) for s in slices}):
+            below = f"{plan.receipts_location.rstrip('/')}/{key}/{transaction_id}"
+            stored = stored_receipts(self.ports.storage(below), below)
+            found += just_written((s for s in slices if s.key == key), stored)
+        return tuple(found)
+
+
+def _passing(written: Written) -> tuple[SliceFailure, ...]:
+    """Return the failures that may well be none the next time."""
+    passing = (SourceError, DestinationError)
+    return tuple(f for f in written.failures if isinstance(f.error, passing))
+
+
+def _told(on_rows: Callable[[int], None], so_far: int, rows: int) -> None:
+    on_rows(so_far + rows)

@@ -1,0 +1,180 @@
+"""What leaves main when a whole lake partition is replaced (`--force --replace-partition`).
+
+Everything that main holds there: files of the key, files that other engines made of them, and rows
+of others. It is allowed only where nothing else can be lost with it: the spec is one to one with
+the source's partitions (`iceberg/one_to_one.py`), no file lies in another partition as well, and
+no other key of this ledger has rows there. Those of another key are in files of its name, or, where
+other engines rewrote them, nobody knows where: then its receipts tell in which lake partition they
+were (DESIGN 5.5; protocol.md step 6; RQ…ForceExport, RQ…Shards).
+
+Computed from M and the ledger read after it, in every turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from tableformat.committer import LakeTable, LakeTableState, PartitionFile
+from tableformat.effects import Effects, Step
+from tableformat.errors import RefusedError
+from tableformat.export.foreign import OwnKeys, foreign_among
+from tableformat.export.in_main import Holding, Kind, holding
+from tableformat.export.resuming import stored_receipts
+from tableformat.file_names import RECEIPTS, exported_by
+from tableformat.ledger import Ledger, Row
+from tableformat.storage import Storage
+
+__all__ = ["Leaving", "WholePartitions", "leaving_of", "no_lake_partition"]
+
+_WHAT = "Cannot replace the whole lake partition"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """What leaves main for an export: its files and rows, and how many of them others wrote."""
+
+    paths: tuple[str, ...] = ()
+    rows: int = 0
+    foreign_files: int = 0
+    foreign_rows: int = 0
+
+
+def leaving_of(held: Holding) -> Leaving:
+    """Return what leaves main when only files of the key do."""
+    return Leaving(tuple(f.path for f in held.files), held.rows)
+
+
+def no_lake_partition() -> RefusedError:
+    """Return the refusal of a source partition without rows, which have no partition values."""
+    return RefusedError(
+        f"{_WHAT}: the source partition has no rows, which would tell which one it is. Use "
+        "--force --allow-empty without --replace-partition, or delete the rows in the lake."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WholePartitions:
+    """Says of the lake partitions of one table what leaves them."""
+
+    effects: Effects
+    table: LakeTable
+    ledger: Ledger
+    own: OwnKeys
+    storage: Callable[[str], Storage]
+    _seen: dict[tuple[str, str], frozenset[tuple[int, tuple[str | None, ...]]]] = field(
+        default_factory=dict
+    )
+
+    def leaving(
+        self,
+        state: LakeTableState,
+        key: str,
+        partition: tuple[str | None, ...],
+        held: Holding,
+    ) -> Leaving:
+        """Return everything that leaves main when the whole partition is replaced.
+
+        Args:
+            state: M.
+            key: the hash of the key that replaces it.
+            partition: its Iceberg values, as in `Receipt`, of the spec of `state`.
+            held: what main holds of the key, wherever.
+
+        Raises:
+            RefusedError: rows that are not of this source partition would go with it.
+            DestinationError: main, or receipts, cannot be read.
+            LedgerError: the ledger cannot be read.
+        """
+        found = self.table.files_in(state, partition)
+        others = [f for f in found if f.key != key]
+        foreign = foreign_among(others, self.own)
+        self._refuse_in_part(found)
+        if len(foreign) < len(others):
+            raise self._of_other_key([f for f in others if f not in foreign])
+        if foreign and (hidden := self._hidden(state, key, partition)):
+            raise _may_be_hidden(hidden)
+        rows = {f.path: f.rows for f in held.files} | {f.path: f.rows for f in found}
+        return Leaving(tuple(rows), sum(rows.values()), len(foreign), sum(f.rows for f in foreign))
+
+    def _refuse_in_part(self, found: tuple[PartitionFile, ...]) -> None:
+        one = next((f for f in found if not f.whole), None)
+        if one is not None:
+            message = (
+                f"{_WHAT}: {one.path} is of an earlier partition spec and may hold rows of others. "
+                "Rewrite the table's data files with another engine, and run the command again."
+            )
+            raise RefusedError(message)
+
+    def _of_other_key(self, files: list[PartitionFile]) -> RefusedError:
+        """Return the refusal of a partition in which another key has files."""
+        of_key = files[0].key
+        row = self.effects(Step.READ_LEDGER, partial(self.ledger.read, of_key))
+        mine = [f for f in files if f.key == of_key]
+        return RefusedError(
+            f"{_WHAT}: main has {len(mine)} file(s) with {sum(f.rows for f in mine):,} rows there "
+            f"of {_named(row)}, which this ledger exported, too. Use --force without "
+            "--replace-partition, which removes files of the partition's own exports only."
+        )
+
+    def _hidden(
+        self, state: LakeTableState, key: str, partition: tuple[str | None, ...]
+    ) -> Row | None:
+        """Return another key of which files of others in a partition may hold rows, if any."""
+        counts = Counter(exported_by(path) for path in self.table.paths_in_main(state))
+        for row in self.effects(Step.READ_LEDGER, lambda: tuple(self.ledger.rows())):
+            of = row.key.hash
+            if of == key or row.key.destination != state.layout.table_uuid:
+                continue
+            mark = state.mark(of)
+            unsettled = mark is not None and mark.epoch > row.done_epoch
+            complete = any(counts[of, x.transaction_id] == x.data_files > 0 for x in row.landed)
+            if complete and not unsettled:
+                continue
+            exports = {x.transaction_id for x in row.landed if x.rows or not x.data_files}
+            if unsettled and mark is not None:
+                exports.add(mark.transaction_id)
+            lay_here = any(self._may_lie_in(state, of, t, partition) for t in sorted(exports))
+            if lay_here and not self._moved_away(state, row):
+                return row
+        return None
+
+    def _may_lie_in(
+        self,
+        state: LakeTableState,
+        key: str,
+        transaction_id: str,
+        partition: tuple[str | None, ...],
+    ) -> bool:
+        """Whether the receipts of an export do not show that it lies in other partitions."""
+        seen = self._seen.get((key, transaction_id))
+        if seen is None:
+            below = f"{state.location.rstrip('/')}/{RECEIPTS}/{key}/{transaction_id}"
+            receipts = self.effects(
+                Step.FIND_FILES, lambda: stored_receipts(self.storage(below), below)
+            )
+            seen = frozenset((r.spec_id, r.partition) for r in receipts)
+            self._seen[key, transaction_id] = seen
+        here = (state.layout.spec_id, partition)
+        return not seen or any(one == here or one[0] != here[0] for one in seen)
+
+    def _moved_away(self, state: LakeTableState, row: Row) -> bool:
+        """Whether main was moved to where no export of a key is."""
+        files_at = partial(self.table.files_of, state, row.key.hash)
+        return holding(row, state, row.key.hash, files_at).kind is Kind.MOVED
+
+
+def _named(row: Row | None) -> str:
+    if row is None:
+        return "another partition"
+    return f"partition {row.key.partition_id} of {row.source_table} ({row.key.source})"
+
+
+def _may_be_hidden(row: Row) -> RefusedError:
+    return RefusedError(
+        f"{_WHAT}: files that others wrote there may hold rows of {_named(row)}, which this ledger "
+        "exported, too. Delete the rows of this lake partition with another engine, then export "
+        "both partitions again with --force."
+    )

@@ -1,0 +1,54 @@
+"""The command that is measured with many partitions: it exports all of them for every line.
+
+python -m tests.bench.many_ours CLICKHOUSE DIRECTORY
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from catalog.storage import open_storage
+from spark_ext.exporting import export_all
+from spark_ext.session import SparkSettings
+from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
+from tableformat.export.claim import Wish
+from tableformat.export.job import ExportRequest
+from tableformat.export.ports import Silent
+from tableformat.export.resuming import stored_receipts
+from tableformat.export.selection import AllPartitions
+from tableformat.file_names import RECEIPTS
+from tableformat.names import LakeName, TableName
+from tests.bench.many import MANY_TABLE, Transferred, answer_lines
+
+_MASTER: Final = "local[2]"
+
+
+def export(clickhouse: Path, spark: SparkWhenNeeded, directory: Path) -> Transferred:
+    """Export everything into a new warehouse; return what its receipts say.
+
+    Raises:
+        AssertionError: a partition was not committed.
+    """
+    ports = open_ports(Places(f"chdb:{clickhouse}", "lake", directory), spark, Silent())
+    to = LakeName.parse("lake.bench.many")
+    request = ExportRequest(TableName.parse(MANY_TABLE), to, AllPartitions(), Wish(), {})
+    outcomes = export_all(request, ports, master=_MASTER)
+    wrong = [o for o in outcomes if o.status.exit_code]
+    assert not wrong, wrong[0]
+    ports.ledger.close()
+    table = ports.lake.table(to)
+    assert table is not None
+    location = f"{table.load().location}/{RECEIPTS}"
+    receipts = stored_receipts(open_storage(location), location)
+    rows = sum(o.rows for o in outcomes)
+    return sum(r.file_bytes for r in receipts), rows, max(r.peak_memory for r in receipts)
+
+
+if __name__ == "__main__":
+    session = SparkWhenNeeded(SparkSettings(_MASTER))
+    answer_lines(partial(export, Path(sys.argv[1]), session), Path(sys.argv[2]))
+    os._exit(0)

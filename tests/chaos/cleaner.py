@@ -1,0 +1,107 @@
+"""One process of a chaos run that cleans up and cancels at random moments, until it is killed.
+
+    python -m tests.chaos.cleaner DIRECTORY URI SEED [RUNS]
+
+With a number of runs it only cleans up, so often. As for the workers, leases end after a second and
+every owner counts as living.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlparse
+
+from catalog.storage import LocalStorage
+from tableformat.effects import Direct
+from tableformat.errors import TableFormatError
+from tableformat.export import leases
+from tableformat.export.cleaning import Cleaning
+from tableformat.export.commit import Ports
+from tableformat.export.giving_up import GivenUp, kill
+from tableformat.export.leases import Leases
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.sweeping import Sweeping
+from tableformat.ledger import State
+from tests.chaos.worker import opened
+from tests.chaos.world import World, clock
+from tests.scenarios import TO, ports_of
+
+_LONGEST_PAUSE = 1.5
+_CANCELS = 0.4
+
+
+def main() -> None:
+    """Clean up and cancel until killed, or clean up so many times."""
+    directory, uri, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    world, chance = World(directory), random.Random(seed)  # noqa: S311  chaos, no secret
+    leases.LEASE_SECONDS, leases.RENEW_SECONDS = 1.0, 0.2  # type: ignore[misc]
+    if len(sys.argv) > 4:
+        for _ in range(int(sys.argv[4])):
+            clean(world, uri)
+        return
+    while True:
+        time.sleep(chance.uniform(0, _LONGEST_PAUSE))
+        # What the catalog lies about is an error, and the next turn comes.
+        with contextlib.suppress(TableFormatError):
+            if chance.random() < _CANCELS:
+                cancel(world, uri, chance, f"cleaner-{seed}")
+            else:
+                clean(world, uri)
+
+
+def clean(world: World, uri: str) -> None:
+    """Do what `mergeberg gc --yes` does."""
+    with cleaning(world, uri) as (of, held):
+        Sweeping(of, held, of.ports.ledger.holder, 0, clock()).sweep()
+
+
+def cancel(world: World, uri: str, chance: random.Random, name: str) -> None:
+    """Do what `mergeberg exports cancel` does to an export that is under way; log what was said."""
+    with cleaning(world, uri) as (of, held):
+        running = [r for r in of.ports.ledger.rows() if r.state is State.RUNNING]
+        if not running:
+            return
+        row, begun = chance.choice(running), clock()
+        held.take_over(row.key.hash)
+        ended = kill(of.ports, row.key.hash, state=State.KILLED)
+        if isinstance(ended, GivenUp):
+            killed = ended.row.claim.transaction_id
+            said = Outcome(row.key.partition_id, Status.KILLED, str(TO), killed)
+            world.log(name, said, begun)
+            of.clean(row.key.hash)
+
+
+@contextlib.contextmanager
+def cleaning(world: World, uri: str) -> Iterator[tuple[Cleaning, Leases]]:
+    """Open everything as the commands do."""
+    ports = ports_of(world.directory, world.source(), clock=clock, alive=True)
+    table = opened(uri).table(TO)
+    assert table is not None
+    location = table.load().location
+    held = Leases(ports.ledger, ports.owner, effects=Direct(), is_alive=ports.is_alive)
+    acts = Ports(Direct(), table, ports.ledger, clock, lambda _: time.sleep(0.05))
+    with contextlib.closing(ports.ledger), held:
+        yield Cleaning(acts, _Removed(world.removed), location), held
+
+
+class _Removed(LocalStorage):
+    """Keeps what it removes, below another directory, under the same path."""
+
+    def __init__(self, removed: Path) -> None:
+        self._removed = removed
+
+    def delete(self, location: str) -> None:
+        path = Path(urlparse(location).path)
+        kept = self._removed / path.relative_to("/")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(kept)
+
+
+if __name__ == "__main__":
+    main()

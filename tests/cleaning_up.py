@@ -1,0 +1,54 @@
+"""`gc` in the small world: as a new process to which all others are dead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from catalog.ledgers.embedded import SqliteLedger
+from catalog.storage import LocalStorage
+from tableformat.effects import Direct, Effects
+from tableformat.export.cleaning import Cleaning
+from tableformat.export.commit import Ports
+from tableformat.export.leases import Leases
+from tableformat.export.sweeping import Sweeping
+from tableformat.export.thing import Thing
+from tableformat.ledger import Owner
+from tests.scenarios import CLOCK, lake
+
+__all__ = ["GC", "clean_up", "left_behind", "sweeping"]
+
+GC: Final = Owner("host", 1, "gc")
+
+
+def sweeping(
+    directory: Path,
+    *,
+    older_than: int = 0,
+    effects: Effects | None = None,
+    clock: Callable[[], int] = CLOCK.__next__,
+) -> Sweeping:
+    """Return what `gc` works with."""
+    ledger = SqliteLedger(directory / "ledger.db", clock=clock)
+    table, acts = lake(directory), effects or Direct()
+    ports = Ports(acts, table, ledger, clock, lambda _: None)
+    cleaning = Cleaning(ports, LocalStorage(), table.load().location)
+    leases = Leases(ledger, GC, effects=acts, is_alive=lambda owner: owner == GC)
+    return Sweeping(cleaning, leases, lambda _: None, older_than, clock())
+
+
+def clean_up(one: Sweeping) -> tuple[Thing, ...]:
+    """Do what `gc --yes` does."""
+    with one.leases:
+        return one.sweep()
+
+
+def left_behind(directory: Path, *, clock: Callable[[], int] = CLOCK.__next__) -> list[str]:
+    """Clean up; return what is told of afterwards, which is what stays with a reason."""
+    clean_up(sweeping(directory, clock=clock))
+    again = sweeping(directory, clock=clock)
+    try:
+        return [f"{one.kind}: {one.location}: {one.why}" for one in again.find()]
+    finally:
+        again.cleaning.ports.ledger.close()

@@ -1,0 +1,236 @@
+"""Every run cleans up a share of what is expired, and nothing that is of use."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from catalog.ledgers.embedded import SqliteLedger
+from tableformat.effects import Direct, Effects, Step
+from tableformat.errors import DestinationError, LedgerError
+from tableformat.export.claim import Wish
+from tableformat.export.commit import Ports
+from tableformat.export.expired import EXPIRES_AFTER, MOST_EXPORTS
+from tableformat.export.giving_up import GivenUp, kill
+from tableformat.export.outcome import Outcome
+from tableformat.export.ports import Silent
+from tableformat.export.selection import ById
+from tableformat.ledger import Owner, State
+from tableformat.names import PartitionId
+from tests.cleaning_up import clean_up, sweeping
+from tests.dying import Dies, DiesAt, KilledAt
+from tests.explained import unexplained
+from tests.scenarios import (
+    ALL,
+    AtStep,
+    Partitions,
+    assert_exported_once,
+    lake,
+    ledger_rows,
+    parts_of,
+    ports_of,
+    row_of,
+    run,
+    statuses,
+)
+
+T = TypeVar("T")
+OTHER = replace(ALL, selection=ById(PartitionId("p2")))
+ONE = replace(ALL, selection=ById(PartitionId("p1")))
+
+
+class Notes(Silent):
+    """Remembers what was noted."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@dataclass
+class World:
+    """A small world in which time passes."""
+
+    directory: Path
+    source: Partitions = field(default_factory=Partitions)
+    now: int = 1_700_000_000_000
+    notes: Notes = field(default_factory=Notes)
+
+    def clock(self) -> int:
+        self.now += 1
+        return self.now
+
+    def run(self, request: object = OTHER, effects: Effects | None = None) -> list[Outcome]:
+        """Run a command as a new process."""
+        ports = ports_of(self.directory, self.source, effects=effects, clock=self.clock)
+        ports = replace(ports, observer=self.notes)
+        with contextlib.closing(ports.ledger):
+            return run(self.directory, self.source, request=request, ports=ports)  # type: ignore[arg-type]
+
+    def interrupt(self, request: object = ONE) -> None:
+        """Leave an export that can be gone on with; a file of each partition is finished."""
+        with pytest.raises(Dies):
+            self.run(request, KilledAt(Step.NOTE_WRITTEN))
+
+    def cancel(self) -> None:
+        """Cancel what is under way, and die before its files go."""
+        ledger = SqliteLedger(self.directory / "ledger.db", clock=self.clock)
+        ports = Ports(Direct(), lake(self.directory), ledger, self.clock, lambda _: None)
+        with contextlib.closing(ledger):
+            for row in ledger_rows(self.directory):
+                if row.state is State.RUNNING:
+                    assert isinstance(kill(ports, row.key.hash, state=State.KILLED), GivenUp)
+
+    def files(self, partition: str = "p1") -> list[str]:
+        """Return the data files and receipts of a partition."""
+        key = row_of(self.directory, partition).key.hash
+        found = (self.directory / "warehouse").rglob("*")
+        return [p.name for p in found if p.is_file() and key in p.as_posix()]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_what_a_cancelled_export_left_goes_with_the_next_run_of_any_partition(world: World) -> None:
+    world.interrupt()
+    world.cancel()
+    assert len(world.files()) == 2
+
+    assert statuses(world.run()) == ["committed"]
+
+    assert world.files() == []
+    assert row_of(world.directory, "p1").state is State.KILLED
+    clean_up(sweeping(world.directory, clock=world.clock))
+    assert unexplained(world.directory) == []
+
+
+def test_an_export_that_nobody_went_on_with_for_a_week_is_given_up(world: World) -> None:
+    """Harm prevented: what an interrupted export finished lies there for ever."""
+    world.interrupt()
+    world.now += EXPIRES_AFTER
+
+    world.run()
+
+    assert row_of(world.directory, "p1").state is State.FAILED
+    assert world.files() == []
+    assert statuses(world.run(ALL)) == ["committed", "already_exported"]
+    assert_exported_once(world.directory, world.source)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "age"), [(180, EXPIRES_AFTER - 60_000), (0, 9 * EXPIRES_AFTER), (10**6, EXPIRES_AFTER)]
+)
+def test_an_export_that_is_gone_on_with_later_keeps_its_files(
+    world: World, ttl: int, age: int
+) -> None:
+    """Harm prevented: a night's finished files go; a time to live of 0 is for ever."""
+    world.interrupt(replace(ONE, wish=Wish(ttl=ttl)))
+    world.now += age
+
+    world.run()
+
+    assert row_of(world.directory, "p1").state is State.RUNNING
+    assert len(world.files()) == 2
+
+
+def test_what_somebody_works_on_is_left_alone(world: World) -> None:
+    world.interrupt()
+    world.cancel()
+    ledger = SqliteLedger(world.directory / "ledger.db", clock=world.clock)
+    ledger.take_lease(row_of(world.directory, "p1").key.hash, Owner("elsewhere", 7, "x"), 10**6)
+    ports = ports_of(world.directory, world.source, clock=world.clock, alive=True)
+
+    run(world.directory, world.source, request=OTHER, ports=ports)
+
+    assert len(world.files()) == 2
+
+
+def test_a_run_cleans_up_a_bounded_share(world: World) -> None:
+    """Harm prevented: an export of one partition waits for the leftovers of thousands."""
+    names = [f"q{n}" for n in range(MOST_EXPORTS + 3)]
+    world.source.by_id |= {name: parts_of(name, 2) for name in names}
+    for name in names:
+        world.interrupt(replace(ALL, selection=ById(PartitionId(name))))
+    world.cancel()
+
+    world.run()
+    assert sum(bool(world.files(name)) for name in names) == 3
+    world.run()
+    assert not any(world.files(name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        (Step.FIND_EXPIRED, LedgerError("Cannot read it: gone.")),
+        (Step.CLEAN_FILE, DestinationError("Cannot delete it: read only.")),
+    ],
+)
+def test_what_goes_wrong_is_told_and_changes_no_answer(
+    world: World, step: Step, error: Exception
+) -> None:
+    world.interrupt()
+    world.cancel()
+
+    def fail() -> None:
+        raise error
+
+    assert statuses(world.run(OTHER, AtStep(step, fail))) == ["committed"]
+
+    (text,) = (t for t in world.notes.texts if "stays" in t)
+    assert text.startswith("what earlier exports left behind stays: Cannot ")
+    assert text.endswith("`mergeberg gc` removes it")
+    world.run()
+    assert world.files() == []
+
+
+class _Recorded:
+    """Effects that are counted."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        self.steps.append(step)
+        return act()
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_run_that_dies_while_it_cleans_up_is_finished_by_the_next(
+    tmp_path: Path, *, after: bool
+) -> None:
+    """Harm prevented: an export is half given up, or its files are forgotten."""
+    recorded = _Recorded()
+    _expired(tmp_path / "recorded").run(OTHER, recorded)
+    first = recorded.steps.index(Step.FIND_EXPIRED)
+    assert {Step.GIVE_UP, Step.CLEAN_FILE, Step.CLEAN_RECEIPT} <= {*recorded.steps[first:]}
+    for number in range(first, len(recorded.steps)):
+        world = _expired(tmp_path / str(number))
+        with contextlib.suppress(Dies):
+            world.run(OTHER, DiesAt(number, after=after))
+        # An export that was taken over to be given up counts from then on.
+        world.now += EXPIRES_AFTER
+
+        world.run()
+
+        assert row_of(world.directory, "p1").state is State.FAILED, recorded.steps[number]
+        assert world.files() == []
+        clean_up(sweeping(world.directory, clock=world.clock))
+        assert unexplained(world.directory) == []
+
+
+def _expired(directory: Path) -> World:
+    directory.mkdir()
+    world = World(directory)
+    world.interrupt()
+    world.now += EXPIRES_AFTER
+    return world

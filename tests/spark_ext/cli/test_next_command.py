@@ -1,0 +1,101 @@
+"""What a user is told to run next can be typed as it stands, and keeps what they had said."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_ext.cli.main import main
+from spark_ext.cli.next_command import next_command
+from tableformat.errors import NotFoundError, RefusedError, TableFormatError
+from tests.wrong_places import Places
+
+UNKNOWN = NotFoundError("Cannot find it. List them with `mergeberg partitions db.t`.")
+REFUSED = RefusedError("Cannot export it.")
+
+
+def after(line: str, code: int, error: TableFormatError | None = None) -> str:
+    """Return what is said after a command line that ended with a code."""
+    return next_command(shlex.split(line), code, group=main, error=error)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "error", "said"),
+    [
+        ("export db.t", 2, None, "export --help"),
+        ("exports forget", 2, None, "exports forget --help"),
+        ("exprot db.t", 2, None, "--help"),
+        ("", 2, None, "--help"),
+        ("--nope", 2, None, "--help"),
+        ("export db.t --to", 2, None, "export --help"),
+        ("verify db.t --all --ledger l", 1, None, "exports list --ledger l"),
+        ("export --all db.t --warehouse=w", 6, None, "exports list --warehouse=w"),
+        ("gc --to a.b.c", 4, None, "gc --to a.b.c (again; it is safe)"),
+        ("export db.t --all --to a.b.c", 130, None, "export db.t --all --to a.b.c (again; it is"),
+        ("export --all --source s db.t", 3, UNKNOWN, "partitions db.t --source s"),
+        ("export --all --conf a=b db.t --to a.b.c", 3, REFUSED, "check db.t --to a.b.c"),
+        ("export --overwrite-file-if-exists db.t", 3, REFUSED, "check db.t"),
+        ("export --all --to db.u db.t", 3, REFUSED, "check db.t"),
+        ("export --all --to=db.u db.t", 3, REFUSED, "check db.t"),
+        ("archive --drop db.t --all", 3, UNKNOWN, "partitions db.t"),
+        ("archive --all db.t", 3, REFUSED, "archive --all db.t (when the reason is gone)"),
+    ],
+)
+def test_each_ending_has_a_command_that_helps(
+    line: str, code: int, error: TableFormatError | None, said: str
+) -> None:
+    """Flags of every command are told from options with a value, wherever the table stands."""
+    assert after(line, code, error).startswith(f"mergeberg {said}")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "error", "said"),
+    [
+        ("--log json export db.t --nope", 2, None, "export --help"),
+        ("--log=json exports list --nope", 2, None, "exports list --help"),
+        ("--log json export db.t --all", 6, None, "--log json exports list"),
+        ("--log json:l export db.t --all", 3, UNKNOWN, "--log json:l partitions db.t"),
+        ("--log=json export db.t --all", 3, REFUSED, "--log=json check db.t"),
+        (
+            "--log json export db.t --all",
+            4,
+            None,
+            "--log json export db.t --all (again; it is safe)",
+        ),
+    ],
+)
+def test_options_before_the_command_are_seen_and_kept(
+    line: str, code: int, error: TableFormatError | None, said: str
+) -> None:
+    """A run that is logged is told of as one that is not, and its next command is logged too."""
+    assert after(line, code, error) == f"mergeberg {said}"
+
+
+@given(
+    st.lists(st.sampled_from(["export", "exports", "list", "--log", "--all", "-x", "--to=a", "w"])),
+    st.sampled_from([1, 2, 3, 4, 5, 6, 130]),
+    st.sampled_from([None, UNKNOWN, REFUSED]),
+)
+def test_any_words_have_a_next_command(
+    words: list[str], code: int, error: TableFormatError | None
+) -> None:
+    """Also what no command understands is answered with something that can be typed."""
+    said = next_command(words, code, group=main, error=error)
+
+    assert said.startswith("mergeberg ")
+    assert shlex.split(said.partition(" (")[0])[0] == "mergeberg"
+
+
+def test_a_refused_export_with_a_log_says_how_to_check_it(places: Places, tmp_path: Path) -> None:
+    """The command line itself says it, not only the rule."""
+    log, source = f"json:{tmp_path / 'log'}", f"chdb:{places.clickhouse}"
+    words = ("export", "db.odd", "--all", "--to", "lake.n.new", "--source", source)
+
+    code, _, err = places.run("--log", log, *words, "--warehouse", str(places.warehouse))
+
+    assert code == 3
+    assert f"mergeberg --log {log} check db.odd --to lake.n.new --source {source}" in err

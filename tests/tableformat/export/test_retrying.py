@@ -1,0 +1,181 @@
+"""A file whose failure may pass is written again, so many times and no more; any other never is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from tableformat.errors import (
+    DestinationError,
+    InternalError,
+    RefusedError,
+    SourceError,
+    TableFormatError,
+)
+from tableformat.export.outcome import Outcome
+from tableformat.export.ports import SliceFailure, Writing, Written
+from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.ledger import State
+from tests.fakes import FakeWriter
+from tests.scenarios import Partitions, ports_of, row_of, rows_in_main, run
+from tests.scene import TWO_FILES
+
+FULL = DestinationError("Cannot write: the disk is full. Make room.")
+FIRST, SECOND = "p1_1_1_0", "p1_2_2_0"
+
+
+@dataclass
+class Flaky(FakeWriter):
+    """Fails to write a part so often, counting the tries of each; `crash` ends the whole job."""
+
+    often: Counter[str] = field(default_factory=Counter)
+    error: TableFormatError = FULL
+    crash: Callable[[int], bool] = lambda _: False
+    tries: Counter[str] = field(default_factory=Counter)
+    calls: int = 0
+
+    def write(
+        self,
+        plan: WritePlan,
+        tasks: tuple[SliceTask, ...],
+        *,
+        on_rows: Callable[[int], None],
+        should_stop: Callable[[], bool],
+    ) -> Writing:
+        self.calls += 1
+        fine, failures = [], []
+        for piece in (s for task in tasks for s in task.slices):
+            name = piece.ranges[0].source_name
+            self.tries[name] += 1
+            if self.tries[name] <= self.often[name]:
+                failures.append(SliceFailure(piece.number, self.error))
+            else:
+                fine.append(SliceTask((piece,)))
+        writing = super().write(plan, tuple(fine), on_rows=on_rows, should_stop=should_stop)
+        written = yield from writing
+        if self.crash(self.calls):
+            message = "Cannot export db.t: a Spark task failed: the worker died. Run it again."
+            raise SourceError(message)
+        return Written(written.receipts, tuple(failures))
+
+
+@dataclass
+class World:
+    """A warehouse, and what the writer, the pauses and the progress were."""
+
+    directory: Path
+    pauses: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    stopped: bool = False
+
+    def run(self, writer: Flaky, *, most: int = 3) -> Outcome:
+        ports = ports_of(self.directory, Partitions())
+        ports = replace(
+            ports,
+            writer=lambda: writer,
+            pause=self.pauses.append,
+            should_stop=lambda: self.stopped and writer.calls > 0,
+        )
+        ports.observer.rows = self.rows.append  # type: ignore[assignment]
+        request = replace(TWO_FILES, max_retries=most)
+        (outcome,) = run(self.directory, Partitions(), ports=ports, request=request)
+        ports.ledger.close()
+        return outcome
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.mark.parametrize("error", [FULL, SourceError("Cannot read: the disk is busy. Wait.")])
+def test_a_file_that_fails_for_a_while_is_written_again_alone(
+    world: World, error: TableFormatError
+) -> None:
+    """Harm prevented: a store that hiccups fails the partition, or all files are written again."""
+    writer = Flaky(often=Counter({FIRST: 3}), error=error)
+
+    assert world.run(writer).status.value == "committed"
+
+    assert writer.tries == {FIRST: 4, SECOND: 1}
+    assert world.pauses == [1, 2, 3]
+    assert rows_in_main(world.directory) == 12
+    assert world.rows == sorted(world.rows)
+    assert world.rows[-1] == 12
+
+
+def test_when_the_tries_are_exhausted_finished_files_stay_and_the_next_run_goes_on(
+    world: World,
+) -> None:
+    """Harm prevented: it is tried for ever, or what is finished is written again."""
+    writer = Flaky(often=Counter({FIRST: 4}))
+
+    outcome = world.run(writer)
+
+    assert (outcome.status.value, outcome.message) == ("failed", str(FULL))
+    assert writer.tries == {FIRST: 4, SECOND: 1}
+    row = row_of(world.directory, "p1")
+    assert (row.state, row.last_error) == (State.RUNNING, str(FULL))
+    again = Flaky()
+    assert world.run(again).status.value == "committed"
+    assert again.tries == {FIRST: 1}
+
+
+@pytest.mark.parametrize(
+    "error", [RefusedError("Cannot export: a bad value. Mend it."), InternalError("A bug.")]
+)
+def test_a_value_without_a_place_or_a_bug_is_never_tried_again(
+    world: World, error: TableFormatError
+) -> None:
+    """Harm prevented: hours of reading the same bad value."""
+    writer = Flaky(often=Counter({FIRST: 1}), error=error)
+
+    assert world.run(writer).message.startswith(str(error))
+
+    assert writer.tries == {FIRST: 1, SECOND: 1}
+    assert world.pauses == []
+
+
+def test_a_lost_worker_costs_only_the_files_that_it_had_not_finished(world: World) -> None:
+    """Harm prevented: a local Spark gives up with the first worker that dies, and so do we."""
+    writer = Flaky(often=Counter({SECOND: 1}), crash=lambda call: call == 1)
+
+    assert world.run(writer).status.value == "committed"
+
+    assert writer.tries == {FIRST: 1, SECOND: 2}
+    assert rows_in_main(world.directory) == 12
+
+
+def test_a_job_that_never_runs_is_tried_so_often(world: World) -> None:
+    """Harm prevented: a cluster that is gone is asked for ever."""
+    writer = Flaky(often=Counter({FIRST: 9, SECOND: 9}), crash=lambda _: True)
+
+    outcome = world.run(writer, most=2)
+
+    assert (outcome.status.value, writer.calls) == ("failed", 3)
+    assert "the worker died" in outcome.message
+
+
+@pytest.mark.parametrize("most", [0, 1, 5])
+def test_the_number_of_tries_is_the_users(world: World, most: int) -> None:
+    """Harm prevented: --max-retries that means something else."""
+    writer = Flaky(often=Counter({FIRST: 99}))
+
+    assert world.run(writer, most=most).status.value == "failed"
+
+    assert writer.tries[FIRST] == most + 1
+
+
+def test_who_was_told_to_stop_tries_nothing_again(world: World) -> None:
+    """Harm prevented: a shutdown waits for tries that it has no time for."""
+    world.stopped = True
+    writer = Flaky(often=Counter({FIRST: 9}))
+
+    world.run(writer)
+
+    assert writer.tries[FIRST] <= 1
+    assert world.pauses == []

@@ -1,0 +1,51 @@
+"""The word for where an export stands: what the row says, who works on it, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.export.giving_up import BEING_CANCELLED
+from tableformat.export.standing import INTERRUPTED_ERROR, Standing, is_resumable, standing
+from tableformat.ledger import Row, State
+from tests.strategies_ledger import ledger_rows
+
+
+@given(ledger_rows(), st.booleans())
+def test_a_final_state_is_told_whoever_has_a_lease(row: Row, worked_on: bool) -> None:  # noqa: FBT001
+    """Harm prevented: a lease that nobody gave back hides that it landed, or never will."""
+    for state in (State.COMPLETED, State.KILLED, State.FAILED):
+        final = replace(row, state=state)
+        assert standing(final, worked_on=worked_on) == Standing(state.value)
+        assert not is_resumable(final, worked_on=worked_on)
+
+
+@given(ledger_rows())
+def test_what_somebody_works_on_is_in_progress(row: Row) -> None:
+    """Harm prevented: the error of the run before is told of the one that goes on."""
+    running = replace(row, state=State.RUNNING)
+
+    assert standing(running, worked_on=True) is Standing.IN_PROGRESS
+    assert not is_resumable(running, worked_on=True)
+
+
+@pytest.mark.parametrize("error", ["", INTERRUPTED_ERROR, BEING_CANCELLED])
+@given(row=ledger_rows())
+def test_what_ended_without_an_error_is_interrupted(row: Row, error: str) -> None:
+    """Harm prevented: a run that was killed is searched for an error that there is none of."""
+    running = replace(row, state=State.RUNNING, last_error=error)
+
+    assert standing(running, worked_on=False) is Standing.INTERRUPTED
+    assert is_resumable(running, worked_on=False)
+
+
+@given(ledger_rows(), st.text(min_size=30))
+def test_what_an_error_ended_failed_and_can_be_gone_on_with(row: Row, error: str) -> None:
+    """Harm prevented: FAILED is taken for lost work."""
+    running = replace(row, state=State.RUNNING, last_error=error)
+
+    assert standing(running, worked_on=False) is Standing.FAILED
+    assert is_resumable(running, worked_on=False)
