@@ -22,10 +22,11 @@ from pyspark.sql import Row, SparkSession
 import tableformat.errors
 from catalog.storage import open_storage
 from spark_ext.progress import ProgressListener
-from spark_ext.tasks import ANSWER_SCHEMA, TaskWork, stop_mark
+from spark_ext.tasks import ANSWER_SCHEMA, TaskWork
 from tableformat.errors import InternalError, SourceError, TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.file_names import stop_mark
 from tableformat.receipt import Receipt
 
 __all__ = ["Progress", "run", "write", "write_all"]
@@ -124,7 +125,8 @@ class _Stop:
     """Tells the tasks, wherever they run, that no slice is to be begun any more."""
 
     def __init__(self, plan: WritePlan, should_stop: Callable[[], bool]) -> None:
-        self._mark, self._should_stop, self._told = stop_mark(plan), should_stop, False
+        self._mark = stop_mark(plan.receipts_location, plan.job)
+        self._should_stop, self._told = should_stop, False
 
     def tell(self) -> None:
         """Tell them once, when it is time."""

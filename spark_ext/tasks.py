@@ -41,7 +41,7 @@ from tableformat.errors import (
 )
 from tableformat.export.slices import DataCheck, FileFormat, Slice, SliceTask, WritePlan
 from tableformat.export.slicing import opened_together
-from tableformat.file_names import data_file_name
+from tableformat.file_names import data_file_name, stop_mark
 from tableformat.iceberg.arrow_schema import file_schema, to_file
 from tableformat.parquet.writer import WrittenFile, write_file
 from tableformat.receipt import Receipt
@@ -51,7 +51,6 @@ __all__ = [
     "TaskWork",
     "find_receipt",
     "installed_versions",
-    "stop_mark",
     "write_slice",
     "write_slices",
 ]
@@ -125,11 +124,6 @@ def _finish(
     return receipt
 
 
-def stop_mark(plan: WritePlan) -> str:
-    """Return the location of the object that is there once no slice is to be begun any more."""
-    return f"{plan.receipts_location.rstrip('/')}/stop-{plan.job}/now"
-
-
 def _stop_when_told(plan: WritePlan, slice_: Slice) -> None:
     """Refuse to begin a slice after the application was told to stop (coverage.md reading 13).
 
@@ -137,7 +131,7 @@ def _stop_when_told(plan: WritePlan, slice_: Slice) -> None:
         StoppedError: it was.
         DestinationError: nobody can say.
     """
-    mark = stop_mark(plan)
+    mark = stop_mark(plan.receipts_location, plan.job)
     if open_storage(mark).list(mark.rsplit("/", 1)[0]):
         message = (
             f"Cannot begin another file of partition {slice_.partition_id}: the export was told to "

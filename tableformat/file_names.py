@@ -1,5 +1,7 @@
 """The names of data files: `<key>-<transaction>-<slice>-<attempt>.parquet` (docs/spec/files.md).
 
+And of the mark at which the tasks of a job begin no further file.
+
 A name carries the key and the transaction, so that the files of an export are told from main
 itself, also when ledger and receipts are gone; it is unique for each attempt, so that no attempt
 can overwrite another one's file.
@@ -10,13 +12,34 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["RECEIPTS", "data_file_name", "exported_by", "is_of_key", "is_of_transaction", "key_in"]
+__all__ = [
+    "RECEIPTS",
+    "data_file_name",
+    "exported_by",
+    "is_of_key",
+    "is_of_transaction",
+    "is_stop_mark",
+    "key_in",
+    "stop_mark",
+]
 
 RECEIPTS: Final = "metadata/mergeberg"
 """Where receipts and kept digests are stored, below the table's location."""
 _EXPORTED: Final = re.compile(
     r"\.?(?P<key>[a-z2-7]{26})-(?P<transaction>\d+)-\d+-[^./]+\.parquet(\.[a-z0-9.]*inprogress)?"
 )
+
+_STOP_MARK: Final = re.compile(r"stop-[^/]+/\.?now[^/]*")
+
+
+def stop_mark(receipts: str, job: str) -> str:
+    """Return where the mark of a job is once it is told to stop, below the receipts' location."""
+    return f"{receipts.rstrip('/')}/stop-{job}/now"
+
+
+def is_stop_mark(location: str, receipts: str) -> bool:
+    """Whether something below the receipts' location is the mark of a job, begun or finished."""
+    return _STOP_MARK.fullmatch(location.removeprefix(f"{receipts.rstrip('/')}/")) is not None
 
 
 def data_file_name(key: str, transaction_id: str, slice_number: int, attempt: str) -> str:

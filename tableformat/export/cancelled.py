@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tableformat.effects import Step
-from tableformat.errors import LedgerError, TableFormatError
+from tableformat.errors import LedgerError, StoppedError, TableFormatError
 from tableformat.export.giving_up import BEING_CANCELLED
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
+from tableformat.export.standing import INTERRUPTED_ERROR
 from tableformat.export.telling import Telling
 from tableformat.export.work import Claimed
 from tableformat.ledger import Row, State
@@ -82,7 +83,8 @@ class Cancelled:
         ended = self.outcome(one)
         if ended.status is Status.KILLED:
             return ended
-        text = self.telling.note_error(one.row, str(error))
+        stopped = isinstance(error, StoppedError)
+        text = self.telling.note_error(one.row, INTERRUPTED_ERROR if stopped else str(error))
         failed = self.telling.failed(one.row.key.partition_id, error, one.row, one.begun)
         return replace(failed, message=failed.message + text)
 

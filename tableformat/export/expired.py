@@ -33,6 +33,7 @@ EXPIRES_AFTER: Final = STAYS_KNOWN
 _MOST_FILES: Final = 256
 _MOST_MILLISECONDS: Final = 3_000
 _MOST_ATTEMPTS: Final = 3
+_NOBODY: Final = "interrupted, and nobody went on with it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Expired:
                 if now is None or now.version != row.version:
                     return
                 few = replace(self.commit_ports, most_attempts=_MOST_ATTEMPTS)
-                kill(few, key, state=State.FAILED)
+                kill(few, key, state=State.FAILED, why=row.last_error or _NOBODY)
             storage = self.ports.storage(self.location)
             Cleaning(self.commit_ports, storage, self.location).clean(key, most=_MOST_FILES)
         finally:

@@ -92,7 +92,7 @@ def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt)
         return Holding(Kind.NOTHING, "It was never exported.")
     ancestors = list(_ancestors(state))
     last = next((x for s in ancestors for x in landed if x.snapshot_id == s.snapshot_id), None)
-    if last is not None and last.data_files == 0:
+    if row is not None and last is not None and _took_all_out(row, last):
         text = f"No row of it is in main since snapshot {last.snapshot_id}."
         return Holding(Kind.WHOLE, text, (), (last,))
     if last is not None:
@@ -106,6 +106,12 @@ def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt)
         "tell where its rows are were expired."
     )
     return Holding(Kind.CHANGED, text)
+
+
+def _took_all_out(row: Row, last: Landed) -> bool:
+    """Whether an export is known to have left no row: the unknown have no record."""
+    recorded = row.done is not None and row.done.landed == last
+    return recorded and (last.rows, last.data_files) == (0, 0)
 
 
 def _of_files(

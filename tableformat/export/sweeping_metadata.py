@@ -21,6 +21,7 @@ from tableformat.export.cleaning import Cleaning
 from tableformat.export.commit_lists import ListedExport, list_location, listed_in
 from tableformat.export.dead import Listing, Verdict, list_verdict, manifest_verdict
 from tableformat.export.thing import Kind, Thing
+from tableformat.file_names import is_stop_mark
 from tableformat.ledger import Row
 from tableformat.manifest_names import sequence_number_in
 from tableformat.names import TransactionId
@@ -73,6 +74,16 @@ class MetadataSweeping:
         for one in below_own:
             if one.location.startswith(lists):
                 yield from self._commit_list(one, state, row_of)
+            elif is_stop_mark(one.location, own):
+                yield self._of_the_living(Kind.STOP_MARK, one, state, "its job is over")
+
+    def _of_the_living(
+        self, kind: Kind, one: StoredObject, state: LakeTableState, why: str
+    ) -> Thing:
+        """Judge what only a job that works on the table has a use for."""
+        works = self.someone_works(state.layout.table_uuid)
+        why = "an export into the table is under way" if works else why
+        return Thing(kind, one.location, one.size, may_go=not works, why=why)
 
     def _list(self, below: str) -> tuple[StoredObject, ...]:
         return self.cleaning.begun_and_finished(below)
@@ -117,9 +128,7 @@ class MetadataSweeping:
         A begun one names nothing that anybody relies on; who still writes it can only fail.
         """
         if _name(one.location).startswith("."):
-            works = self.someone_works(state.layout.table_uuid)
-            why = "an export into the table is under way" if works else "never finished"
-            yield Thing(Kind.LIST, one.location, one.size, may_go=not works, why=why)
+            yield self._of_the_living(Kind.LIST, one, state, "never finished")
             return
         try:
             listed = listed_in(one.location, self._read(one))

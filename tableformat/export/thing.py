@@ -17,6 +17,7 @@ class Kind(StrEnum):
     MANIFEST = "manifest"
     METADATA = "metadata file"
     LIST = "list of a commit"
+    STOP_MARK = "mark to stop"
     STAGING_TABLE = "staging table"
 
 

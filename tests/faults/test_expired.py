@@ -120,7 +120,8 @@ def test_an_export_that_nobody_went_on_with_for_a_week_is_given_up(world: World)
 
     world.run()
 
-    assert row_of(world.directory, "p1").state is State.FAILED
+    row = row_of(world.directory, "p1")
+    assert (row.state, "nobody went on with it" in row.last_error) == (State.FAILED, True)
     assert world.files() == []
     assert statuses(world.run(ALL)) == ["committed", "already_exported"]
     assert_exported_once(world.directory, world.source)

@@ -21,7 +21,8 @@ from tableformat.export.claim import Wish
 from tableformat.export.leases import Leases
 from tableformat.export.slices import FileFormat
 from tableformat.export.thing import Kind, Thing
-from tableformat.ledger import Owner
+from tableformat.file_names import stop_mark
+from tableformat.ledger import LeaseHeld, Owner
 from tableformat.manifest_names import sequence_number_in
 from tests.cleaning_up import clean_up, sweeping
 from tests.dying import Dies, KilledAt
@@ -245,6 +246,23 @@ def test_a_list_that_was_never_finished_goes_when_nobody_works(tmp_path: Path) -
     assert not begun.exists()
 
 
+def test_the_mark_of_a_job_that_died_while_it_stopped_goes_when_nobody_works(
+    tmp_path: Path,
+) -> None:
+    dies(tmp_path, Step.WRITE_FILES)
+    one = sweeping(tmp_path)
+    mark = Path(urlparse(stop_mark(one.cleaning.receipts, "job7")).path)
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+
+    kept = of_kind(clean_up(replace(one, holder=_somebody)), Kind.STOP_MARK)
+    gone = of_kind(clean_up(sweeping(tmp_path)), Kind.STOP_MARK)
+
+    assert [(t.may_go, t.why) for t in kept] == [(False, "an export into the table is under way")]
+    assert [(t.may_go, t.why) for t in gone] == [(True, "its job is over")]
+    assert not mark.exists()
+
+
 def test_the_metadata_file_of_a_commit_that_lost_its_race_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +288,10 @@ def test_the_metadata_file_of_a_commit_that_lost_its_race_goes(
     assert theirs.exists()
     assert unexplained(tmp_path) == []
     assert clean_up(sweeping(tmp_path)) == ()
+
+
+def _somebody(_key: str) -> LeaseHeld:
+    return LeaseHeld(Owner("elsewhere", 1, "now"), 0, 1)
 
 
 def _of_nobody(table: Table) -> Path:

@@ -11,10 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_ext.runner import Progress, run, write, write_all
-from spark_ext.tasks import installed_versions, stop_mark
+from spark_ext.tasks import installed_versions
 from tableformat.errors import SourceError, StoppedError
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.export.slicing import tasks
+from tableformat.file_names import stop_mark
 from tests.frozen_parts import PLAN, Source, insert, make_source
 from tests.local_spark import SPARK_MARKS, local_spark
 
@@ -145,6 +146,8 @@ def test_told_to_stop_the_slice_that_runs_is_finished_and_no_other_is_begun(
 
     assert [r.slice_number for r in written.receipts] == [0]
     assert [type(f.error) for f in written.failures] == [StoppedError, StoppedError]
-    assert not Path(stop_mark(plan)).exists(), "the next export would stop as well"
+    assert not Path(stop_mark(plan.receipts_location, plan.job)).exists(), (
+        "the next export would stop as well"
+    )
     work = (SliceTask(tuple(others)),)
     assert len(run(spark, plan, work, on_progress=lambda _: None)) == 2

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from tableformat.effects import Step
 from tableformat.errors import DestinationError
 from tableformat.export.job import export
+from tableformat.export.outcome import Status
 from tableformat.export.ports import JobPorts, Silent
 from tableformat.export.resuming import just_written
 from tableformat.export.slices import Slice
+from tableformat.export.standing import Standing, standing
 from tableformat.receipt import PartRange, Receipt
 from tests.dying import Dies, KilledAt
 from tests.scenarios import (
@@ -25,6 +27,7 @@ from tests.scenarios import (
     assert_exported_once,
     parts_of,
     ports_of,
+    row_of,
     rows_in_main,
     run,
     state,
@@ -125,6 +128,8 @@ def test_a_run_that_is_told_to_stop_begins_no_file_and_commits_what_is_complete(
     first = run(tmp_path, source, ports=ports)
 
     assert (sorted(statuses(first)), writer.written) == (["committed", "failed", "failed"], 1)
+    left = [row_of(tmp_path, o.partition_id) for o in first if o.status is Status.FAILED]
+    assert {standing(row, worked_on=False) for row in left} == {Standing.INTERRUPTED}
     assert sorted(statuses(run(tmp_path, source))) == ["already_exported", "committed", "committed"]
     assert_exported_once(tmp_path, source)
 
