@@ -41,9 +41,9 @@ def kill_again_and_again(
             _wait(process, lambda: len(finished_files(warehouse)) >= wanted)  # noqa: B023  at once
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=chance.uniform(0, _MOST_SECONDS))
-            killed += process.poll() is None
-            with contextlib.suppress(ProcessLookupError):
+            if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+                killed += 1
             process.communicate()
     return killed
 

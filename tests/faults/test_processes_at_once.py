@@ -83,7 +83,7 @@ def exporting(directory: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
 
 def kill(process: subprocess.Popen[str]) -> None:
     """Kill a process with its writer; its ClickHouse ends when it hears nothing more."""
-    with contextlib.suppress(ProcessLookupError):
+    if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
