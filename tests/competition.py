@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -340,14 +340,20 @@ class Competition(RuleBasedStateMachine):
                 assert {n for n in main if low <= n < low + OF_PARTITION} == wanted, outcome
 
 
-def compete(examples: int, steps: int) -> Counter[str]:
-    """Try so many examples of at most so many steps each; return what happened, how often."""
+def compete(examples: int, steps: int, number: int | None = None) -> Counter[str]:
+    """Try so many examples of at most so many steps each; return what happened, how often.
+
+    Args:
+        examples: how many.
+        steps: of each, at most.
+        number: of the seed, for examples of its own; None leaves that to Hypothesis.
+    """
 
     class Counted(Competition):
         happened: ClassVar[Counter[str]] = Counter()
 
     run_state_machine_as_test(
-        Counted,
+        Counted if number is None else seed(number)(Counted),
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
