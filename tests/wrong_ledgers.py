@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from catalog.ledgers import embedded, uris
+from catalog.ledgers import file_systems, uris
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.ledger import Claim, Key, Owner, Row, State
 from tests.errors_page import Said, said
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def network_ledger(_: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    patch.setattr(embedded, "_file_system", lambda *_: "nfs4")
+    patch.setattr(file_systems, "_file_system", lambda *_: "nfs4")
     return ("export", "db.events", "--all", "--to", "lake.n.new")
 
 
