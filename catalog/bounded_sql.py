@@ -17,12 +17,12 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Connection, Dialect, event
-from sqlalchemy.exc import DisconnectionError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from catalog.bounded_rest import TimeOuts
+from catalog.shared_sql import SharedSqlCatalog
 
 __all__ = ["BoundedSqlCatalog"]
 
@@ -37,7 +37,7 @@ _BOUND: Final = (
 )
 
 
-class BoundedSqlCatalog(SqlCatalog):
+class BoundedSqlCatalog(SharedSqlCatalog):
     """A catalog in PostgreSQL whose requests end, one way or the other."""
 
     def __init__(self, name: str, time_outs: TimeOuts, **properties: Any) -> None:
@@ -50,18 +50,6 @@ class BoundedSqlCatalog(SqlCatalog):
         """
         self._time_outs = time_outs
         super().__init__(name, **properties)
-
-    def create_tables(self) -> None:
-        """Make the catalog's own tables.
-
-        Raises:
-            SQLAlchemyError: the server refused.
-        """
-        try:
-            super().create_tables()
-        except (IntegrityError, ProgrammingError):
-            # Of two at once, one finds in its way what the other has made since it looked.
-            super().create_tables()
 
     def _init_catalog(self) -> None:
         # They know nothing of the catalog: its connections are closed when nobody has it any more.

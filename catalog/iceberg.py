@@ -33,6 +33,7 @@ from pyiceberg.utils.config import Config
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, BoundedRestCatalog, TimeOuts
 from catalog.bounded_sql import BoundedSqlCatalog
+from catalog.shared_sql import SharedSqlCatalog
 from tableformat.committer import (
     Commit,
     FileInMain,
@@ -80,7 +81,7 @@ class OpenedCatalog:
                 return _closed_with_it(_configured(self.name, self.properties, self.time_outs))
             root.mkdir(parents=True, exist_ok=True)
             uri = f"sqlite:///{_local_file(root, self.name)}"
-            opened = load_catalog(self.name, type="sql", uri=uri, warehouse=root.as_uri())
+            opened = SharedSqlCatalog(self.name, uri=uri, warehouse=root.as_uri())
             return _closed_with_it(opened)
         except Exception as error:
             raise _unreachable(self.name, "open the catalog", error) from error
