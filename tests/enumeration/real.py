@@ -7,6 +7,7 @@ before and after an effect take turns. What faults do, and not only death, the m
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import shutil
@@ -16,6 +17,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +31,7 @@ from tableformat.ledger import State
 from tests.enumeration.real_process import NEVER, TO
 from tests.repository.source_files import ROOT
 
-__all__ = ["prepare", "strike", "undisturbed"]
+__all__ = ["WHOLE", "Left", "prepare", "strike", "undisturbed"]
 
 _ROWS: Final = {"1": 7_000, "2": 5_000, "3": 11}
 
@@ -62,65 +65,90 @@ def run(directory: Path, number: int, when: str) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-def undisturbed(prepared: Path) -> list[str]:
-    """Return the effects of a run to which nothing happens, checked as all others are."""
-    with _World(prepared) as world:
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What exports have left, after `gc`: equal to `WHOLE` when nothing was lost or doubled.
+
+    `rows` has how often each number of a partition is in main, as (once, more often);
+    `landed` how often each partition landed, `leases` those that somebody still has, `unneeded` the
+    data files that main does not name, `missing` those that it names in vain.
+    """
+
+    rows: tuple[tuple[str, int, int], ...]
+    landed: tuple[tuple[str, State, int], ...]
+    leases: tuple[str, ...] = ()
+    unneeded: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+WHOLE: Final = Left(
+    tuple((p, rows, 0) for p, rows in _ROWS.items()),
+    tuple((p, State.COMPLETED, 1) for p in _ROWS),
+)
+
+
+def undisturbed(prepared: Path) -> tuple[list[str], Left]:
+    """Return the effects of a run to which nothing happens, and what it leaves."""
+    with _world(prepared) as world:
         code, steps = run(world, NEVER, "after")
         assert code == 0
-        _check(world)
-    return steps
+        return steps, _left(world)
 
 
-def strike(prepared: Path, number: int, step: str) -> None:
-    """Kill an export at one seam, export again, and check everything.
+def strike(prepared: Path, number: int, step: str) -> Left:
+    """Kill an export at one seam, export again, and return what is left.
 
     Raises:
-        AssertionError: something is not as without the death.
+        AssertionError: it did not die there, or the second run failed.
     """
     when = "after" if number % 2 else "before"
-    with _World(prepared) as world:
+    with _world(prepared) as world:
         code, steps = run(world, number, when)
         assert (code, steps[-1]) == (-signal.SIGKILL, step), (code, steps[-1:])
         assert run(world, NEVER, "after")[0] == 0
-        _check(world)
+        return _left(world)
 
 
-class _World:
-    """A copy of what was prepared, removed afterwards."""
-
-    def __init__(self, prepared: Path) -> None:
-        self._prepared, self._directory = prepared, Path(tempfile.mkdtemp())
-
-    def __enter__(self) -> Path:
-        return shutil.copytree(self._prepared, self._directory / "world", symlinks=True)
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._directory)
+@contextlib.contextmanager
+def _world(prepared: Path) -> Iterator[Path]:
+    """Make a copy of what was prepared; ClickHouse's links stay within it."""
+    with tempfile.TemporaryDirectory() as made:
+        yield shutil.copytree(prepared, Path(made) / "world", symlinks=True)
 
 
-def _check(directory: Path) -> None:
-    """Every row once, one export a partition, and after gc no file that nobody needs."""
+def _left(directory: Path) -> Left:
+    """Look at main, the ledger and the disk, when `gc` has removed what it can."""
     warehouse = directory / "warehouse"
     table = open_catalog("lake", warehouse=warehouse).catalog.load_table(TO.identifier)
-    found = Counter(table.scan().to_arrow()["n"].to_pylist())
-    assert found == Counter(
-        int(p) * 1_000_000 + n for p, rows in _ROWS.items() for n in range(rows)
-    )
     ledger = SqliteLedger(warehouse / LEDGER_FILE)
-    rows = tuple(ledger.rows())
-    leases = [r.key.partition_id for r in rows if ledger.holder(r.key.hash) is not None]
-    ledger.close()
-    assert {(r.key.partition_id, r.state, len(r.landed)) for r in rows} == {
-        (p, State.COMPLETED, 1) for p in _ROWS
-    }
-    assert leases == []
+    with contextlib.closing(ledger):
+        rows = sorted(ledger.rows(), key=lambda r: r.key.partition_id)
+        held = tuple(r.key.partition_id for r in rows if ledger.holder(r.key.hash) is not None)
     where = ["--to", str(TO), "--warehouse", str(warehouse)]
     source = ["--source", f"chdb:{directory / 'clickhouse'}"]
     said = io.StringIO()
     assert invoke(["gc", "--yes", *where, *source], said, said) == 0, said.getvalue()
     named = {t.file.file_path.removeprefix("file://") for t in table.scan().plan_files()}
     stored = {str(p) for p in warehouse.rglob("*.parquet")}
-    assert stored == named, f"files that no snapshot needs: {stored - named}"
+    return Left(
+        tuple(_counted(Counter(table.scan().to_arrow()["n"].to_pylist()))),
+        tuple((r.key.partition_id, r.state, len(r.landed)) for r in rows),
+        held,
+        tuple(sorted(stored - named)),
+        tuple(sorted(named - stored)),
+    )
+
+
+def _counted(found: Counter[int]) -> Iterator[tuple[str, int, int]]:
+    """Count the numbers of each partition; one that nobody wrote is a partition of its own."""
+    known = {_number(p, n): p for p, rows in _ROWS.items() for n in range(rows)}
+    times = Counter((known.get(n, f"stranger {n}"), count == 1) for n, count in found.items())
+    for partition in sorted({p for p, _ in times}):
+        yield partition, times[partition, True], times[partition, False]
+
+
+def _number(partition: str, row: int) -> int:
+    return int(partition) * 1_000_000 + row
 
 
 def main() -> int:
@@ -133,13 +161,16 @@ def main() -> int:
         prepared = Path(made) / "prepared"
         prepared.mkdir()
         prepare(prepared)
-        for number, step in list(enumerate(undisturbed(prepared)))[::every]:
+        steps, left = undisturbed(prepared)
+        assert left == WHOLE, left
+        for number, step in list(enumerate(steps))[::every]:
             began, tried = time.monotonic(), tried + 1
             try:
-                strike(prepared, number, step)
-                word = "pass"
+                left = strike(prepared, number, step)
+                word = "pass" if left == WHOLE else f"FAIL {left}"
             except AssertionError as error:
-                word, wrong = f"FAIL {error}", wrong + 1
+                word = f"FAIL {error}"
+            wrong += word != "pass"
             seconds = time.monotonic() - began
             sys.stdout.write(f"seam {number:>3} {step:24} {seconds:5.1f} s  {word}\n")
             sys.stdout.flush()
