@@ -70,7 +70,7 @@ def archive(
         TableFormatError: the request was refused as a whole, or failed before any partition.
     """
     outcomes = export_all(request, ports, master=master)
-    with open_source(places.source, wait=places.wait) as source:
+    with open_source(places.source) as source:
         taking = _TakingOut(request, ports, source, drop=drop)
         for outcome in outcomes:
             yield taking.take_out(outcome)

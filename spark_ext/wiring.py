@@ -17,7 +17,7 @@ from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
-from catalog.sources import open_source
+from catalog.sources import SourcePlace, open_source
 from catalog.storage import open_storage
 from spark_ext.java import find_java
 from spark_ext.logs import LoggedEffects, LoggedObserver
@@ -36,13 +36,12 @@ __all__ = ["Places", "SparkWhenNeeded", "commit_ports", "open_ports"]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where everything is, as the user said. `wait` is in seconds; `ledger` None is the default."""
+    """Where everything is, as the user said; `ledger` None is the default."""
 
-    source: str
+    source: SourcePlace
     catalog: str
     warehouse: Path
     ledger: str | None = None
-    wait: float = 60.0
     time_outs: TimeOuts = field(default_factory=TimeOuts)
 
 
@@ -118,7 +117,7 @@ def open_ports(
 
     return JobPorts(
         effects=LoggedEffects(effects or Direct()),
-        source=open_source(places.source, wait=places.wait),
+        source=open_source(places.source),
         lake=catalog,
         ledger=ledger,
         writer=writer,

@@ -16,6 +16,7 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.iceberg import open_catalog
 from catalog.ledgers import uris
+from catalog.sources import SourcePlace
 from spark_ext.session import SparkSettings
 from spark_ext.verifying import Comparison, Verifying, VerifyRequest
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
@@ -62,7 +63,7 @@ class RealExport:
         verify: bool = False,
     ) -> list[Outcome]:
         """Export as a new process would."""
-        places = Places("chdb:unused", "lake", self.warehouse)
+        places = Places(SourcePlace("chdb:unused"), "lake", self.warehouse)
         ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent(), verify=verify)
         source = ClickHouseSource(lambda: _StaysOpen(self.clickhouse.connection))
         writer = ChildWriter(self.before)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from catalog.sources import open_source
+from catalog.sources import SourcePlace, open_source
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.names import LakeName, TableName, split_identifiers
 
@@ -19,14 +19,13 @@ _NOT_IMPLEMENTED: Final = 48
 _DATABASE_AND_TABLE: Final = 2
 
 
-def parse_destination(text: str, table: TableName, source: str, wait: float) -> LakeName:
+def parse_destination(text: str, table: TableName, source: SourcePlace) -> LakeName:
     """Read a destination.
 
     Args:
         text: as given after --to.
         table: the table to export.
         source: where it is.
-        wait: seconds to wait for the source.
 
     Raises:
         RefusedError: it is the table itself (code 36), or another ClickHouse table (code 48).
@@ -36,14 +35,14 @@ def parse_destination(text: str, table: TableName, source: str, wait: float) -> 
         return LakeName.parse(text)
     except UsageError as error:
         if len(split_identifiers(text)) == _DATABASE_AND_TABLE:
-            _refuse_clickhouse_table(TableName.parse(text), table, source, wait)
+            _refuse_clickhouse_table(TableName.parse(text), table, source)
         raise error from None
 
 
-def _refuse_clickhouse_table(named: TableName, table: TableName, source: str, wait: float) -> None:
+def _refuse_clickhouse_table(named: TableName, table: TableName, source: SourcePlace) -> None:
     what = f"Cannot export {table} to {named}"
     where = "Name an Iceberg table: --to catalog.namespace.table."
-    opened = open_source(source, wait=wait)
+    opened = open_source(source)
     try:
         engine = opened.engine_of(named)
     finally:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
+from catalog.sources import SourcePlace
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from tableformat.errors import UsageError
 from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
@@ -25,22 +27,12 @@ __all__ = [
     "partition_options",
     "selection",
     "source_options",
-    "source_wait_option",
     "spark_options",
     "where_option",
 ]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-source_wait_option: Final = click.option(
-    "--source-wait",
-    type=click.FloatRange(0),
-    default=60.0,
-    show_default=True,
-    envvar="MERGEBERG_SOURCE_WAIT",
-    help="Seconds to wait for the directory while another process has it open.",
-)
-"""For a command whose --source is its own."""
 where_option: Final = click.option(
     "--where",
     help="With --all: only partitions for which this holds, over partition_id, rows, bytes, "
@@ -48,13 +40,13 @@ where_option: Final = click.option(
 )
 _SOURCE: Final = (
     click.option(
-        "--source",
-        default="chdb:./clickhouse",
+        "--source-wait",
+        type=click.FloatRange(0),
+        default=60.0,
         show_default=True,
-        envvar="MERGEBERG_SOURCE",
-        help="Where ClickHouse's data is: chdb:DIRECTORY.",
+        envvar="MERGEBERG_SOURCE_WAIT",
+        help="Seconds to wait for the directory while another process has it open.",
     ),
-    source_wait_option,
 )
 _LEDGER: Final = (
     click.option(
@@ -148,9 +140,32 @@ def partition_options(verb: str) -> Callable[[F], F]:
     return lambda command: _all(command, options)
 
 
-def source_options(command: F) -> F:
-    """Add --source and --source-wait."""
-    return _all(command, _SOURCE)
+def source_options(
+    *, default: str | None = "chdb:./clickhouse", says: str = "Where ClickHouse's data is:"
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Return what adds --source and its options, which reach the command as one `SourcePlace`.
+
+    Args:
+        default: of --source; None for a command that goes without one, which then gets None.
+        says: how the help of --source begins.
+    """
+    address = click.option(
+        "--source",
+        default=default,
+        show_default=default is not None,
+        envvar="MERGEBERG_SOURCE",
+        help=f"{says} chdb:DIRECTORY.",
+    )
+
+    def added(command: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(command)
+        def with_place(*, source: str | None, source_wait: float, **others: Any) -> int:
+            place = None if source is None else SourcePlace(source, source_wait)
+            return command(source=place, **others)
+
+        return _all(with_place, (address, *_SOURCE))
+
+    return added
 
 
 def ledger_options(command: F) -> F:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from catalog.sources import SourcePlace
 from catalog.storage import open_storage
 from spark_ext.exporting import export_all
 from spark_ext.session import SparkSettings
@@ -33,7 +34,8 @@ def export(clickhouse: Path, spark: SparkWhenNeeded, directory: Path) -> Transfe
     Raises:
         AssertionError: a partition was not committed.
     """
-    ports = open_ports(Places(f"chdb:{clickhouse}", "lake", directory), spark, Silent())
+    places = Places(SourcePlace(f"chdb:{clickhouse}"), "lake", directory)
+    ports = open_ports(places, spark, Silent())
     to = LakeName.parse("lake.bench.many")
     request = ExportRequest(TableName.parse(MANY_TABLE), to, AllPartitions(), Wish(), {})
     outcomes = export_all(request, ports, master=_MASTER)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from catalog.sources import SourcePlace
 from spark_ext.exporting import exit_code, export_all
 from spark_ext.session import SparkSettings
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
@@ -55,7 +56,8 @@ class _Killed:
 def main() -> int:
     """Export, unless killed."""
     directory, number, when = sys.argv[1:]
-    places = Places(f"chdb:{directory}/clickhouse", "lake", Path(directory, "warehouse"))
+    source = SourcePlace(f"chdb:{directory}/clickhouse")
+    places = Places(source, "lake", Path(directory, "warehouse"))
     killed = _Killed(int(number), after=when == "after")
     spark = SparkWhenNeeded(SparkSettings(_MASTER))
     ports = open_ports(places, spark, Silent(), effects=killed)

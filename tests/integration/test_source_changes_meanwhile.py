@@ -15,6 +15,7 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import IcebergTable
+from catalog.sources import SourcePlace
 from spark_ext.session import SparkSettings
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.export.claim import Wish
@@ -75,7 +76,7 @@ def run(
     clickhouse: Path, *, meanwhile: Callable[[], None] = lambda: None, ttl: int = 0
 ) -> list[Outcome]:
     """Export every partition; `meanwhile` happens after the snapshot, before the first file."""
-    places = Places(f"chdb:{clickhouse}", "lake", clickhouse.parent / "warehouse")
+    places = Places(SourcePlace(f"chdb:{clickhouse}"), "lake", clickhouse.parent / "warehouse")
     request = ExportRequest(TableName("db", "events"), _TO, AllPartitions(), Wish(ttl=ttl), {})
     ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent())
     writer = ChildWriter(lambda _plan, _tasks: meanwhile())
@@ -101,7 +102,7 @@ def in_source(clickhouse: Path) -> list[tuple[object, ...]]:
 
 def in_lake(clickhouse: Path) -> list[tuple[object, ...]]:
     """Return the rows of the lake table, sorted by id."""
-    places = Places(f"chdb:{clickhouse}", "lake", clickhouse.parent / "warehouse")
+    places = Places(SourcePlace(f"chdb:{clickhouse}"), "lake", clickhouse.parent / "warehouse")
     ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent())
     table: IcebergTable | None = ports.lake.table(_TO)  # type: ignore[assignment]
     assert table is not None

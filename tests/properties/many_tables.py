@@ -23,6 +23,7 @@ from catalog.clickhouse.digests import FileDigests
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.iceberg import open_catalog
+from catalog.sources import SourcePlace
 from spark_ext.session import SparkSettings
 from spark_ext.verifying import Comparison, Verifying, VerifyRequest
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
@@ -156,7 +157,7 @@ class ManyTables:
 
     def _open_warehouse(self) -> None:
         self._warehouse = self._root / f"warehouse{self._count}"
-        places = Places("chdb:unused", "lake", self._warehouse)
+        places = Places(SourcePlace("chdb:unused"), "lake", self._warehouse)
         ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent(), verify=True)
         self._catalog = open_catalog("lake", warehouse=self._warehouse)
         self._source = _Lasting(lambda: self.clickhouse)

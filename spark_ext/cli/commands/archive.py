@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from catalog.bounded_rest import TimeOuts
+from catalog.sources import SourcePlace
 from spark_ext.archiving import Archived, archive
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.options import (
@@ -53,14 +54,14 @@ _MIB: Final = 1024 * 1024
 )
 @mapping_options
 @spark_options
-@source_options
+@source_options()
 @ledger_options
 @catalog_options
 @output_options
 def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
     partition_spec: str | None, convert: tuple[str, ...], target_file_size: int,
-    master: str, conf: tuple[str, ...], source: str, source_wait: float, warehouse: Path,
+    master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
     *, everything: bool, drop: bool, evolve_schema: bool, strict: bool, as_json: bool
 ) -> int:  # fmt: skip
@@ -80,7 +81,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     name = TableName.parse(table)
     request = ExportRequest(
         table=name,
-        to=parse_destination(to, name, source, source_wait),
+        to=parse_destination(to, name, source),
         selection=selection(partition_id, expression, where, everything=everything),
         # What changed since its export is to be exported anew, not to be refused for a while.
         wish=Wish(ttl=1),
@@ -91,7 +92,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
     time_outs = TimeOuts(connect_timeout, read_timeout)
-    places = Places(source, request.to.catalog, warehouse, ledger, source_wait, time_outs)
+    places = Places(source, request.to.catalog, warehouse, ledger, time_outs)
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
     ports = open_ports(places, spark, output, verify=True)
     found = []

@@ -11,7 +11,7 @@ import click
 from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import open_catalog
 from catalog.ledgers.uris import open_ledger
-from catalog.sources import open_source
+from catalog.sources import SourcePlace, open_source
 from spark_ext.checking import Check, CheckRequest, check_export
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.options import (
@@ -39,13 +39,13 @@ _COLUMNS: Final = ("column", "clickhouse", "iceberg", "kind", "note")
 @click.argument("table")
 @click.option("--to", help="The destination: catalog.namespace.table.")
 @mapping_options
-@source_options
+@source_options()
 @ledger_options
 @catalog_options
 @output_options
 def check(  # noqa: PLR0913, PLR0917  one parameter per option
-    table: str, to: str | None, partition_spec: str | None, convert: tuple[str, ...], source: str,
-    source_wait: float, warehouse: Path, ledger: str | None,
+    table: str, to: str | None, partition_spec: str | None, convert: tuple[str, ...],
+    source: SourcePlace, warehouse: Path, ledger: str | None,
     connect_timeout: float, read_timeout: float, *, evolve_schema: bool, strict: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Say whether TABLE (database.table) can be exported, and how each column would be mapped.
@@ -59,7 +59,7 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
     """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
     name = TableName.parse(table)
-    destination = parse_destination(to, name, source, source_wait) if to is not None else None
+    destination = parse_destination(to, name, source) if to is not None else None
     request = CheckRequest(
         name, destination, conversions(convert), strict, partition_spec, evolve_schema
     )
@@ -70,7 +70,7 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
         else None
     )
     known = open_ledger(ledger, local_warehouse=lake.local_warehouse) if lake else None
-    opened = open_source(source, wait=source_wait)
+    opened = open_source(source)
     try:
         found = check_export(request, opened, lake, known)
     finally:

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from catalog.sources import SourcePlace
 from spark_ext.cli.options import output_for, output_options
 from spark_ext.cli.output import Output
 from spark_ext.demo.commands import Command, export_command, next_commands
@@ -115,7 +116,7 @@ def _export(place: DemoDirectory, spark: SparkWhenNeeded, output: Output) -> int
         wish=Wish(force=False, ttl=0),
         conversions={},
     )
-    places = Places(place.source, LAKE_TABLE.catalog, place.warehouse)
+    places = Places(SourcePlace(place.source), LAKE_TABLE.catalog, place.warehouse)
     ports = open_ports(places, spark, output)
     with contextlib.closing(ports.ledger):
         outcomes = export_all(request, ports, master=_SETTINGS.master)

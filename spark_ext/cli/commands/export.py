@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from catalog.bounded_rest import TimeOuts
+from catalog.sources import SourcePlace
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.options import (
     catalog_options,
@@ -110,14 +111,14 @@ _MIB: Final = 1024 * 1024
     help="Seconds that what runs may take to finish after a SIGTERM.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-@source_options
+@source_options()
 @ledger_options
 @catalog_options
 @output_options
 def export(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
     partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, target_file_size: int,
-    master: str, conf: tuple[str, ...], source: str, source_wait: float, warehouse: Path,
+    master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
     commit_every: int, max_retries: int, grace: float,
     *, everything: bool, evolve_schema: bool, strict: bool, force: bool, allow_empty: bool,
@@ -138,7 +139,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     output = output_for(as_json=as_json)
     request = ExportRequest(
         table=TableName.parse(table),
-        to=parse_destination(to, TableName.parse(table), source, source_wait),
+        to=parse_destination(to, TableName.parse(table), source),
         selection=selection(partition_id, expression, where, everything=everything),
         wish=_wish(Wish(force, manifest_ttl, allow_empty, beside, whole)),
         conversions=conversions(convert),
@@ -150,7 +151,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
     time_outs = TimeOuts(connect_timeout, read_timeout)
-    places = Places(source, request.to.catalog, warehouse, ledger, source_wait, time_outs)
+    places = Places(source, request.to.catalog, warehouse, ledger, time_outs)
     if dry_run:
         return show_rehearsal(request, places, output, slots=slots(master), as_json=as_json)
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))

@@ -9,7 +9,7 @@ import click
 
 from catalog.bounded_rest import TimeOuts
 from catalog.ledgers.memory import milliseconds
-from catalog.sources import open_source
+from catalog.sources import SourcePlace, open_source
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.lake import open_existing
 from spark_ext.cli.options import (
@@ -28,12 +28,12 @@ __all__ = ["show_watermark"]
 @click.command("watermark")
 @click.option("--table", "source_table", required=True, help="The source table (database.table).")
 @click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
-@source_options
+@source_options()
 @ledger_options
 @catalog_options
 @output_options
-def show_watermark(  # noqa: PLR0913  one parameter per option
-    source_table: str, to: str, source: str, source_wait: float, warehouse: Path,
+def show_watermark(
+    source_table: str, to: str, source: SourcePlace, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float, *, as_json: bool
 ) -> int:  # fmt: skip
     """Say up to which partition everything is exported, and unchanged since.
@@ -47,11 +47,11 @@ def show_watermark(  # noqa: PLR0913  one parameter per option
           --to lake.analytics.events
     """  # noqa: D301  \b is Click's mark for lines to keep
     table = TableName.parse(source_table)
-    name = parse_destination(to, table, source, source_wait)
+    name = parse_destination(to, table, source)
     time_outs = TimeOuts(connect_timeout, read_timeout)
     what = f"tell the watermark of {table} in {name}"
     lake, known = open_existing(name, what, warehouse=warehouse, ledger=ledger, time_outs=time_outs)
-    with contextlib.closing(known), open_source(source, wait=source_wait) as opened:
+    with contextlib.closing(known), open_source(source) as opened:
         found = find_watermark(opened.describe(table), opened, lake, known, now=milliseconds())
     output = output_for(as_json=as_json)
     if as_json:

@@ -13,7 +13,7 @@ import click
 from catalog.bounded_rest import TimeOuts
 from catalog.ledgers.memory import milliseconds
 from catalog.processes import job_may_be_alive, may_be_alive, this_process
-from catalog.sources import open_source
+from catalog.sources import SourcePlace, open_source
 from catalog.storage import open_storage
 from spark_ext.cli.lake import open_existing
 from spark_ext.cli.options import (
@@ -21,7 +21,7 @@ from spark_ext.cli.options import (
     ledger_options,
     output_for,
     output_options,
-    source_wait_option,
+    source_options,
 )
 from spark_ext.cli.output import Output, counted, human_bytes
 from spark_ext.cli.times import parse_duration
@@ -41,12 +41,7 @@ __all__ = ["gc"]
 
 @click.command()
 @click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
-@click.option(
-    "--source",
-    envvar="MERGEBERG_SOURCE",
-    help="Also look for staging tables there: chdb:DIRECTORY.",
-)
-@source_wait_option
+@source_options(default=None, says="Also look for staging tables there:")
 @click.option(
     "--older-than",
     default="0s",
@@ -59,7 +54,7 @@ __all__ = ["gc"]
 @catalog_options
 @output_options
 def gc(  # noqa: PLR0913  one parameter per option
-    to: str, source: str | None, source_wait: float, older_than: str, warehouse: Path,
+    to: str, source: SourcePlace | None, older_than: str, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
     *, yes: bool, as_json: bool
 ) -> int:  # fmt: skip
@@ -88,7 +83,7 @@ def gc(  # noqa: PLR0913  one parameter per option
         sweeping = Sweeping(cleaning, leases, _holder(known), age, milliseconds())
         found = sweeping.sweep() if yes else sweeping.find()
         if source is not None:
-            with open_source(source, wait=source_wait) as opened:
+            with open_source(source) as opened:
                 found += _staging(opened, ports, sweeping, yes=yes)
     _show(output, found, yes=yes, as_json=as_json)
     return 0

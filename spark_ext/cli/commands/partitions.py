@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from catalog.sources import open_source
+from catalog.sources import SourcePlace, open_source
 from spark_ext.cli.options import output_for, output_options, source_options
 from tableformat.names import TableName
 
@@ -15,9 +15,9 @@ __all__ = ["partitions"]
 
 @click.command()
 @click.argument("table")
-@source_options
+@source_options()
 @output_options
-def partitions(table: str, source: str, source_wait: float, *, as_json: bool) -> int:
+def partitions(table: str, source: SourcePlace, *, as_json: bool) -> int:
     """List the partitions of TABLE (database.table) with active parts.
 
     \b
@@ -26,7 +26,7 @@ def partitions(table: str, source: str, source_wait: float, *, as_json: bool) ->
     """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
     name = TableName.parse(table)
-    opened = open_source(source, wait=source_wait)
+    opened = open_source(source)
     try:
         opened.describe(name)
         found = opened.partitions(name)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from catalog.sources import open_source
+from catalog.sources import SourcePlace, open_source
 from spark_ext.cli.options import output_for, output_options, source_options
 from tableformat.names import PartitionId, TableName
 
@@ -16,11 +16,9 @@ __all__ = ["parts"]
 @click.command()
 @click.argument("table")
 @click.option("--partition-id", help="Only this partition.")
-@source_options
+@source_options()
 @output_options
-def parts(
-    table: str, partition_id: str | None, source: str, source_wait: float, *, as_json: bool
-) -> int:
+def parts(table: str, partition_id: str | None, source: SourcePlace, *, as_json: bool) -> int:
     """List the active parts of TABLE (database.table).
 
     \b
@@ -29,7 +27,7 @@ def parts(
     """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
     name = TableName.parse(table)
-    opened = open_source(source, wait=source_wait)
+    opened = open_source(source)
     try:
         opened.describe(name)
         ids = (

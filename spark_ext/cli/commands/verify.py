@@ -10,7 +10,7 @@ import click
 
 from catalog.bounded_rest import TimeOuts
 from catalog.clickhouse.digests import FileDigests
-from catalog.sources import open_source
+from catalog.sources import SourcePlace, open_source
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.lake import open_existing
 from spark_ext.cli.options import (
@@ -48,13 +48,13 @@ _SAID = {
     metavar="COLUMN=HOW",
     help="A conversion of the export that the lake table does not remember. Repeatable.",
 )
-@source_options
+@source_options()
 @ledger_options
 @catalog_options
 @output_options
 def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, to: str,
-    convert: tuple[str, ...], source: str, source_wait: float, warehouse: Path,
+    convert: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
     *, everything: bool, as_json: bool
 ) -> int:  # fmt: skip
@@ -73,7 +73,7 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     name = TableName.parse(table)
     request = VerifyRequest(
         name,
-        parse_destination(to, name, source, source_wait),
+        parse_destination(to, name, source),
         selection(partition_id, expression, everything=everything, with_where=False),
         conversions(convert),
     )
@@ -85,7 +85,7 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     found = []
     with (
         contextlib.closing(known),
-        open_source(source, wait=source_wait) as opened,
+        open_source(source) as opened,
         FileDigests() as digests,
     ):
         for comparison in Verifying(request, opened, lake, known, digests).run():
