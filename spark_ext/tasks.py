@@ -93,7 +93,7 @@ def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
     """Write the slices of one task; yield one answer for each, as soon as it is known."""
     context = TaskContext.get()
     attempt_number = context.attemptNumber() if context is not None else 0
-    for disk in sorted({slice_.disk for slice_ in task.slices}):
+    for disk in sorted({slice_.place for slice_ in task.slices}):
         sweep(Path(disk), job_may_be_alive)
     # chdb must not be loaded in a process that forks, and the Spark worker's parent does.
     from catalog.clickhouse import parts

@@ -28,6 +28,7 @@ __all__ = [
     "PartsLayout",
     "Probe",
     "ProbedValue",
+    "ServedLayout",
     "Source",
     "SourceSnapshot",
 ]
@@ -59,12 +60,15 @@ class FrozenPart:
     """A part inside a snapshot.
 
     `part` has its frozen name and path, `source_name` is its name in the source, `visible_rows` are
-    the rows it shows when lightweight deletes are applied.
+    the rows it shows when lightweight deletes are applied. `place` is where tasks find it, together
+    with the others of that place: the root directory of its disk, or the table that a server keeps
+    it in.
     """
 
     part: Part
     source_name: str
     visible_rows: int
+    place: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,30 @@ class PartsLayout:
     settings: tuple[tuple[str, str], ...]
     zone: str = ""
 
+    @property
+    def ranges(self) -> bool:
+        """Whether a range of a part can be read."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class ServedLayout:
+    """What a task needs to ask a server for the rows of frozen parts; no secret is in it.
+
+    `host` is the address of the one server that holds them. `columns` are the stored columns, each
+    with its type. `order_by` and `zone` are as in `PartsLayout`; `settings` go with every query.
+    `typed` tells that the server itself makes values of the wire types, as Arrow; of other servers
+    the task takes the columns as they are. `ranges` tells that it can read a range of a part.
+    """
+
+    host: str
+    columns: tuple[tuple[str, str], ...]
+    order_by: str
+    zone: str
+    settings: tuple[tuple[str, str], ...]
+    typed: bool
+    ranges: bool
+
 
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot:
@@ -114,7 +142,7 @@ class SourceSnapshot:
     """
 
     table: MergeTreeTable
-    layout: PartsLayout
+    layout: PartsLayout | ServedLayout
     partitions: tuple[FrozenPartition, ...]
     refused: tuple[tuple[PartitionId, TableFormatError], ...]
     handle: tuple[str, ...]

@@ -12,7 +12,7 @@ from typing import Final
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.source import ClickHouseSource
 from tableformat.names import PartitionId, TableName, quote_string
-from tableformat.source import FrozenPartition, PartsLayout, Probe, SourceSnapshot
+from tableformat.source import FrozenPartition, PartsLayout, Probe, ServedLayout, SourceSnapshot
 
 __all__ = ["Clickhouse", "config_text", "hard_links", "ids", "rows_as_files"]
 
@@ -122,12 +122,13 @@ def hard_links(partition: FrozenPartition, directory: Path) -> None:
 
 def rows_as_files(
     reader: EmbeddedConnection,
-    layout: PartsLayout,
+    layout: PartsLayout | ServedLayout,
     partitions: Iterable[FrozenPartition],
     directory: Path,
     select: str,
 ) -> tuple[tuple[object, ...], ...]:
     """Open frozen parts as files, in another ClickHouse, and select from them as `__src`."""
+    assert isinstance(layout, PartsLayout)
     for partition in partitions:
         hard_links(partition, directory)
     name = f"default.opened{next(_NUMBERS)}"

@@ -132,7 +132,8 @@ class FakeSource:
     ) -> SourceSnapshot:
         assert not probes
         self.snapshots += 1
-        held = {i: tuple(FrozenPart(p, p.name, p.rows) for p in self.held) for i in partition_ids}
+        parts = tuple(FrozenPart(p, p.name, p.rows, p.disk) for p in self.held)
+        held = dict.fromkeys(partition_ids, parts)
         name = f"{job}_{self.snapshots}"
         self.left[name] = frozen_snapshot(table, held, handle=(name,), digest=bool(digest))
         return self.left[name]

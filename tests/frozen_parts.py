@@ -53,9 +53,10 @@ LAKE_SCHEMA: Final = Schema(
     NestedField(2, "name", StringType(), required=True),
     NestedField(3, "flag", BooleanType()),
 )
+LAYOUT: Final = PartsLayout(COLUMNS, "tuple()", "id", "", (("index_granularity", "64"),))
 PLAN: Final = WritePlan(
     table="d.t",
-    layout=PartsLayout(COLUMNS, "tuple()", "id", "", (("index_granularity", "64"),)),
+    layout=LAYOUT,
     select="toInt64(__src.`id`) AS `id`, __src.`name` AS `name`, __src.`flag` AS `flag`",
     order_by="__src.`id`",
     schema_json=LAKE_SCHEMA.model_dump_json(),
@@ -133,6 +134,7 @@ def make_source(disk: Path, *inserts: str) -> Source:
             ),
             p["name"],
             p["visible"],
+            str(disk),
         )
         for p in found
     )

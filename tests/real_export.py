@@ -145,6 +145,7 @@ class _StaysOpen:
 
     def __init__(self, connection: EmbeddedConnection) -> None:
         self._connection = connection
+        self.address = connection.address
 
     def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
         return self._connection.rows(sql)

@@ -88,7 +88,7 @@ class Partitions(FakeSource):
         assert not digest
         self.snapshots += 1
         held = {
-            i: tuple(FrozenPart(p, p.name, p.rows) for p in self.by_id[i.value])
+            i: tuple(FrozenPart(p, p.name, p.rows, p.disk) for p in self.by_id[i.value])
             for i in partition_ids
         }
         name = f"{job}_{self.snapshots}"

@@ -64,7 +64,7 @@ class Lightly(Partitions):
         self.snapshots += 1
         held = {
             i: tuple(
-                FrozenPart(p, p.name, 0 if i.value in self.hidden else p.rows)
+                FrozenPart(p, p.name, 0 if i.value in self.hidden else p.rows, p.disk)
                 for p in self.by_id[i.value]
             )
             for i in partition_ids

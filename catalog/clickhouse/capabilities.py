@@ -10,6 +10,7 @@ from typing import Final
 
 from catalog.clickhouse.connection import Connection, text, texts
 from tableformat.errors import UnsupportedError
+from tableformat.mergetree.wire_types import WIRE_PAIRS
 from tableformat.names import quote_string
 
 __all__ = ["Capabilities", "probe_capabilities"]
@@ -30,6 +31,18 @@ _MERGE_BLOCKERS: Final = (
     ("max_bytes_to_merge_at_min_space_in_pool", "1"),
     ("max_number_of_merges_with_ttl_in_pool", "0"),
     ("min_age_to_force_merge_seconds", "0"),
+)
+# One thread gives the rows of a part in their order; the server has other users too.
+_READING: Final = (
+    ("max_threads", "1"),
+    ("optimize_read_in_order", "1"),
+    ("max_block_size", "16384"),
+    ("prefer_column_name_to_alias", "1"),
+    ("output_format_arrow_compression_method", "none"),
+    ("output_format_arrow_use_native_writer", "1"),
+    ("output_format_native_write_json_as_string", "0"),
+    ("output_format_native_encode_types_in_binary_format", "0"),
+    *WIRE_PAIRS,
 )
 # What a table was once created with must be allowed for its copy too.
 _PERMISSIONS: Final = (
@@ -71,6 +84,7 @@ class Capabilities:
     """The version at hand: the names of its settings, system tables and columns of system.parts."""
 
     version: str
+    address: str
     server_zone: str
     server_uuid: str
     query_settings: frozenset[str]
@@ -87,6 +101,16 @@ class Capabilities:
     def permissions(self) -> tuple[tuple[str, str], ...]:
         """Query settings under which any table that exists may be created again."""
         return tuple((name, "1") for name in _PERMISSIONS if name in self.query_settings)
+
+    @property
+    def makes_wire_values(self) -> bool:
+        """Whether its own casts and Arrow give the values that the lake is written from."""
+        return all(name in self.query_settings for name, _ in WIRE_PAIRS)
+
+    @property
+    def reading_settings(self) -> tuple[tuple[str, str], ...]:
+        """Query settings under which rows are streamed: in order, and in little memory."""
+        return tuple(pair for pair in _READING if pair[0] in self.query_settings)
 
     @property
     def can_be_readonly(self) -> bool:
@@ -123,6 +147,7 @@ def probe_capabilities(connection: Connection) -> Capabilities:
         raise UnsupportedError(message)
     return Capabilities(
         version,
+        connection.address,
         zone,
         server,
         frozenset(texts(connection, "SELECT name FROM system.settings")),

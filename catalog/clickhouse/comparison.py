@@ -39,7 +39,7 @@ def differences(planned: MergeTreeTable, found: MergeTreeTable, *, copy: bool) -
 
 
 def paired(
-    copies: tuple[Part, ...], originals: Iterable[LeftPart]
+    copies: tuple[Part, ...], originals: Iterable[LeftPart], *, place: str = ""
 ) -> tuple[FrozenPart, ...] | None:
     """Name for each copy the original it is a clone of; None when one has no pair.
 
@@ -48,6 +48,7 @@ def paired(
     Args:
         copies: all parts of one partition in a staging table.
         originals: all parts of that partition in the source.
+        place: where tasks find all of them; '' for the disk of each.
     """
     names: dict[tuple[str, int], list[str]] = {}
     for original in originals:
@@ -58,7 +59,7 @@ def paired(
         left = names.get((part.hash_of_all_files, part.rows))
         if not left:
             return None
-        pairs.append(FrozenPart(part, source_name=left.pop(0), visible_rows=part.rows))
+        pairs.append(FrozenPart(part, left.pop(0), part.rows, place or part.disk))
     return None if any(names.values()) else tuple(pairs)
 
 

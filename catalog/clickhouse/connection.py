@@ -55,6 +55,11 @@ class ClickHouseError(SourceError):
 class Connection(Protocol):
     """An open ClickHouse. One statement at a time; not for use by several threads."""
 
+    @property
+    def address(self) -> str:
+        """Where tasks ask for rows, without a secret; '' when they open its files as they are."""
+        ...
+
     def rows(self, sql: str) -> tuple[Row, ...]:
         """Return the rows of a query. `sql` carries no FORMAT clause.
 

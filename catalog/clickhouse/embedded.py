@@ -94,6 +94,11 @@ class EmbeddedConnection:
         """The process that has the directory open."""
         return self._child.pid
 
+    @property
+    def address(self) -> str:
+        """Nothing: a ClickHouse in our own process answers no task, its files are at hand."""
+        return ""
+
     def rows(self, sql: str) -> tuple[Row, ...]:
         """Return the rows of a query.
 

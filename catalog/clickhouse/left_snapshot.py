@@ -19,7 +19,14 @@ from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.comparison import differences, paired
 from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.describe import describe, list_parts
-from catalog.clickhouse.staging import is_closed, layout_of, origins, staging_table
+from catalog.clickhouse.staging import (
+    files_layout,
+    is_closed,
+    layout_of,
+    origins,
+    place_of,
+    staging_table,
+)
 from catalog.clickhouse.verify import Clone, Proved, prove
 from tableformat.errors import NotFoundError, UnsupportedError
 from tableformat.mergetree.digest_sql import DigestColumn
@@ -54,13 +61,13 @@ def find_left_snapshot(
     handle = []
     for staging in _usable(connection, capabilities, search):
         missing = {one: left for one, left in search.wanted.items() if one not in found}
-        proved = _proved(connection, staging, search, missing)
+        proved = _proved(connection, capabilities, staging, search, missing)
         if proved.frozen:
             found |= {partition.partition_id: partition for partition in proved.frozen}
             handle.append(staging.name)
     return SourceSnapshot(
         table=search.table,
-        layout=layout_of(search.table, capabilities),
+        layout=layout_of(connection, capabilities, search.table),
         partitions=tuple(found[one] for one in sorted(found)),
         refused=(),
         handle=tuple(handle),
@@ -104,14 +111,20 @@ def _opening(table: MergeTreeTable, capabilities: Capabilities) -> dict[str, str
     """Return the settings of a table that decide how its parts open as files."""
     # Permissions are given to every table that is opened.
     given = dict(capabilities.permissions)
-    settings = layout_of(table, capabilities).settings
+    settings = files_layout(table, capabilities).settings
     return {name: value for name, value in settings if name not in given}
 
 
-def _proved(connection: Connection, staging: TableName, search: Search, missing: Left) -> Proved:
+def _proved(
+    connection: Connection,
+    capabilities: Capabilities,
+    staging: TableName,
+    search: Search,
+    missing: Left,
+) -> Proved:
     """Prove those missing partitions that a staging table holds in exactly the recorded parts."""
     here = {one: left for one, left in missing.items() if staging.name in left.staging}
-    parts = _matched(connection, staging, here)
+    parts = _matched(connection, staging, here, place_of(staging, capabilities))
     if not parts:
         return Proved((), {})
     clone = Clone(search.table.name, staging, parts)
@@ -119,7 +132,7 @@ def _proved(connection: Connection, staging: TableName, search: Search, missing:
 
 
 def _matched(
-    connection: Connection, staging: TableName, here: Left
+    connection: Connection, staging: TableName, here: Left, place: str
 ) -> dict[PartitionId, tuple[FrozenPart, ...]]:
     """Return, by partition, the parts with their recorded names; without those that differ."""
     # A partition of which nothing is recorded would be found, empty, in every table.
@@ -130,7 +143,7 @@ def _matched(
     matched = {}
     for one, left in recorded.items():
         copies = tuple(part for part in held if part.partition_id == one)
-        pairs = paired(copies, left.parts)
+        pairs = paired(copies, left.parts, place=place)
         if pairs is not None:
             matched[one] = pairs
     return matched

@@ -50,7 +50,7 @@ def parts_directory(job: str, slices: tuple[Slice, ...]) -> Iterator[PartsDirect
     private: Path | None = None
     try:
         try:
-            private = _make(Path(first.disk), job)
+            private = _make(Path(first.place), job)
             # Several slices may be ranges of one part.
             for name, path in sorted({(r.name, r.path) for s in slices for r in s.ranges}):
                 _link(Path(path), private / name)
@@ -59,7 +59,7 @@ def parts_directory(job: str, slices: tuple[Slice, ...]) -> Iterator[PartsDirect
             if error.errno not in _NO_LINKS:
                 message = (
                     f"Cannot link the parts of partition {first.partition_id} below "
-                    f"{first.disk}: {error}. Check that the source's files are on this host "
+                    f"{first.place}: {error}. Check that the source's files are on this host "
                     "and readable."
                 )
                 raise SourceError(message) from error
@@ -116,7 +116,7 @@ def _original(slices: tuple[Slice, ...]) -> Path:
     parents = sorted({str(Path(part.path).parent) for s in slices for part in s.ranges})
     if len(parents) != 1:
         message = (
-            f"Cannot read partition {first.partition_id} below {first.disk}: hard links are not "
+            f"Cannot read partition {first.partition_id} below {first.place}: hard links are not "
             f"possible there and its parts lie in {len(parents)} directories: "
             f"{', '.join(parents)}. Allow the exporter to write on the source's disk."
         )

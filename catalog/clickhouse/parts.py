@@ -26,7 +26,7 @@ from adbc_driver_manager import Error as AdbcError
 from adbc_driver_manager.dbapi import Cursor
 
 from catalog.clickhouse.part_links import parts_directory
-from tableformat.errors import SourceError
+from tableformat.errors import InternalError, SourceError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_string
@@ -204,7 +204,7 @@ def _load(
         if plan.layout.zone:
             # A DateTime without a zone takes the one in force when its table is made.
             cursor.execute(f"SET session_timezone = {quote_string(plan.layout.zone)}")
-        cursor.execute(_create_sql(table, plan.layout, directory))
+        cursor.execute(_create_sql(table, _files(plan), directory))
         cursor.execute(
             "SELECT name, rows, hash_of_all_files FROM system.parts"
             f" WHERE active AND database = currentDatabase() AND table = {quote_string(table)}"
@@ -216,6 +216,13 @@ def _load(
             f"{_first_line(error)} Check that the directory is readable on this host."
         )
         raise SourceError(message) from error
+
+
+def _files(plan: WritePlan) -> PartsLayout:
+    if isinstance(plan.layout, PartsLayout):
+        return plan.layout
+    message = "The parts of a server were to be opened as files; this is a bug, please report it."
+    raise InternalError(message)
 
 
 def _create_sql(table: str, layout: PartsLayout, path: Path) -> str:

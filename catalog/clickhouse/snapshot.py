@@ -27,6 +27,7 @@ from catalog.clickhouse.staging import (
     layout_of,
     make_readonly,
     next_staging,
+    place_of,
 )
 from catalog.clickhouse.verify import Clone, prove
 from tableformat.errors import NotFoundError, RefusedError, SourceError, TableFormatError
@@ -92,7 +93,7 @@ def take_snapshot(
         outcome += _Freezing(connection, capabilities, part).run()
     return SourceSnapshot(
         table=request.table,
-        layout=layout_of(request.table, capabilities),
+        layout=layout_of(connection, capabilities, request.table),
         partitions=tuple(sorted(outcome.frozen, key=lambda partition: partition.partition_id)),
         refused=tuple(sorted(outcome.refused, key=lambda pair: pair[0])),
         handle=tuple(name.name for name in outcome.staging),
@@ -192,9 +193,10 @@ class _Freezing:
         for one in self.request.partition_ids:
             copies = _of_partition(cloned, one)
             first, last = _of_partition(before, one), _of_partition(after, one)
-            pairs = paired(copies, _named(first))
+            place = place_of(staging, self.capabilities)
+            pairs = paired(copies, _named(first), place=place)
             if pairs is None:
-                pairs = paired(copies, _named(last))
+                pairs = paired(copies, _named(last), place=place)
             if pairs is not None:
                 frozen[one] = pairs
             elif _content(first) == _content(last):

@@ -27,18 +27,20 @@ from catalog.clickhouse.table_text import column_list, ttl_columns
 from tableformat.mergetree.engine_text import staging_engine
 from tableformat.mergetree.table import Engine, MergeTreeTable
 from tableformat.names import TableName, quote_identifier, quote_string
-from tableformat.source import Leftover, PartsLayout
+from tableformat.source import Leftover, PartsLayout, ServedLayout
 
 __all__ = [
     "STAGING_DATABASE",
     "create_staging",
     "drop_staging",
+    "files_layout",
     "is_closed",
     "layout_of",
     "list_leftovers",
     "make_readonly",
     "next_staging",
     "origins",
+    "place_of",
     "staging_table",
     "sweep_leftovers",
 ]
@@ -46,6 +48,8 @@ __all__ = [
 STAGING_DATABASE: Final = "mergeberg_staging"
 _NAME: Final = re.compile(r"(?P<job>.+)_(?P<number>\d+)\Z", re.DOTALL)
 _BAD_ARGUMENTS: Final = 36
+_UNKNOWN_IDENTIFIER: Final = 47
+_NO_SUCH_COLUMN: Final = 16
 _TRUE: Final = ("1", "true")
 # Of the source's settings, those that decide whether its parts can be opened as files.
 _OPENING: Final = frozenset(
@@ -187,7 +191,33 @@ def sweep_leftovers(
     return tuple(dropped)
 
 
-def layout_of(table: MergeTreeTable, capabilities: Capabilities) -> PartsLayout:
+def place_of(staging: TableName, capabilities: Capabilities) -> str:
+    """Return where tasks find the parts of a staging table; '' for the disk of each part."""
+    return staging.sql if capabilities.address else ""
+
+
+def layout_of(
+    connection: Connection, capabilities: Capabilities, table: MergeTreeTable
+) -> PartsLayout | ServedLayout:
+    """Return how the parts of a staging table are read: from its server, or as files.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    if capabilities.address:
+        return ServedLayout(
+            host=capabilities.address,
+            columns=tuple((c.name, c.type_text) for c in table.stored_columns),
+            order_by=table.engine.order_by,
+            zone=table.server_zone,
+            settings=capabilities.reading_settings,
+            typed=capabilities.makes_wire_values,
+            ranges=_reads_ranges(connection, table.name),
+        )
+    return files_layout(table, capabilities)
+
+
+def files_layout(table: MergeTreeTable, capabilities: Capabilities) -> PartsLayout:
     """Return the clauses under which the parts of a staging table open as files."""
     opening = tuple(
         (name, value)
@@ -204,6 +234,17 @@ def layout_of(table: MergeTreeTable, capabilities: Capabilities) -> PartsLayout:
         settings=(*opening, *permissions),
         zone=table.server_zone,
     )
+
+
+def _reads_ranges(connection: Connection, name: TableName) -> bool:
+    """Whether a row can be asked for by its place in its part."""
+    try:
+        connection.rows(f"SELECT _part_offset FROM {name.sql} LIMIT 0")
+    except ClickHouseError as error:
+        if error.code in (_UNKNOWN_IDENTIFIER, _NO_SUCH_COLUMN):
+            return False
+        raise
+    return True
 
 
 def _remove_ttl(connection: Connection, name: TableName) -> None:

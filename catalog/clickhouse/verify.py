@@ -98,6 +98,9 @@ def _unreadable_disks(connection: Connection, clone: Clone) -> Refused:
     refused: dict[PartitionId, TableFormatError] = {}
     for one, parts in clone.parts.items():
         for part in parts:
+            if part.place == clone.staging.sql:
+                # Its server reads it, whatever it lies on.
+                continue
             name, kind, encrypted = kinds[part.part.disk]
             if kind.lower() != "local" or encrypted:
                 message = (

@@ -170,7 +170,7 @@ class Claiming:
         last = work.resume.claim
         if frozen_content(self._to.table, one).fingerprint != last.fingerprint:
             return None
-        slices = self._slices(one, last)
+        slices = self._slices(one, last, frozen)
         if self._recipe(frozen.snapshot, slices) != last.recipe:
             return None
         staging = frozen.handles[one.partition_id]
@@ -189,13 +189,13 @@ class Claiming:
             bytes_ratio=self.ratio.value,
             slots=self._slots,
         )
-        slices = self._slices(one, made)
+        slices = self._slices(one, made, frozen)
         recipe = self._recipe(frozen.snapshot, slices)
         return _Cut(replace(made, recipe=recipe), slices, resumed=False)
 
-    def _slices(self, frozen: FrozenPartition, made: Claim) -> tuple[Slice, ...]:
-        key = self._to.key(frozen.partition_id).hash
-        return plan_slices(self._to, frozen, key, made)
+    def _slices(self, one: FrozenPartition, made: Claim, frozen: Frozen) -> tuple[Slice, ...]:
+        key = self._to.key(one.partition_id).hash
+        return plan_slices(self._to, one, key, made, ranges=frozen.snapshot.layout.ranges)
 
     def _recipe(self, snapshot: SourceSnapshot, slices: tuple[Slice, ...]) -> str:
         return recipe_of(self._to.write_plan(snapshot, self._ports.job, ()), slices)

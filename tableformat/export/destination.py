@@ -232,7 +232,7 @@ def in_spec(spec: PartitionSpec, values: tuple[str | None, ...]) -> tuple[str | 
 
 
 def plan_slices(
-    to: Destination, frozen: FrozenPartition, key: str, claim: Claim
+    to: Destination, frozen: FrozenPartition, key: str, claim: Claim, *, ranges: bool
 ) -> tuple[Slice, ...]:
     """Cut a frozen partition into slices, one for each file, numbered from 0; none without rows.
 
@@ -241,6 +241,7 @@ def plan_slices(
         frozen: the partition.
         key: the hash of its ledger key.
         claim: for which the files are written.
+        ranges: whether a part may be read in ranges.
 
     Raises:
         RefusedError: the partition does not lie in one Iceberg partition (code 36).
@@ -263,6 +264,7 @@ def plan_slices(
         bytes_ratio=claim.bytes_ratio,
         columns=len(to.plan.columns.columns),
         slots=claim.slots,
+        ranges=ranges,
     )
     wanted = {p.part.name for p in frozen.parts if p.visible_rows}
     if {r.name for s in cut for r in s.ranges} != wanted:

@@ -256,7 +256,7 @@ def forecast_parts(
     request: ExportRequest, plan: TablePlan, one: PartitionId, parts: tuple[Part, ...], slots: int
 ) -> Forecast:
     """Return what exporting these parts would make."""
-    frozen = FrozenPartition(one, tuple(FrozenPart(p, p.name, p.rows) for p in parts), ())
+    frozen = FrozenPartition(one, tuple(FrozenPart(p, p.name, p.rows, p.disk) for p in parts), ())
     cut = slices(
         frozen,
         _NO_TARGET,

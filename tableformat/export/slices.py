@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tableformat.parquet.file_format import FileFormat
 from tableformat.receipt import PartRange
-from tableformat.source import PartsLayout
+from tableformat.source import PartsLayout, ServedLayout
 
 __all__ = ["DataCheck", "FileFormat", "Slice", "SliceTask", "WritePlan"]
 
@@ -19,10 +19,10 @@ __all__ = ["DataCheck", "FileFormat", "Slice", "SliceTask", "WritePlan"]
 class Slice:
     """The rows of one file.
 
-    `rows` is what must come out (None: lightweight deletes inside a range). `disk` is the root
-    directory of the disk that holds the parts. `directory` is the file's directory below the
-    table's data location, `partition` the Iceberg values as in `Receipt`; `estimated_bytes` is the
-    expected file size.
+    `rows` is what must come out (None: lightweight deletes inside a range). `place` is where the
+    parts are, as in `FrozenPart`. `directory` is the file's directory below the table's data
+    location, `partition` the Iceberg values as in `Receipt`; `estimated_bytes` is the expected file
+    size.
     """
 
     number: int
@@ -30,7 +30,7 @@ class Slice:
     partition_id: str
     epoch: int
     transaction_id: str
-    disk: str
+    place: str
     ranges: tuple[PartRange, ...]
     rows: int | None
     estimated_bytes: int
@@ -74,7 +74,7 @@ class WritePlan:
     """
 
     table: str
-    layout: PartsLayout
+    layout: PartsLayout | ServedLayout
     select: str
     order_by: str
     schema_json: str

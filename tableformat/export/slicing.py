@@ -1,8 +1,9 @@
 """Cuts a frozen partition into slices, and slices into tasks (DESIGN 5.2). Pure: it opens nothing.
 
 A slice becomes one file: whole small parts in a bin, or a `_part_offset` range of a large part. A
-bin stays on one disk, because its parts are linked into one directory, and has a bounded number of
-parts, because merging them in key order holds blocks of every column of every part.
+bin stays in one place, because its parts are linked into one directory or read by one query, and
+has a bounded number of parts, because merging them in key order holds blocks of every column of
+every part.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class _Cut:
 
     range: PartRange
     rows: int | None
-    disk: str
+    place: str
     bytes: int
 
 
@@ -68,6 +69,7 @@ def slices(
     columns: int,
     first_number: int = 0,
     slots: int = 1,
+    ranges: bool = True,
 ) -> tuple[Slice, ...]:
     """Return slices that together hold every visible row of the partition exactly once.
 
@@ -82,6 +84,7 @@ def slices(
         first_number: of the first slice; the others follow.
         slots: cut a partition that is smaller than a file for each slot into as many files, though
             never into files below 64 MB; 1 leaves the number of files to the bytes alone.
+        ranges: whether a part may be read in ranges; else a large part is one file, however large.
     """
     expected = sum(_expected_bytes(part, bytes_ratio) for part in partition.parts)
     share = max(_LEAST_SPLIT_BYTES, -(-expected // max(1, slots)))
@@ -91,19 +94,19 @@ def slices(
     for part in partition.parts:
         if part.visible_rows == 0:
             continue
-        disk = part.part.disk
+        place = part.place
         size = _expected_bytes(part, bytes_ratio)
-        if size > most:
-            bins.extend([cut] for cut in _ranges(part, disk, size, most))
+        if size > most and ranges:
+            bins.extend([cut] for cut in _ranges(part, size, most))
             continue
-        held = open_bins.get(disk)
+        held = open_bins.get(place)
         full = held is not None and (
             len(held) == most_parts(columns) or sum(cut.bytes for cut in held) + size > most
         )
         if held is None or full:
-            held = open_bins[disk] = []
+            held = open_bins[place] = []
             bins.append(held)
-        held.append(_Cut(_range(part), part.visible_rows, disk, size))
+        held.append(_Cut(_range(part), part.visible_rows, place, size))
     return tuple(
         _slice(number, cuts, str(partition.partition_id), target)
         for number, cuts in enumerate(bins, first_number)
@@ -130,9 +133,9 @@ def tasks(all_slices: Iterable[Slice], slots: int) -> tuple[SliceTask, ...]:
 
 
 def opened_together(task: SliceTask) -> tuple[tuple[Slice, ...], ...]:
-    """Return the slices of a task as they are opened: small ones of a disk together, others alone.
+    """Return the slices of a task as they are opened: small ones of a place together, others alone.
 
-    The order stays as it is but for disks; a part that two partitions call the same is not opened
+    The order stays as it is but for places; a part that two partitions call the same is not opened
     with the other.
     """
     opened: list[list[Slice]] = []
@@ -142,10 +145,10 @@ def opened_together(task: SliceTask) -> tuple[tuple[Slice, ...], ...]:
             opened.append([one])
             continue
         paths = {r.name: r.path for r in one.ranges}
-        held, parts = filling.get(one.disk, ([], {}))
+        held, parts = filling.get(one.place, ([], {}))
         too_many = len(parts.keys() | paths.keys()) > _PARTS_OPENED
         if not held or too_many or any(parts.get(n, p) != p for n, p in paths.items()):
-            held, parts = filling[one.disk] = ([], {})
+            held, parts = filling[one.place] = ([], {})
             opened.append(held)
         held.append(one)
         parts |= paths
@@ -162,7 +165,7 @@ def _expected_bytes(part: FrozenPart, ratio: float) -> int:
     return max(1, int(part.part.bytes_on_disk * ratio * part.visible_rows / part.part.rows))
 
 
-def _ranges(part: FrozenPart, disk: str, size: int, most: int) -> list[_Cut]:
+def _ranges(part: FrozenPart, size: int, most: int) -> list[_Cut]:
     """Cut a large part into ranges of about equal rows, none expected to be larger than `most`."""
     rows = part.part.rows
     step = max(1, rows * most // size)
@@ -174,7 +177,7 @@ def _ranges(part: FrozenPart, disk: str, size: int, most: int) -> list[_Cut]:
         start, stop = rows * index // number, rows * (index + 1) // number
         expected = max(1, size * (stop - start) // rows)
         span = _range(part, start, stop)
-        cuts.append(_Cut(span, stop - start if whole else None, disk, expected))
+        cuts.append(_Cut(span, stop - start if whole else None, part.place, expected))
     return cuts
 
 
@@ -199,7 +202,7 @@ def _slice(number: int, cuts: Sequence[_Cut], partition_id: str, target: SliceTa
         partition_id=partition_id,
         epoch=target.epoch,
         transaction_id=target.transaction_id,
-        disk=cuts[0].disk,
+        place=cuts[0].place,
         ranges=tuple(cut.range for cut in cuts),
         rows=sum(known) if len(known) == len(cuts) else None,
         estimated_bytes=sum(cut.bytes for cut in cuts),

@@ -38,6 +38,7 @@ from tableformat.mergetree.wire_values import GEOMETRY, find_value
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 
 __all__ = [
+    "WIRE_PAIRS",
     "WIRE_SETTINGS",
     "alternative_sql",
     "alternatives_of",
@@ -48,21 +49,31 @@ __all__ = [
     "without_low_cardinality",
 ]
 
-WIRE_SETTINGS: Final = (
-    "output_format_arrow_string_as_string = 1, output_format_arrow_date_as_uint16 = 0, "
-    "output_format_arrow_fixed_string_as_fixed_byte_array = 1, "
-    "output_format_arrow_uuid_as_fixed_byte_array = 0, "
-    "output_format_arrow_low_cardinality_as_dictionary = 0, "
-    "output_format_arrow_unsupported_types_as_binary = 0, "
-    "output_format_json_quote_64bit_integers = 0, output_format_json_quote_64bit_floats = 0, "
-    "output_format_json_quote_decimals = 0, output_format_json_quote_denormals = 1, "
-    "output_format_json_escape_forward_slashes = 0, output_format_json_validate_utf8 = 0, "
-    "output_format_json_named_tuples_as_objects = 1, "
-    "output_format_json_skip_null_value_in_named_tuples = 0, "
-    "output_format_json_map_as_array_of_tuples = 0, "
-    "output_format_decimal_trailing_zeros = 0, date_time_output_format = 'simple'"
+WIRE_PAIRS: Final = (
+    ("output_format_arrow_string_as_string", "1"),
+    ("output_format_arrow_date_as_uint16", "0"),
+    ("output_format_arrow_fixed_string_as_fixed_byte_array", "1"),
+    ("output_format_arrow_uuid_as_fixed_byte_array", "0"),
+    ("output_format_arrow_low_cardinality_as_dictionary", "0"),
+    ("output_format_arrow_unsupported_types_as_binary", "0"),
+    ("output_format_json_quote_64bit_integers", "0"),
+    ("output_format_json_quote_64bit_floats", "0"),
+    ("output_format_json_quote_decimals", "0"),
+    ("output_format_json_quote_denormals", "1"),
+    ("output_format_json_escape_forward_slashes", "0"),
+    ("output_format_json_validate_utf8", "0"),
+    ("output_format_json_named_tuples_as_objects", "1"),
+    ("output_format_json_skip_null_value_in_named_tuples", "0"),
+    ("output_format_json_map_as_array_of_tuples", "0"),
+    ("output_format_decimal_trailing_zeros", "0"),
+    ("date_time_output_format", "simple"),
 )
-"""What every query of wire values sets, after SETTINGS: their form never depends on a default."""
+"""What every query of wire values sets: their form never depends on a default."""
+
+WIRE_SETTINGS: Final = ", ".join(
+    f"{name} = {value if value.isdecimal() else quote_string(value)}" for name, value in WIRE_PAIRS
+)
+"""The same as it stands after SETTINGS."""
 
 _TYPE_MEMBER: Final = "type"
 _WORDS: Final = re.compile(r"[A-Za-z0-9]+")

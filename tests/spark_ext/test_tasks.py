@@ -15,7 +15,7 @@ from tableformat.errors import InternalError, RefusedError, SourceError, TableFo
 from tableformat.export.slices import DataCheck, Slice, WritePlan
 from tableformat.file_names import data_file_name
 from tableformat.receipt import Receipt
-from tests.frozen_parts import PLAN, Source, in_child, insert, make_source
+from tests.frozen_parts import LAYOUT, PLAN, Source, in_child, insert, make_source
 
 # Writes slices in one process; receipts, or the errors.
 WRITE = """
@@ -114,8 +114,8 @@ def test_what_old_parts_lack_is_computed_in_the_time_zone_of_the_server(
 ) -> None:
     """An executor in another zone would write another day into a column with a default."""
     layout = dataclasses.replace(
-        PLAN.layout,
-        columns=f"{PLAN.layout.columns}, `at` DateTime DEFAULT toDateTime(`id`),"
+        LAYOUT,
+        columns=f"{LAYOUT.columns}, `at` DateTime DEFAULT toDateTime(`id`),"
         " `read` DateTime64(0) DEFAULT toDateTime64('1970-01-01 00:00:00', 0)",
         zone="Asia/Tokyo",
     )
@@ -134,8 +134,8 @@ def test_what_old_parts_lack_is_computed_in_the_time_zone_of_the_server(
 def test_a_check_speaks_of_times_in_the_zone_of_the_server(source: Source, tmp_path: Path) -> None:
     """Otherwise a default that only the check computes would be another than the written one."""
     layout = dataclasses.replace(
-        PLAN.layout,
-        columns=f"{PLAN.layout.columns}, `at` DateTime DEFAULT toDateTime(`id`)",
+        LAYOUT,
+        columns=f"{LAYOUT.columns}, `at` DateTime DEFAULT toDateTime(`id`)",
         zone="Asia/Tokyo",
     )
     check = dataclasses.replace(SMALL, bad_sql="__src.`id` = 0", sample_sql="__src.`at`")

@@ -15,7 +15,7 @@ import pytest
 from catalog.clickhouse.part_links import PartsDirectory, parts_directory, sweep
 from tableformat.errors import SourceError
 from tableformat.export.slices import Slice, WritePlan
-from tests.frozen_parts import PLAN, Source, in_child, insert, make_source
+from tests.frozen_parts import LAYOUT, PLAN, Source, in_child, insert, make_source
 
 # A file system that refuses hard links.
 WITHOUT_LINKS = """
@@ -127,7 +127,7 @@ def test_clauses_that_are_not_the_tables_are_an_error_and_not_an_empty_table(
 ) -> None:
     """ClickHouse opens such a directory with no rows and no word; so would we export nothing."""
     (slice_,) = source.slices(part=0)
-    layout = dataclasses.replace(PLAN.layout, partition_by="id % 10")
+    layout = dataclasses.replace(LAYOUT, partition_by="id % 10")
     name = slice_.ranges[0].name
 
     wrong, right = read((dataclasses.replace(PLAN, layout=layout), slice_), (PLAN, slice_))

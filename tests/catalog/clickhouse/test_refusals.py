@@ -238,6 +238,7 @@ class Meddling:
 
     def __init__(self, connection: EmbeddedConnection, *happens: str) -> None:
         self.connection = connection
+        self.address = connection.address
         self.happens = list(happens)
         self.clones = 0
 

@@ -266,6 +266,8 @@ def test_a_clone_that_was_interrupted_is_never_used(clickhouse: Clickhouse) -> N
     held = clickhouse.source.parts(name, ids("0")[0])
 
     class Dying:
+        address = ""
+
         def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
             return clickhouse.rows(sql)
 
@@ -290,6 +292,8 @@ def test_where_tables_cannot_be_closed_nothing_is_found(clickhouse: Clickhouse) 
     name = clickhouse.filled()
 
     class Old:
+        address = ""
+
         def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
             return tuple(row for row in clickhouse.rows(sql) if row != ("table_readonly",))
 

@@ -38,7 +38,7 @@ def part(
         data_version=number,
         has_lightweight_delete=visible is not None and visible != rows,
     )
-    return FrozenPart(frozen, name, rows if visible is None else visible)
+    return FrozenPart(frozen, name, rows if visible is None else visible, frozen.disk)
 
 
 def partition(*parts: FrozenPart) -> FrozenPartition:
@@ -96,10 +96,10 @@ def test_every_row_of_every_part_is_in_exactly_one_slice_and_no_bound_is_broken(
         assert all(a[1] == b[0] for a, b in pairwise(edges))
         assert all(start < stop for start, stop in edges)
 
-    disks = {p.part.name: p.part.disk for p in frozen.parts}
+    disks = {p.part.name: p.place for p in frozen.parts}
     for slice_ in found:
         assert len(slice_.ranges) <= most_parts(columns)
-        assert {disks[span.name] for span in slice_.ranges} == {slice_.disk}
+        assert {disks[span.name] for span in slice_.ranges} == {slice_.place}
         one_row = all(s.start is not None and s.stop == s.start + 1 for s in slice_.ranges)
         assert slice_.estimated_bytes <= size or one_row
 
@@ -171,7 +171,7 @@ def test_small_slices_are_opened_together_and_large_ones_alone(many: tuple[Slice
 
     assert sorted(s.number for together in found for s in together) == list(range(len(many)))
     for together in found:
-        assert len({s.disk for s in together}) == 1
+        assert len({s.place for s in together}) == 1
         places = {(r.name, r.path) for s in together for r in s.ranges}
         assert len({name for name, _ in places}) == len(places)
         small = all(s.estimated_bytes <= 16 * 1024 * 1024 for s in together)
