@@ -22,7 +22,7 @@ from pyspark.sql import Row, SparkSession
 import tableformat.errors
 from catalog.storage import open_storage
 from spark_ext.progress import ProgressListener
-from spark_ext.tasks import ANSWER_SCHEMA, TaskWork
+from spark_ext.tasks import ANSWER_SCHEMA, ServerAccess, TaskWork
 from tableformat.errors import InternalError, SourceError, TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
@@ -90,6 +90,7 @@ def write(
     *,
     on_progress: Callable[[Progress], None],
     should_stop: Callable[[], bool] = lambda: False,
+    access: ServerAccess | None = None,
 ) -> Writing:
     """Write all slices and say for each what became of it; yield about ten times a second.
 
@@ -103,6 +104,7 @@ def write(
         tasks: of the plan; none is fine.
         on_progress: called about ten times a second from the calling thread.
         should_stop: once it is true no slice is begun any more, on any host.
+        access: how tasks reach the source's server, if it is one.
 
     Raises:
         SourceError: Spark could not run the tasks; the message is the one of the task.
@@ -113,7 +115,7 @@ def write(
     listener = ProgressListener(_progress_host(spark))
     stop = _Stop(plan, should_stop)
     try:
-        work = TaskWork(plan, tasks, listener.address)
+        work = TaskWork(plan, tasks, listener.address, access)
         rows = yield from _collect(spark, work, listener, on_progress, stop)
     finally:
         listener.close()

@@ -17,18 +17,20 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyspark import TaskContext
 
+from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether
 from catalog.clickhouse.part_links import sweep
-from catalog.clickhouse.parts import OpenedSlice, OpenSlice
+from catalog.clickhouse.server.settings import ServerSettings
 from catalog.processes import job_may_be_alive
 from catalog.storage import open_storage
 from spark_ext.progress import ProgressAddress, SliceProgress, send_rows
@@ -45,9 +47,11 @@ from tableformat.file_names import data_file_name, stop_mark
 from tableformat.iceberg.arrow_schema import file_schema, to_file
 from tableformat.parquet.writer import WrittenFile, write_file
 from tableformat.receipt import Receipt
+from tableformat.source import ServedLayout
 
 __all__ = [
     "ANSWER_SCHEMA",
+    "ServerAccess",
     "TaskWork",
     "find_receipt",
     "installed_versions",
@@ -68,13 +72,26 @@ _ARROW_ANSWER: Final = pa.schema(
 _PACKAGES: Final = ("chdb-core", "pyarrow")
 
 
+class ServerAccess(Protocol):
+    """Holds how to reach the source's server, with its secrets: on executors a broadcast."""
+
+    @property
+    def value(self) -> ServerSettings:
+        """What is held."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TaskWork:
-    """A job as it is sent to executors: the plan, every task by number, and where progress goes."""
+    """A job as it is sent to executors: the plan, every task by number, and where progress goes.
+
+    `access` is None when tasks open the source's parts as files.
+    """
 
     plan: WritePlan
     tasks: tuple[SliceTask, ...]
     progress: ProgressAddress | None
+    access: ServerAccess | None = None
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the slices of the tasks whose numbers arrive; the function of `mapInArrow`."""
@@ -93,15 +110,10 @@ def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
     """Write the slices of one task; yield one answer for each, as soon as it is known."""
     context = TaskContext.get()
     attempt_number = context.attemptNumber() if context is not None else 0
-    for disk in sorted({slice_.place for slice_ in task.slices}):
-        sweep(Path(disk), job_may_be_alive)
-    # chdb must not be loaded in a process that forks, and the Spark worker's parent does.
-    from catalog.clickhouse import parts
-
     files = _Files.of(work.plan)
-    with parts.running():
+    with _reading(work, task) as open_slices:
         for together in opened_together(task):
-            with parts.open_slices(work.plan, together) as open_slice:
+            with open_slices(together) as open_slice:
                 for slice_ in together:
                     try:
                         receipt = _finish(work, files, slice_, attempt_number, open_slice)
@@ -109,6 +121,23 @@ def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
                         yield _answer(slice_, error=error)
                     else:
                         yield _answer(slice_, receipt=receipt)
+
+
+def _reading(work: TaskWork, task: SliceTask) -> AbstractContextManager[OpenTogether]:
+    """Return what opens slices: as files of this host, or at the server that keeps their parts."""
+    # chdb must not be loaded in a process that forks, and the Spark worker's parent does.
+    if isinstance(work.plan.layout, ServedLayout):
+        from catalog.clickhouse.server import slices as served
+
+        if work.access is None:
+            message = "A task cannot reach its server; this is a bug, please report it."
+            raise InternalError(message)
+        return served.reading(work.plan, work.access.value)
+    from catalog.clickhouse import parts
+
+    for disk in sorted({slice_.place for slice_ in task.slices}):
+        sweep(Path(disk), job_may_be_alive)
+    return parts.reading(work.plan)
 
 
 def _finish(
@@ -232,7 +261,7 @@ def _write(
 ) -> WrittenFile:
     """Stream the slice into its file; afterwards the file is complete and has the planned rows."""
     plan = files.plan
-    expected = opened.slice.rows
+    expected = opened.rows
     progress = SliceProgress(on_rows)
 
     def counted() -> Generator[pa.RecordBatch, None, None]:
@@ -292,6 +321,8 @@ def _check_host(files: _Files, slice_: Slice) -> None:
                 "Install the same versions on every executor."
             )
             raise SourceError(message)
+    if isinstance(plan.layout, ServedLayout):
+        return
     for part in slice_.ranges:
         if not os.access(part.path, os.R_OK | os.X_OK):
             reason = "no permission" if os.path.exists(part.path) else "no such directory"  # noqa: PTH110

@@ -17,7 +17,7 @@ from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
-from catalog.sources import SourcePlace, open_source
+from catalog.sources import SourcePlace, open_source, server_of
 from catalog.storage import open_storage
 from spark_ext.java import find_java
 from spark_ext.logs import LoggedEffects, LoggedObserver
@@ -109,11 +109,12 @@ def open_ports(
     """
     catalog = open_catalog(places.catalog, warehouse=places.warehouse, time_outs=places.time_outs)
     ledger = open_ledger(places.ledger, local_warehouse=catalog.local_warehouse)
+    server = server_of(places.source)
 
     def writer() -> SliceWriter:
         if not spark.done():
             observer.note("waiting for Spark to start")
-        return SparkWriter(spark.result())
+        return SparkWriter(spark.result(), server)
 
     return JobPorts(
         effects=LoggedEffects(effects or Direct()),

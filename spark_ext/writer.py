@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
+from catalog.clickhouse.server.settings import ServerSettings
 from spark_ext.runner import Progress, write
 from spark_ext.tasks import installed_versions
 from tableformat.export.ports import Writing
@@ -17,8 +18,11 @@ __all__ = ["SparkWriter"]
 class SparkWriter:
     """Writes slices in the tasks of a Spark session."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, server: ServerSettings | None = None) -> None:
+        """Write by `spark`; `server` is where tasks read, with its secrets, None for files."""
         self._spark = spark
+        # A broadcast, because the plan of a query is written to event logs and shown in the UI.
+        self._access = None if server is None else spark.sparkContext.broadcast(server)
 
     @property
     def slots(self) -> int:
@@ -42,4 +46,6 @@ class SparkWriter:
         def show(progress: Progress) -> None:
             on_rows(progress.rows)
 
-        return write(self._spark, plan, tasks, on_progress=show, should_stop=should_stop)
+        return write(
+            self._spark, plan, tasks, on_progress=show, should_stop=should_stop, access=self._access
+        )

@@ -41,13 +41,18 @@ _EXCEPTION: Final = re.compile(r"\A.*?DB::Exception: ", re.DOTALL)
 class ClickHouseError(SourceError):
     """ClickHouse answered with an error; `reason` is its first line, without the code."""
 
-    def __init__(self, answer: str) -> None:
-        """Read code and reason from ClickHouse's answer, without stack trace and version."""
+    def __init__(self, answer: str, *, place: str = "ClickHouse") -> None:
+        """Read code and reason from ClickHouse's answer, without stack trace and version.
+
+        Args:
+            answer: what it said.
+            place: which ClickHouse, for the message.
+        """
         found = _CODE.search(answer)
         said = _VERSION_TAIL.sub("", answer.strip().partition("\n")[0])
         self.reason = _EXCEPTION.sub("", said).rstrip(". ") or "it gave no reason"
         super().__init__(
-            f"Cannot run a statement in ClickHouse: {self.reason}.",
+            f"Cannot run a statement in {place}: {self.reason}.",
             code=int(found[1]) if found else None,
         )
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 from adbc_driver_manager.dbapi import Cursor
 
+from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether
 from catalog.clickhouse.part_links import parts_directory
 from tableformat.errors import InternalError, SourceError
 from tableformat.export.slices import Slice, WritePlan
@@ -33,7 +33,7 @@ from tableformat.names import SOURCE_ALIAS, quote_string
 from tableformat.receipt import PartRange
 from tableformat.source import PartsLayout
 
-__all__ = ["OpenSlice", "OpenedSlice", "open_slice", "open_slices", "running"]
+__all__ = ["open_slice", "open_slices", "reading", "running"]
 
 _NUMBERS: Final = itertools.count(1)
 # Clauses of the staging table that name a place; the place here is the disk given in the DDL.
@@ -45,13 +45,18 @@ _READ_SETTINGS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedSlice:
-    """The rows of one slice, open for reading until the `with` of `OpenSlice` ends."""
+class FileSlice:
+    """An `OpenedSlice` whose parts are files of this host."""
 
     plan: WritePlan
     slice: Slice
     table: str
     where: str
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it must give, as far as the plan knows."""
+        return self.slice.rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Stream the plan's SELECT list in the order of the plan's key.
@@ -112,13 +117,6 @@ class OpenedSlice:
         )
 
 
-OpenSlice = Callable[[Slice], AbstractContextManager[OpenedSlice]]
-"""Opens exactly the parts of a slice read-only, and proves it before anything is read.
-
-Raises a SourceError when they are not readable here, or what opened is not what was planned.
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class _Table:
     """A table over a directory of parts: what was planned to be in it, and what ClickHouse loaded.
@@ -137,6 +135,13 @@ def running() -> Iterator[None]:
     """Keep ClickHouse running: it stops with its last connection, and starting takes 20 ms."""
     with adbc_driver_chdb.connect("chdb://"):
         yield
+
+
+@contextlib.contextmanager
+def reading(plan: WritePlan) -> Iterator[OpenTogether]:
+    """Yield what opens slices of a plan."""
+    with running():
+        yield partial(open_slices, plan)
 
 
 @contextlib.contextmanager
@@ -164,13 +169,13 @@ def open_slice(plan: WritePlan, slice_: Slice) -> Iterator[OpenedSlice]:
     with _table(plan, (slice_,)) as table:
         if wrong := _wrong_parts(plan, slice_, table):
             raise SourceError(wrong)
-        yield OpenedSlice(plan, slice_, table.name, _where(slice_, table))
+        yield FileSlice(plan, slice_, table.name, _where(slice_, table))
 
 
 @contextlib.contextmanager
 def _open_one(plan: WritePlan, together: _Table | None, slice_: Slice) -> Iterator[OpenedSlice]:
     if together is not None and not _wrong_parts(plan, slice_, together):
-        yield OpenedSlice(plan, slice_, together.name, _where(slice_, together))
+        yield FileSlice(plan, slice_, together.name, _where(slice_, together))
         return
     with open_slice(plan, slice_) as opened:
         yield opened

@@ -47,6 +47,18 @@ _SOURCE: Final = (
         envvar="MERGEBERG_SOURCE_WAIT",
         help="Seconds to wait for the directory while another process has it open.",
     ),
+    click.option(
+        "--source-config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        envvar="MERGEBERG_SOURCE_CONFIG",
+        help="File that says who logs in at a server (TOML), readable by its owner only.",
+    ),
+    click.option(
+        "--allow-insecure",
+        is_flag=True,
+        envvar="MERGEBERG_ALLOW_INSECURE",
+        help="Speak to a server over http, which everybody on the way can read and change.",
+    ),
 )
 _LEDGER: Final = (
     click.option(
@@ -154,13 +166,20 @@ def source_options(
         default=default,
         show_default=default is not None,
         envvar="MERGEBERG_SOURCE",
-        help=f"{says} chdb:DIRECTORY.",
+        help=f"{says} chdb:DIRECTORY, or https://[USER@]HOST[:PORT].",
     )
 
     def added(command: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(command)
-        def with_place(*, source: str | None, source_wait: float, **others: Any) -> int:
-            place = None if source is None else SourcePlace(source, source_wait)
+        def with_place(
+            *, source: str | None, source_wait: float, source_config: Path | None,
+            allow_insecure: bool, **others: Any
+        ) -> int:  # fmt: skip
+            place = (
+                None
+                if source is None
+                else SourcePlace(source, source_wait, source_config, allow_insecure)
+            )
             return command(source=place, **others)
 
         return _all(with_place, (address, *_SOURCE))

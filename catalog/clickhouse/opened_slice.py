@@ -1,0 +1,57 @@
+"""What a task asks of a slice that is open for reading, wherever its rows come from.
+
+`parts.py` opens files of this host, `server/slices.py` asks the server that keeps the parts.
+Nothing here loads chdb, so that the process that forks Spark's workers may import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tableformat.export.slices import Slice
+
+__all__ = ["OpenSlice", "OpenTogether", "OpenedSlice"]
+
+
+class OpenedSlice(Protocol):
+    """The rows of one slice, open for reading until the `with` of `OpenSlice` ends."""
+
+    @property
+    def slice(self) -> Slice:
+        """The slice."""
+        ...
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it must give; None when nobody can say before they are read."""
+        ...
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Stream the plan's SELECT list in the order of the plan's key.
+
+        Raises:
+            SourceError: a part cannot be read; the stream never ends early without an error.
+        """
+        ...
+
+    def row(self, select: str) -> tuple[Any, ...]:
+        """Return the one row of an aggregating SELECT list over the slice.
+
+        Raises:
+            SourceError: a part cannot be read.
+        """
+        ...
+
+
+OpenSlice = Callable[[Slice], AbstractContextManager[OpenedSlice]]
+"""Opens exactly the parts of a slice, and proves it before anything is read.
+
+Raises a SourceError when they cannot be read from here, or what opened is not what was planned.
+"""
+
+OpenTogether = Callable[[tuple[Slice, ...]], AbstractContextManager[OpenSlice]]
+"""Prepares slices of one place together; one that cannot be opened with the others fails alone."""

@@ -1,0 +1,222 @@
+"""A server as `catalog.clickhouse.connection.Connection`: rows by FORMAT JSONCompact.
+
+Every version has that format, and its document has an end and says how many rows it has. What it
+has not is bytes that are no UTF-8: it puts U+FFFD in their place. Where one stands in an answer the
+query is asked again as JSONCompactEachRow, which hands bytes over as they are and is known to every
+version but the oldest.
+
+A user's profile may change what a statement means: break off at a limit instead of failing, hide
+rows, show deleted ones, write times in another zone. `PLAIN_SETTINGS` undo that. Of them and of
+`JSON_SETTINGS` those are sent that the server knows and that are not so already: a user who may not
+change settings can still read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from catalog.clickhouse.connection import JSON_SETTINGS, Row
+from catalog.clickhouse.server.answers import refused, untagged_error
+from catalog.clickhouse.server.client import ServerClient, Settings
+from catalog.clickhouse.server.settings import Host
+from tableformat.errors import SourceError
+from tableformat.names import quote_string
+
+__all__ = ["PLAIN_SETTINGS", "ServerConnection"]
+
+PLAIN_SETTINGS: Final = (
+    ("additional_result_filter", ""),
+    ("additional_table_filters", "{}"),
+    ("aggregate_functions_null_for_empty", "0"),
+    ("apply_deleted_mask", "1"),
+    ("cast_keep_nullable", "0"),
+    ("data_type_default_nullable", "0"),
+    ("date_time_output_format", "simple"),
+    ("distinct_overflow_mode", "throw"),
+    ("extremes", "0"),
+    ("final", "0"),
+    ("group_by_overflow_mode", "throw"),
+    ("http_write_exception_in_output_format", "0"),
+    ("ignore_cold_parts_seconds", "0"),
+    ("join_overflow_mode", "throw"),
+    ("join_use_nulls", "0"),
+    ("limit", "0"),
+    ("offset", "0"),
+    ("output_format_decimal_trailing_zeros", "0"),
+    ("partial_result_on_first_cancel", "0"),
+    ("read_overflow_mode", "throw"),
+    ("read_overflow_mode_leaf", "throw"),
+    ("result_overflow_mode", "throw"),
+    ("session_timezone", ""),
+    ("set_overflow_mode", "throw"),
+    ("sort_overflow_mode", "throw"),
+    ("timeout_overflow_mode", "throw"),
+    ("timeout_overflow_mode_leaf", "throw"),
+    ("transfer_overflow_mode", "throw"),
+    ("transform_null_in", "0"),
+    ("use_query_cache", "0"),
+)
+"""Under these a statement means the same for every user."""
+_DECIMALS: Final = "output_format_json_quote_decimals"
+_REPLACED: Final = "\N{REPLACEMENT CHARACTER}".encode()
+_BYTES_FORMAT: Final = "JSONCompactEachRow"
+_UNKNOWN_FORMAT: Final = 73
+
+
+class ServerConnection:
+    """A connection to one server. A context manager: leaving it closes."""
+
+    def __init__(self, client: ServerClient) -> None:
+        """Ask by `client`, which `close` closes; nothing is sent yet."""
+        self._client = client
+        self._settings: Settings | None = None
+        self._quotes_decimals = False
+
+    @property
+    def client(self) -> ServerClient:
+        """What speaks to the server."""
+        return self._client
+
+    @property
+    def host(self) -> Host:
+        """The server."""
+        return self._client.host
+
+    @property
+    def address(self) -> str:
+        """Where tasks ask for rows, without a secret."""
+        return self.host.url
+
+    @property
+    def settings(self) -> Settings:
+        """What must be sent with a statement so that it means the same for every user.
+
+        Raises:
+            SourceError: the server cannot be asked.
+        """
+        if self._settings is None:
+            wanted = dict((*JSON_SETTINGS, *PLAIN_SETTINGS))
+            names = ", ".join(quote_string(name) for name in sorted(wanted))
+            rows = self._asked(
+                f"SELECT name, value FROM system.settings WHERE name IN ({names})", ()
+            )
+            self._settings = tuple(
+                (str(name), wanted[str(name)]) for name, value in rows if wanted[str(name)] != value
+            )
+            self._quotes_decimals = _DECIMALS in (name for name, _ in rows)
+        return self._settings
+
+    def rows(self, sql: str) -> tuple[Row, ...]:
+        """Return the rows of a query. `sql` carries no FORMAT clause.
+
+        Raises:
+            ClickHouseError: ClickHouse refused the query, or it failed.
+            SourceError: there is no whole answer.
+        """
+        return self._asked(sql, self.settings)
+
+    def command(self, sql: str) -> None:
+        """Run a statement that gives no rows; it is sent once, whatever becomes of it.
+
+        Raises:
+            ClickHouseError: ClickHouse refused the statement, or it failed.
+            SourceError: there is no whole answer; the statement may have been performed or not.
+        """
+        body = self._client.query(sql, settings=self.settings)
+        text = untagged_error(body)
+        if text is not None:
+            raise refused(self._client.settings, self.host, text, None)
+
+    def close(self) -> None:
+        """End the connections. Closing twice is the same as once."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _asked(self, sql: str, settings: Settings) -> tuple[Row, ...]:
+        body = self._client.query(f"{sql}\nFORMAT JSONCompact", settings=settings, repeat=True)
+        document = self._document(body)
+        if _REPLACED in body:
+            return self._as_bytes(sql, settings, len(document["meta"]))
+        if self._quotes_decimals:
+            return tuple(tuple(row) for row in document["data"])
+        return _rows_with_decimals(document, body)
+
+    def _document(self, body: bytes) -> Mapping[str, Any]:
+        """Read a document of JSONCompact, and check that it is whole."""
+        try:
+            read = json.loads(body.decode())
+            meta, data, count = read["meta"], read["data"], read["rows"]
+            whole = len(data) == count and all(len(row) == len(meta) for row in data)
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._broken(body, "is no JSON document") from error
+        if "exception" in read:
+            raise refused(self._client.settings, self.host, str(read["exception"]), None)
+        if not whole:
+            raise self._broken(body, f"says {count} rows and has {len(data)}")
+        document: Mapping[str, Any] = read
+        return document
+
+    def _as_bytes(self, sql: str, settings: Settings, columns: int) -> tuple[Row, ...]:
+        """Ask again in the format that hands over bytes as they are."""
+        try:
+            body = self._client.query(
+                f"{sql}\nFORMAT {_BYTES_FORMAT}", settings=settings, repeat=True
+            )
+        except SourceError as error:
+            if error.code != _UNKNOWN_FORMAT:
+                raise
+            message = (
+                f"Cannot read from ClickHouse at {self.host.url}: a text in an answer is no UTF-8, "
+                "or has the character U+FFFD, and this version can say such a text only "
+                "damaged. Use a newer version, or the frozen parts."
+            )
+            raise SourceError(message) from error
+        # Bytes that are no UTF-8 survive as surrogates, as in every connection.
+        lines = body.decode("utf-8", "surrogateescape").split("\n")
+        if lines.pop():
+            raise self._broken(body, "ends within a line")
+        try:
+            rows = tuple(tuple(json.loads(line)) for line in lines)
+        except (ValueError, TypeError) as error:
+            raise self._broken(body, "has a line that is no JSON") from error
+        if any(len(row) != columns for row in rows):
+            raise self._broken(body, "has a row of another length")
+        return rows
+
+    def _broken(self, body: bytes, how: str) -> SourceError:
+        text = untagged_error(body)
+        if text is not None:
+            return refused(self._client.settings, self.host, text, None)
+        what = f"of {len(body)} bytes {how}" if body else "is empty where rows were asked for"
+        return SourceError(
+            f"Cannot read from ClickHouse at {self.host.url}: its answer {what}. Check proxies on "
+            "the way, and run again."
+        )
+
+
+def _rows_with_decimals(document: Mapping[str, Any], body: bytes) -> tuple[Row, ...]:
+    """Return the rows of a server that writes decimals as numbers; here they become text.
+
+    A number with a point would become a float, which loses digits of a decimal.
+    """
+    exact = [at for at, column in enumerate(document["meta"]) if "Decimal" in column["type"]]
+    if not exact:
+        return tuple(tuple(row) for row in document["data"])
+    said = json.loads(body.decode(), parse_float=str, parse_int=str)["data"]
+    return tuple(
+        tuple(text[at] if at in exact else value for at, value in enumerate(row))
+        for row, text in zip(document["data"], said, strict=True)
+    )

@@ -1,0 +1,182 @@
+"""Reads slices from the server that keeps their frozen parts (DESIGN 5.3).
+
+One query for each slice, with an id of its own that begins with the job's. A server that knows
+every wire setting makes the values itself and sends Arrow; of any other one the columns come as
+they are, as Native, which every version has, and a ClickHouse in this process makes the values. A
+stream counts only when its end is clean and its rows are those of the plan: an error in the tail of
+an answer, a part that is gone, a proxy that cuts are each an error of the slice, which is then
+written again. Imported inside tasks only, as `native.py` is: that one loads chdb.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+
+from catalog.clickhouse.connection import ClickHouseError
+from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether
+from catalog.clickhouse.server.arrow_stream import arrow_batches
+from catalog.clickhouse.server.client import ServerClient
+from catalog.clickhouse.server.connection import ServerConnection
+from catalog.clickhouse.server.native import native_batches, running
+from catalog.clickhouse.server.settings import ServerSettings
+from tableformat.errors import InternalError, SourceError
+from tableformat.export.slices import Slice, WritePlan
+from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
+from tableformat.receipt import PartRange
+from tableformat.source import ServedLayout
+
+__all__ = ["ServedSlice", "query_prefix", "reading"]
+
+_SHOWN_PARTS: Final = 3
+
+
+def query_prefix(job: str) -> str:
+    """Return how the ids of all queries of a job's tasks begin."""
+    return f"mergeberg-{job}-"
+
+
+@contextlib.contextmanager
+def reading(plan: WritePlan, settings: ServerSettings) -> Iterator[OpenTogether]:
+    """Yield what opens slices of a plan, over one connection to the server of its layout.
+
+    Raises:
+        SourceError: that server is none of the settings'.
+    """
+    layout = _layout(plan)
+    host = next((host for host in settings.hosts if host.url == layout.host), None)
+    if host is None:
+        message = (
+            f"Cannot read {plan.table} from {layout.host}: the source is {settings.shown} here. "
+            "Run the export again."
+        )
+        raise SourceError(message)
+    client = ServerClient(settings, host)
+    with contextlib.closing(client), running() if not layout.typed else contextlib.nullcontext():
+        yield partial(_open_slices, plan, layout, client)
+
+
+@contextlib.contextmanager
+def _open_slices(
+    plan: WritePlan, layout: ServedLayout, client: ServerClient, slices: tuple[Slice, ...]
+) -> Iterator[OpenSlice]:
+    """Yield what opens each of the slices; nothing is shared by them but the connection."""
+    del slices
+    yield partial(_open_slice, plan, layout, client)
+
+
+@contextlib.contextmanager
+def _open_slice(
+    plan: WritePlan, layout: ServedLayout, client: ServerClient, slice_: Slice
+) -> Iterator[OpenedSlice]:
+    """Open a slice whose staging table has its parts.
+
+    Raises:
+        SourceError: it has not, or the server does not answer.
+    """
+    opened = ServedSlice(plan, layout, client, slice_, None)
+    rows = opened.counted() if slice_.rows is None else slice_.rows
+    yield ServedSlice(plan, layout, client, slice_, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedSlice:
+    """An `OpenedSlice` that a server reads."""
+
+    plan: WritePlan
+    layout: ServedLayout
+    client: ServerClient
+    slice: Slice
+    rows: int | None
+
+    def counted(self) -> int:
+        """Return how many rows the slice shows, where only the server can say.
+
+        Raises:
+            SourceError: the server does not say.
+        """
+        try:
+            ((rows,),) = ServerConnection(self.client).rows(f"SELECT count() {self._from}")
+        except SourceError as error:
+            raise self._unreadable(error) from error
+        return int(str(rows))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Stream the plan's SELECT list in the order of the plan's key.
+
+        Raises:
+            SourceError: the server does not give all rows; the stream never ends early without.
+        """
+        order = f" ORDER BY {self.plan.order_by}" if self.plan.order_by else ""
+        return self._batches(self.plan.select, order)
+
+    def row(self, select: str) -> tuple[Any, ...]:
+        """Return the one row of an aggregating SELECT list over the slice.
+
+        Raises:
+            SourceError: the server does not answer.
+        """
+        table = pa.Table.from_batches(self._batches(select, ""))
+        # By place: two of its columns may have one name.
+        return tuple(column[0].as_py() for column in table.columns)
+
+    def _batches(self, select: str, order: str) -> Iterator[pa.RecordBatch]:
+        try:
+            if self.layout.typed:
+                sql = f"SELECT {select} {self._from}{order} FORMAT ArrowStream"
+                yield from arrow_batches(partial(self._stream, sql))
+            else:
+                columns = ", ".join(
+                    f"{_ALIAS}.{quote_identifier(name)} AS {quote_identifier(name)}"
+                    for name, _ in self.layout.columns
+                )
+                sql = f"SELECT {columns} {self._from}{order} FORMAT Native"
+                yield from native_batches(partial(self._stream, sql), select, self.layout)
+        except SourceError as error:
+            raise self._unreadable(error) from error
+
+    def _stream(self, sql: str) -> Any:
+        query_id = f"{query_prefix(self.plan.job)}{self.slice.number}-{uuid.uuid4().hex}"
+        return self.client.stream(sql, settings=self.layout.settings, query_id=query_id)
+
+    @property
+    def _from(self) -> str:
+        where = " OR ".join(_condition(part) for part in self.slice.ranges)
+        return f"FROM {self.slice.place} AS {_ALIAS} WHERE {where}"
+
+    def _unreadable(self, error: SourceError) -> SourceError:
+        names = [part.source_name for part in self.slice.ranges]
+        more = f" and {len(names) - _SHOWN_PARTS} more" if len(names) > _SHOWN_PARTS else ""
+        reason = error.reason if isinstance(error, ClickHouseError) else error.message
+        message = (
+            f"Cannot read {', '.join(names[:_SHOWN_PARTS])}{more} of {self.plan.table} from "
+            f"{self.layout.host}: {reason.rstrip('.')}. Run the same command again: finished files "
+            "are kept."
+        )
+        return SourceError(message, code=error.code)
+
+
+_ALIAS: Final = quote_identifier(SOURCE_ALIAS)
+
+
+def _condition(part: PartRange) -> str:
+    name = f"{_ALIAS}._part = {quote_string(part.name)}"
+    if part.start is None or part.stop is None:
+        return f"({name})"
+    return (
+        f"({name} AND {_ALIAS}._part_offset >= {part.start}"
+        f" AND {_ALIAS}._part_offset < {part.stop})"
+    )
+
+
+def _layout(plan: WritePlan) -> ServedLayout:
+    if isinstance(plan.layout, ServedLayout):
+        return plan.layout
+    message = "Parts that are files were to be asked of a server; this is a bug, please report it."
+    raise InternalError(message)
