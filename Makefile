@@ -14,13 +14,16 @@ STAMP := $(VENV)/.ready-py$(VERSION)
 READERS := .readers
 READERS_LOCK := requirements/readers/readers.lock
 READERS_STAMP := $(READERS)/.ready-py$(VERSION)
+# The servers that tests start, out of Debian's packages and unpacked below here.
+SERVERS := .servers
+SERVERS_STAMP := $(SERVERS)/.ready
 
 CODE := $(wildcard tableformat catalog spark_ext conformance) tests
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo clean-demo check test readers soak model big bench lint format lock lock-readers clean
+.PHONY: help venv demo clean-demo check test readers servers soak model big bench lint format lock lock-readers clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +46,10 @@ $(READERS_STAMP): $(READERS_LOCK)
 	$(READERS)/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	touch $@
 
+$(SERVERS_STAMP): tests/debian_packages.py | $(STAMP)
+	$(BIN)/python -m tests.debian_packages $(SERVERS)/clickhouse-18.16 clickhouse-server
+	touch $@
+
 requirements/py.lock:
 	@echo "Cannot make the environment: there is no Python named '$(PYTHON)'. Install Python 3.11, 3.12 or 3.13, or name one: make PYTHON=python3.12" >&2; exit 2
 
@@ -58,11 +65,13 @@ clean-demo: ## Remove what the demo made
 check: lint ## Lint and the fast tests: before every commit
 	$(PYTEST) -m 'not spark and not slow'
 
-test: lint $(READERS_STAMP) ## Everything: lint, then all tests, the fast ones first
+test: lint $(READERS_STAMP) $(SERVERS_STAMP) ## Everything: lint, then all tests, the fast ones first
 	$(PYTEST)
 
 readers: $(STAMP) $(READERS_STAMP) ## Ask every reading engine; with ARGS=record write down what it says
 	$(if $(ARGS),$(BIN)/python -m tests.readers $(ARGS),$(PYTEST) tests/readers)
+
+servers: $(SERVERS_STAMP) ## Get the servers that tests start
 
 soak: $(STAMP) ## Hours of generated tables, crashes, competition, chaos, kills and the model; ARGS="--tables 500 --seed 7"
 	$(BIN)/python -m tests.properties $(ARGS)
@@ -98,5 +107,5 @@ lock-readers: ## Resolve the environment of the other readers anew
 	$(PYTHON) requirements/lock.py readers
 
 clean: clean-demo ## Remove everything that can be made again
-	rm -rf $(VENV) $(READERS) .model dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(READERS) $(SERVERS) .model dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

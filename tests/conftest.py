@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+from tests.clickhouse_front import ClickHouseFront, clickhouse_front
+from tests.old_clickhouse import OldPair, old_pair
 
 # In CI Hypothesis has a profile of its own: the same examples in every run.
 settings.register_profile("development", deadline=None)
@@ -29,6 +33,35 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what is slow by where it lies."""
     if item.nodeid.startswith(_SLOW):
         item.add_marker("slow")
+
+
+@pytest.fixture(scope="session")
+def old_pair_of_session() -> Iterator[OldPair]:
+    """Run two replicas of the oldest ClickHouse for all tests that ask for them."""
+    with old_pair() as pair:
+        yield pair
+
+
+@pytest.fixture
+def old_servers(old_pair_of_session: OldPair) -> Iterator[OldPair]:
+    """Lend the replicas to a test, which may end and pause them; the next one finds them mended."""
+    yield old_pair_of_session
+    old_pair_of_session.mend()
+
+
+@pytest.fixture(scope="session")
+def newest_server_of_session() -> Iterator[ClickHouseFront]:
+    """Run the newest ClickHouse as a server for all tests that ask for it."""
+    with clickhouse_front() as front:
+        yield front
+
+
+@pytest.fixture
+def newest_server(newest_server_of_session: ClickHouseFront) -> Iterator[ClickHouseFront]:
+    """Lend the server to a test, which may end and pause it; the next one finds it empty."""
+    yield newest_server_of_session
+    newest_server_of_session.mend()
+    newest_server_of_session.drop_databases()
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,0 +1,121 @@
+"""A server that tests run as a process of their own, in a directory of its own.
+
+It ends with the process of the tests, whatever ends that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+__all__ = ["ServerProcess", "free_port", "wait_until"]
+
+_SECONDS_TO_START: Final = 30.0
+_RETRY_SECONDS: Final = 0.05
+_LOG_BYTES: Final = 4000
+_PORTS: Final = range(15000, 32000)
+_GIVEN: Final[set[int]] = set()
+# A server gets its signal when the thread that started it ends, and one of a test may end early.
+_STARTER: Final = ThreadPoolExecutor(1, "servers")
+
+
+class ServerProcess:
+    """A program that serves until it is ended; what it says goes to a file."""
+
+    def __init__(
+        self, name: str, command: list[str], directory: Path, is_up: Callable[[], bool]
+    ) -> None:
+        self._name, self._command, self._directory, self._is_up = name, command, directory, is_up
+        self._log = directory / "said"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paused = False
+        self.starts = 0
+        """How often it began to run, or to go on."""
+
+    def start(self) -> None:
+        """Start it, unless it runs; return when it answers."""
+        if self._runs:
+            return
+        self.starts += 1
+        self._process = _STARTER.submit(self._spawned).result()
+        deadline = time.monotonic() + _SECONDS_TO_START
+        while not self._is_up():
+            ended = self._process.poll()
+            if ended is not None or time.monotonic() > deadline:
+                self.kill()
+                said = self._log.read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace")
+                raise AssertionError(f"{self._name} did not start ({ended}): {said}")
+            time.sleep(_RETRY_SECONDS)
+
+    def _spawned(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *self._command],
+                cwd=self._directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """End it at once, as a loss of power does, if it runs."""
+        process, self._process, self._paused = self._process, None, False
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def pause(self) -> None:
+        """Let it stand still with all connections open."""
+        self._signal(signal.SIGSTOP)
+        self._paused = True
+        wait_until(self._stands_still, f"{self._name} stood still")
+
+    def resume(self) -> None:
+        """Let it go on, if it stands still."""
+        if self._paused:
+            self._signal(signal.SIGCONT)
+            self._paused = False
+            self.starts += 1
+
+    @property
+    def _runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _stands_still(self) -> bool:
+        """Whether every thread does: a signal takes its time to reach them all."""
+        assert self._process is not None, f"{self._name} does not run"
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
+        return all(t.read_text().rpartition(")")[2].split()[0] == "T" for t in threads)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None, f"{self._name} does not run"
+        self._process.send_signal(number)
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nothing listens on, another one each time."""
+    while True:
+        # Below those from which the system takes the ports of connections, which come at any time.
+        port = secrets.choice(_PORTS)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            if port not in _GIVEN:
+                _GIVEN.add(port)
+                return port
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    """Return when something is so; fail, saying what, when it does not come to be."""
+    deadline = time.monotonic() + _SECONDS_TO_START
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(_RETRY_SECONDS)
