@@ -1,0 +1,1 @@
+"""A source without a server: part folders that somebody froze or restored, and their DDL."""

@@ -1,0 +1,199 @@
+"""What a statement claims of parts, proved on the parts: column types, partition key, sorting key.
+
+A server knows these of its own parts; of frozen ones a file says them. ClickHouse opens parts under
+wrong keys and types without a word, as long as it can read their index files: then a partition key
+divides otherwise than it says, a sorting key is no order, and numbers are cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from catalog.clickhouse.connection import Connection, text, texts
+from catalog.clickhouse.describe import of_table
+from tableformat.errors import RefusedError, UnsupportedError
+from tableformat.mergetree.expression import SortKey
+from tableformat.mergetree.expression_text import parse_sorting_key, qualify
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import (
+    DataType,
+    DateTime,
+    DateTime64,
+    Enum,
+    LowCardinality,
+    Nullable,
+    rebuild,
+)
+from tableformat.names import SOURCE_ALIAS, PartitionId, quote_string
+
+__all__ = ["Claimed", "other_partition_keys", "other_types", "unsorted"]
+
+_OWN_COLUMNS: Final = ("_row_exists", "_block_number", "_block_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A table as a statement describes it, and the file that has the statement."""
+
+    table: MergeTreeTable
+    file: Path
+
+
+def other_types(connection: Connection, claimed: Claimed) -> dict[PartitionId, RefusedError]:
+    """Return the partitions whose parts hold a column as another type than the statement says.
+
+    A type that only reads more values into the same bytes (an enum with more labels, a zone) is the
+    same, and so is one that takes every value of the other (LowCardinality, Nullable).
+
+    Raises:
+        SourceError: ClickHouse does not answer.
+    """
+    table = claimed.table
+    own = ", ".join(quote_string(column) for column in _OWN_COLUMNS)
+    declared = {column.name: column.type_text for column in table.columns}
+    found = connection.rows(
+        "SELECT partition_id, column, type, min(name) FROM system.parts_columns"
+        f" WHERE active AND {of_table(table.name)} AND column NOT IN ({own})"
+        " GROUP BY partition_id, column, type ORDER BY partition_id, column, type"
+    )
+    refused: dict[PartitionId, RefusedError] = {}
+    for row in found:
+        partition, column, held, part = (text(value) for value in row)
+        said = declared.get(column)
+        if said is None or held == said or _takes(parse_type(said), parse_type(held)):
+            continue
+        message = (
+            f"Cannot export partition {partition} of {table.name}: its part {part} holds the "
+            f"column {column} as {held}, and {claimed.file} says {said}. Give the statement "
+            "of the table when the parts were frozen; if its type was changed then, rewrite the "
+            "parts with OPTIMIZE TABLE ... FINAL and freeze them again."
+        )
+        refused.setdefault(PartitionId(partition), RefusedError(message))
+    return refused
+
+
+def _takes(said: DataType, held: DataType) -> bool:
+    """Whether values of one type are read as another one without a change."""
+    if isinstance(said, LowCardinality):
+        return _takes(said.of, held)
+    if isinstance(held, LowCardinality):
+        return _takes(said, held.of)
+    if isinstance(said, Nullable):
+        return _takes(said.of, held.of if isinstance(held, Nullable) else held)
+    if isinstance(said, Enum) and isinstance(held, Enum):
+        return set(held.labels) <= set(said.labels)
+    return rebuild(said, _without_zone) == rebuild(held, _without_zone)
+
+
+def _without_zone(of: DataType) -> DataType:
+    match of:
+        case DateTime():
+            return DateTime()
+        case DateTime64(precision):
+            return DateTime64(precision)
+        case _:
+            return of
+
+
+def other_partition_keys(
+    connection: Connection, claimed: Claimed, partition_ids: Iterable[PartitionId]
+) -> dict[PartitionId, RefusedError]:
+    """Return the partitions with rows for which PARTITION BY comes to another value than theirs.
+
+    Raises:
+        ClickHouseError: the rows cannot be read.
+        SourceError: ClickHouse does not answer.
+    """
+    table = claimed.table
+    key = table.engine.partition_by
+    if not key or key == "tuple()":
+        return {}
+    one, shown, computed, alone = (f"mergeberg_{n}" for n in ("one", "shown", "computed", "alone"))
+    # A key of one expression is a tuple of one, too; which of both it is, the key's text hides.
+    found = connection.rows(
+        f"SELECT {one}, any({shown}), any({computed}) FROM (SELECT _partition_id AS {one},"
+        f" toString(_partition_value) AS {shown}, toString(tuple({key})) AS {computed},"
+        f" toString({key}) AS {alone} FROM {table.name.sql} WHERE {_within(partition_ids)})"
+        f" WHERE {shown} NOT IN ({computed}, {alone}) GROUP BY {one}"
+        " SETTINGS optimize_use_projections = 0"
+    )
+    refused: dict[PartitionId, RefusedError] = {}
+    for row in found:
+        partition, own, other = (text(value) for value in row)
+        message = (
+            f"Cannot export partition {partition} of {table.name}: the partition is that of "
+            f"{own}, and PARTITION BY {key}, as {claimed.file} says, makes {other} of some of "
+            f"its rows in the time zone {table.server_zone}. Give the statement of the table, and "
+            "its server's time zone by &zone=ZONE."
+        )
+        refused[PartitionId(partition)] = RefusedError(message)
+    return refused
+
+
+def unsorted(
+    connection: Connection, claimed: Claimed, partition_ids: Iterable[PartitionId]
+) -> dict[PartitionId, RefusedError]:
+    """Return the partitions in which ORDER BY is not the order of the rows of a part.
+
+    Raises:
+        ClickHouseError: the rows cannot be read.
+        SourceError: ClickHouse does not answer.
+    """
+    table = claimed.table
+    try:
+        keys = parse_sorting_key(table.engine.order_by)
+    except UnsupportedError:
+        # A key that nobody here can read promises no order in the lake either.
+        return {}
+    if not keys:
+        return {}
+    names = [f"k{i}" for i in range(len(keys))]
+    selected = ", ".join(
+        f"{qualify(key.expression)} AS {name}" for key, name in zip(keys, names, strict=True)
+    )
+    before = ", ".join(f"lagInFrame({n}) OVER w AS before_{n}" for n in ("part", "row", *names))
+    found = texts(
+        connection,
+        "SELECT part FROM"
+        f" (SELECT part, row, {', '.join(names)}, {before}"
+        f" FROM (SELECT {SOURCE_ALIAS}._part AS part, {SOURCE_ALIAS}._part_offset AS row,"
+        f" {selected}"
+        f" FROM {table.name.sql} AS {SOURCE_ALIAS} WHERE {_within(partition_ids)})"
+        " WINDOW w AS (ROWS BETWEEN 1 PRECEDING AND 1 PRECEDING))"
+        # In whatever order a part is read, only a row that stands behind another one is judged.
+        f" WHERE before_part = part AND before_row < row AND ({_descends(keys, names)})"
+        " GROUP BY part ORDER BY part SETTINGS max_threads = 1, optimize_use_projections = 0",
+    )
+    refused: dict[PartitionId, RefusedError] = {}
+    for part in found:
+        one = PartitionId(part.split("_", 1)[0])
+        message = (
+            f"Cannot export partition {one} of {table.name}: the rows of its part {part} are not "
+            f"in the order of ORDER BY {table.engine.order_by}, as {claimed.file} says. Give "
+            "the statement of the table."
+        )
+        refused.setdefault(one, RefusedError(message))
+    return refused
+
+
+def _descends(keys: tuple[SortKey, ...], names: list[str]) -> str:
+    """Return the condition that a row comes before the one that stands before it."""
+    cases = []
+    equal = ""
+    for key, name in zip(keys, names, strict=True):
+        first, second = f"before_{name}", name
+        if key.descending:
+            first, second = second, first
+        # NULL is the greatest; a comparison with NaN is never true, and so never a complaint.
+        less = f"ifNull({second} < {first}, isNull({first}) AND NOT isNull({second}))"
+        cases.append(f"({equal}{less})")
+        equal += f"{first} <=> {second} AND "
+    return " OR ".join(cases)
+
+
+def _within(partition_ids: Iterable[PartitionId]) -> str:
+    return f"_partition_id IN ({', '.join(quote_string(str(one)) for one in partition_ids)})"

@@ -1,0 +1,279 @@
+"""Part folders in a directory: which there are, and what their names and first bytes tell of them.
+
+Owns everything that is known without ClickHouse. ClickHouse passes over what it cannot load, and
+over what another part's name covers, without a word (source.md section 3), so the folders are
+listed here and exactly those have to be loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tableformat.errors import (
+    NotFoundError,
+    RefusedError,
+    SourceError,
+    UnsupportedError,
+    UsageError,
+)
+from tableformat.names import PartName
+
+__all__ = ["PartFolder", "PartFolders", "find_folders"]
+
+_PATCH: Final = re.compile(r"patch-[0-9a-f]{32}-(?P<partition>.+)\Z")
+_OLD_NAME: Final = re.compile(r"\d{8}_\d{8}_\d+_\d+_\d+(?:_\d+)?\Z")
+_PACKED: Final = re.compile(r"(?P<name>.+?)\.(?:zip|tgz|tar|tzst|gz|zst|bz2|xz|lz4|7z)(?:\.\w+)?\Z")
+# What every part has, of any version; a folder without any of them only has the name of a part.
+_FILES_OF_PARTS: Final = ("checksums.txt", "columns.txt", "count.txt")
+_CHECKSUMS: Final = "checksums.txt"
+_CHECKSUMS_BEGIN: Final = b"checksums format version: "
+_ENCRYPTED_BEGIN: Final = b"ENC"
+_BACKUP: Final = ".backup"
+_DEEPEST: Final = 12
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PartFolder:
+    """A folder with the name of a part; `damage` says why it cannot be read, '' when it may be.
+
+    `partition_id` is that of the rows: a patch part has another one in its name.
+    """
+
+    name: PartName
+    path: Path
+    partition_id: str
+    damage: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartFolders:
+    """The directory of the parts, what lies in it, and the names of what is passed over."""
+
+    directory: Path
+    parts: tuple[PartFolder, ...]
+    others: tuple[str, ...]
+
+
+def find_folders(given: Path) -> PartFolders:
+    """List the part folders of a directory, or of the one directory below it that has any.
+
+    Raises:
+        NotFoundError: there is none.
+        RefusedError: there are several, or it is a backup that has to be restored first.
+        UnsupportedError: the parts are of the old syntax.
+        SourceError: the directory cannot be read.
+    """
+    if not given.is_dir():
+        raise _no_directory(given)
+    root = given.resolve()
+    try:
+        found = tuple(_directories_of_parts(root, _DEEPEST))
+        if len(found) != 1:
+            raise _several(given, found) if found else _nothing(given, root)
+        (directory,) = found
+        _refuse_backup(given, directory)
+        return _listed(directory)
+    except OSError as error:
+        message = (
+            f"Cannot read the parts in {given}: {error}. Run as a user who may read the directory "
+            "and everything in it."
+        )
+        raise SourceError(message) from error
+
+
+def _directories_of_parts(directory: Path, deeper: int) -> Iterator[Path]:
+    below = sorted(p for p in directory.iterdir() if p.is_dir())
+    if any(_is_part(path) for path in below):
+        yield directory
+        return
+    for path in below:
+        # What ClickHouse has put aside is no part of the table any more.
+        if deeper and not path.is_symlink() and path.name != "detached":
+            yield from _directories_of_parts(path, deeper - 1)
+
+
+def _is_part(path: Path) -> bool:
+    if _part_name(path.name) is None and not _OLD_NAME.match(path.name):
+        return False
+    return any((path / name).is_file() for name in _FILES_OF_PARTS)
+
+
+def _part_name(text: str) -> PartName | None:
+    try:
+        return PartName.parse(text)
+    except UsageError:
+        return None
+
+
+def _listed(directory: Path) -> PartFolders:
+    held = sorted(directory.iterdir())
+    if old := [p.name for p in held if _OLD_NAME.match(p.name) and _is_part(p)]:
+        message = (
+            f"Cannot read the parts in {directory}: {_some(old)} has the name of a part of a table "
+            "of the old syntax, and such parts open under no other. Copy the rows into a table "
+            "with PARTITION BY and ORDER BY on its server."
+        )
+        raise UnsupportedError(message, code=48)
+    names = {p.name: name for p in held if (name := _part_name(p.name)) and _is_part(p)}
+    packed = [p.name for p in held if (m := _PACKED.match(p.name)) and _part_name(m["name"])]
+    if packed:
+        message = (
+            f"Cannot read the parts in {directory}: {_some(packed)} is packed, and parts are "
+            "opened as they are. Unpack it, or move it away if it is not to be read."
+        )
+        raise RefusedError(message)
+    unlike = [p.name for p in held if _part_name(p.name) and p.is_dir() and p.name not in names]
+    if unlike:
+        message = (
+            f"Cannot read the parts in {directory}: {_some(unlike)} has the name of a part and "
+            f"none of {', '.join(_FILES_OF_PARTS)} in it. Copy it again, or move it away if it is "
+            "no part."
+        )
+        raise RefusedError(message)
+    overlapping = _overlapping(names.values())
+    parts = tuple(
+        PartFolder(
+            name,
+            directory / text,
+            _rows_of(name),
+            overlapping.get(name) or _damage(name, directory / text),
+        )
+        for text, name in names.items()
+    )
+    others = tuple(p.name for p in held if p.name not in names and p.is_dir())
+    return PartFolders(directory, parts, others)
+
+
+def _rows_of(name: PartName) -> str:
+    """Return the partition that a part belongs to, or whose rows a patch part changes."""
+    found = _PATCH.match(str(name.partition_id))
+    return found["partition"] if found else str(name.partition_id)
+
+
+def _damage(name: PartName, path: Path) -> str:
+    """Return what is wrong with a part by itself, as far as it can be seen from outside."""
+    if _PATCH.match(str(name.partition_id)):
+        return (
+            f"the part {name} holds lightweight updates of its rows. Run ALTER TABLE ... APPLY "
+            "PATCHES IN PARTITION on the server and copy the parts again"
+        )
+    if path.is_symlink():
+        return (
+            f"the part {name} is a symbolic link, which ClickHouse does not follow. Copy the folder"
+        )
+    return _damaged_checksums(name, path / _CHECKSUMS)
+
+
+def _overlapping(names: Iterable[PartName]) -> dict[PartName, str]:
+    """Return the parts that hold blocks of another part, each with what that means."""
+    ordered = sorted(names, key=lambda n: (n.partition_id, n.low, -n.high, -n.level, -_mutation(n)))
+    wrong = {}
+    widest: PartName | None = None
+    for name in ordered:
+        if (
+            widest is None
+            or widest.partition_id != name.partition_id
+            or widest.high < name.low
+            or widest == name
+        ):
+            widest = name
+            continue
+        if _covers(widest, name):
+            wrong[name] = (
+                f"the part {name} is covered by {widest}, so that ClickHouse shows only the rows "
+                f"of {widest}. If a merge or a mutation made that of it, move {name} away, else "
+                "give each set of parts a directory of its own"
+            )
+        else:
+            wrong[name] = (
+                f"the parts {widest} and {name} hold some of the same blocks, so they are not "
+                "parts of one table at one time. Give each set of parts a directory of its own"
+            )
+        widest = max(widest, name, key=lambda n: n.high)
+    return wrong
+
+
+def _covers(one: PartName, other: PartName) -> bool:
+    """Whether ClickHouse takes one part to be made of another."""
+    return (
+        one.low <= other.low
+        and one.high >= other.high
+        and one.level >= other.level
+        and _mutation(one) >= _mutation(other)
+    )
+
+
+def _mutation(name: PartName) -> int:
+    return name.mutation or 0
+
+
+def _damaged_checksums(name: PartName, file: Path) -> str:
+    if not file.is_file():
+        return (
+            f"the part {name} has no {_CHECKSUMS}, so that nothing in it can be checked. Copy it "
+            "again"
+        )
+    with file.open("rb") as opened:
+        begin = opened.read(len(_CHECKSUMS_BEGIN))
+    if begin.startswith(_ENCRYPTED_BEGIN):
+        return (
+            f"the files of the part {name} are encrypted by the disk that they come from. Move "
+            "the partition to a plain disk on the server and copy it again"
+        )
+    if begin != _CHECKSUMS_BEGIN:
+        return (
+            f"{_CHECKSUMS} of the part {name} is damaged, or only points to an object of an object "
+            "storage disk. Copy the part again, from a plain disk"
+        )
+    return ""
+
+
+def _refuse_backup(given: Path, directory: Path) -> None:
+    """Refuse the directory of a BACKUP, in which equal files of several parts lie only once."""
+    for path in (directory, *directory.parents):
+        if (path / _BACKUP).is_file():
+            message = (
+                f"Cannot read the parts in {given}: {path} is a backup, in which files that are "
+                "equal are stored once, or in another backup. Restore it first (RESTORE TABLE ... "
+                "FROM ...) and name the data directory of the restored table."
+            )
+            raise RefusedError(message)
+
+
+def _no_directory(given: Path) -> NotFoundError:
+    what = "is a file; unpack it first" if given.exists() else "does not exist"
+    return NotFoundError(
+        f"Cannot read the parts in {given}: it {what}. Name the directory that holds the part "
+        "folders, such as shadow/NAME/store/123/UUID of a FREEZE."
+    )
+
+
+def _several(given: Path, found: tuple[Path, ...]) -> RefusedError:
+    return RefusedError(
+        f"Cannot read the parts in {given}: {len(found)} directories below it hold parts: "
+        f"{_some([str(p) for p in found])}. Name one of them; when they are of one table that lies "
+        "on several disks, bring their parts into one directory first."
+    )
+
+
+def _nothing(given: Path, root: Path) -> RefusedError:
+    if (root / _BACKUP).is_file():
+        _refuse_backup(given, root)
+    held = sorted(p.name for p in root.iterdir())
+    what = f"it holds {_some(held)}" if held else "it is empty"
+    return NotFoundError(
+        f"Cannot read the parts in {given}: there is no part folder in it or below it; {what}. "
+        "Name the directory that holds the part folders, such as shadow/NAME/store/123/UUID of a "
+        "FREEZE."
+    )
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more

@@ -1,0 +1,188 @@
+"""Opens part folders in a ClickHouse of our own: a read-only table over the directory itself.
+
+The table is a plain MergeTree on a plain disk (source.md section 3): nothing is written into the
+directory, and every system table shows its parts as a server would. What ClickHouse loaded is
+compared with the folders, because what it cannot load it passes over without a word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.connection import ClickHouseError, Connection, Row, texts
+from catalog.clickhouse.describe import of_table
+from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.frozen.definition import Definition, read_definition
+from catalog.clickhouse.frozen.folders import PartFolder, PartFolders, find_folders
+from catalog.clickhouse.frozen.uri import FrozenSettings
+from catalog.clickhouse.staging import files_layout
+from tableformat.errors import RefusedError, SourceError, UsageError
+from tableformat.mergetree.engine_text import staging_engine
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import TableName, quote_identifier, quote_string
+
+__all__ = ["FrozenConnection", "OpenedParts", "check_unchanged", "open_parts"]
+
+_SHOWN: Final = 3
+
+
+class FrozenConnection:
+    """A ClickHouse without data in a temporary directory, which goes with it.
+
+    `zone` is the time zone in which keys and defaults are computed, '' for this host's.
+    """
+
+    def __init__(self, zone: str) -> None:
+        """Start it.
+
+        Raises:
+            UsageError: there is no such time zone.
+            SourceError: ClickHouse does not start.
+        """
+        self._directory = tempfile.TemporaryDirectory(prefix="mergeberg-parts-")
+        try:
+            self._inner = EmbeddedConnection(Path(self._directory.name) / "data", create=True)
+        except BaseException:
+            self._directory.cleanup()
+            raise
+        if zone:
+            try:
+                self._inner.command(f"SET session_timezone = {quote_string(zone)}")
+            except ClickHouseError as error:
+                self.close()
+                message = (
+                    f"Cannot use the time zone {zone!r}: {error.reason}. Name it as the server "
+                    "does that wrote the parts, for example &zone=Europe/Berlin."
+                )
+                raise UsageError(message, code=error.code) from error
+
+    @property
+    def address(self) -> str:
+        """Nothing: tasks open the parts as files."""
+        return ""
+
+    def rows(self, sql: str) -> tuple[Row, ...]:
+        """Return the rows of a query.
+
+        Raises:
+            ClickHouseError: ClickHouse refused the query, or it failed.
+            SourceError: the process that runs ClickHouse ended.
+        """
+        return self._inner.rows(sql)
+
+    def command(self, sql: str) -> None:
+        """Run a statement that gives no rows.
+
+        Raises:
+            ClickHouseError: ClickHouse refused the statement, or it failed.
+            SourceError: the process that runs ClickHouse ended.
+        """
+        self._inner.command(sql)
+
+    def close(self) -> None:
+        """End ClickHouse and remove its directory; closing twice is the same as once."""
+        self._inner.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._directory.cleanup()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedParts:
+    """Parts that are open as `table`: their folders, their statement, and what was not loaded."""
+
+    table: TableName
+    definition: Definition
+    folders: PartFolders
+    missing: tuple[PartFolder, ...]
+
+
+def open_parts(
+    connection: Connection, capabilities: Capabilities, settings: FrozenSettings, table: TableName
+) -> OpenedParts:
+    """Make the table over the directory, under its own name, and see what ClickHouse loaded.
+
+    Raises:
+        NotFoundError: there are no parts, or the statement is another table's.
+        RefusedError: the parts cannot be read, or the statement is not of them.
+        UsageError: the statement cannot be read.
+        SourceError: ClickHouse does not open them, or none of them.
+    """
+    folders = find_folders(settings.directory)
+    definition = read_definition(connection, settings.ddl_file)
+    definition.check_name(table, settings.ddl_file)
+    connection.command(f"CREATE DATABASE IF NOT EXISTS {quote_identifier(table.database)}")
+    try:
+        connection.command(_create_sql(capabilities, definition, table, folders.directory))
+    except ClickHouseError as error:
+        message = (
+            f"Cannot open the parts in {folders.directory} as {table}: {error.reason}. Check that "
+            f"the statement in {settings.ddl_file} is that of the table when they were frozen."
+        )
+        raise RefusedError(message, code=error.code) from error
+    loaded = _loaded(connection, table)
+    listed = {str(folder.name) for folder in folders.parts}
+    if foreign := sorted(loaded - listed):
+        message = (
+            f"Cannot read the parts in {folders.directory}: ClickHouse also loaded "
+            f"{', '.join(foreign[:_SHOWN])}. Something writes there; name a directory that nobody "
+            "changes."
+        )
+        raise SourceError(message)
+    missing = tuple(folder for folder in folders.parts if str(folder.name) not in loaded)
+    if not loaded and not any(folder.damage for folder in folders.parts):
+        raise _nothing_loaded(settings, definition, folders)
+    return OpenedParts(table, definition, folders, missing)
+
+
+def check_unchanged(opened: OpenedParts) -> None:
+    """Make sure that the same folders lie in the directory as when it was opened.
+
+    Raises:
+        SourceError: they do not.
+    """
+    before = {str(folder.name) for folder in opened.folders.parts}
+    now = {str(folder.name) for folder in find_folders(opened.folders.directory).parts}
+    if changed := sorted(before ^ now):
+        message = (
+            f"Cannot read the parts in {opened.folders.directory}: its folders changed while they "
+            f"were read: {', '.join(changed[:_SHOWN])}. Name a directory that nobody changes."
+        )
+        raise SourceError(message)
+
+
+def _create_sql(
+    capabilities: Capabilities, definition: Definition, table: TableName, directory: Path
+) -> str:
+    disk = (
+        "disk(readonly = 1, type = 'object_storage', object_storage_type = 'local', "
+        f"metadata_type = 'plain', path = {quote_string(f'{directory}/')})"
+    )
+    nothing = MergeTreeTable(table, "", "", definition.engine, (), "", "", "")
+    opening = files_layout(nothing, capabilities).settings
+    bare = replace(definition.engine, settings=())
+    engine = staging_engine(bare, (*opening, ("table_disk", "1"), ("disk", disk)))
+    return f"CREATE TABLE {table.sql} ({definition.columns}) {engine}"
+
+
+def _loaded(connection: Connection, table: TableName) -> frozenset[str]:
+    """Return the parts that ClickHouse has loaded, those without rows and patch parts too."""
+    return frozenset(
+        texts(connection, f"SELECT name FROM system.parts WHERE active AND {of_table(table)}")
+    )
+
+
+def _nothing_loaded(
+    settings: FrozenSettings, definition: Definition, folders: PartFolders
+) -> SourceError:
+    engine = definition.engine
+    return SourceError(
+        f"Cannot read the parts in {folders.directory}: ClickHouse loaded none of "
+        f"{len(folders.parts)} under PARTITION BY {engine.partition_by or 'tuple()'} ORDER BY "
+        f"{engine.order_by}, so they are damaged, or {settings.ddl_file} is not the statement of "
+        "their table. Check its keys."
+    )

@@ -1,0 +1,308 @@
+"""`FrozenPartsSource`: part folders in a directory as a source, without any server.
+
+The parts are frozen already, so a snapshot makes nothing and leaves nothing: it proves what is
+there, and tasks open the directory itself, because nothing may be written beside the parts either.
+What a server would vouch for is proved on the parts here (`claims`), and everything that a snapshot
+of a server's table is proved by (`catalog.clickhouse.verify`), too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, NoReturn
+
+from catalog.clickhouse.comparison import differences
+from catalog.clickhouse.frozen.claims import Claimed, other_types
+from catalog.clickhouse.frozen.definition import read_definition
+from catalog.clickhouse.frozen.identity import identity_of, uuid_of
+from catalog.clickhouse.frozen.opening import (
+    FrozenConnection,
+    OpenedParts,
+    check_unchanged,
+    open_parts,
+)
+from catalog.clickhouse.frozen.proving import Asked, prove_parts
+from catalog.clickhouse.frozen.refusals import refused_folders, unloaded_parts
+from catalog.clickhouse.frozen.uri import FrozenSettings
+from catalog.clickhouse.partition_values import partition_id_of
+from catalog.clickhouse.source import ClickHouseSource
+from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UnsupportedError
+from tableformat.ledger import ExportedPart
+from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.parts import Part, PartitionSummary
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import PartitionId, TableName
+from tableformat.source import (
+    Leftover,
+    LeftPart,
+    LeftSnapshot,
+    Probe,
+    ProbedValue,
+    SourceSnapshot,
+)
+
+__all__ = ["FrozenPartsSource"]
+
+_NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
+
+
+class FrozenPartsSource(ClickHouseSource):
+    """Frozen parts as a source. A context manager: leaving it lets go; the parts stay as they are.
+
+    It has one table. A partition with a part that cannot be read is listed and refused, never
+    passed over.
+    """
+
+    def __init__(self, settings: FrozenSettings) -> None:
+        """Keep where the parts are; nothing is opened yet."""
+        super().__init__(lambda _: FrozenConnection(settings.zone))
+        self._settings = settings
+        self._parts: OpenedParts | None = None
+
+    def describe(self, table: TableName) -> MergeTreeTable:
+        """Return the table as its statement says it.
+
+        Raises:
+            NotFoundError: there are no parts, or the statement is another table's.
+            RefusedError: the parts cannot be read, or nobody says whose they are.
+            UsageError: the statement cannot be read.
+            SourceError: ClickHouse does not open the parts.
+        """
+        opened = self._open(table)
+        found = super().describe(table)
+        said, shown = opened.definition.engine, found.engine
+        uuid = uuid_of(self._settings, opened.definition, opened.folders.directory)
+        # The clauses in ClickHouse's own spelling; what it opened the parts with is not the table.
+        engine = replace(
+            said,
+            partition_by=shown.partition_by,
+            primary_key=shown.primary_key,
+            order_by=shown.order_by,
+            sample_by=shown.sample_by,
+        )
+        return replace(
+            found,
+            engine=engine,
+            identity=identity_of(self._settings, opened.definition, table, uuid),
+            uuid=uuid or _NO_UUID,
+            storage_policy=dict(engine.settings).get("storage_policy", "default").strip("'"),
+        )
+
+    def partitions(self, table: TableName) -> tuple[PartitionSummary, ...]:
+        """Return the partitions that have a part folder, in the order of their ids.
+
+        Raises:
+            SourceError: the parts cannot be read.
+        """
+        opened = self._open(table)
+        found = {p.partition_id: p for p in super().partitions(table)}
+        for part in unloaded_parts(opened):
+            one = part.partition_id
+            held = found.get(one, PartitionSummary(one, "", 0, 0, 0, "", ""))
+            found[one] = replace(
+                held,
+                parts=held.parts + 1,
+                rows=held.rows + part.rows,
+                bytes_on_disk=held.bytes_on_disk + part.bytes_on_disk,
+            )
+        return tuple(found[one] for one in sorted(found))
+
+    def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
+        """Return the parts of partitions, those too that ClickHouse did not load.
+
+        Raises:
+            SourceError: the parts cannot be read.
+        """
+        missing = unloaded_parts(self._open(table))
+        named = tuple(part for part in missing if part.partition_id in partition_ids)
+        return _shown((*super().parts(table, *partition_ids), *named))
+
+    def all_parts(self, table: TableName) -> tuple[Part, ...]:
+        """Return all parts, those too that ClickHouse did not load.
+
+        Raises:
+            SourceError: the parts cannot be read.
+        """
+        missing = unloaded_parts(self._open(table))
+        return _shown((*super().all_parts(table), *missing))
+
+    def engine_of(self, table: TableName) -> str | None:
+        """Return the engine that the statement says, None when it names another table or none.
+
+        Raises:
+            NotFoundError: there is no such file.
+            UsageError: the statement cannot be read.
+            SourceError: ClickHouse does not answer.
+        """
+        said = read_definition(self._opened()[0], self._settings.ddl_file)
+        named = said.name == table.name and said.database in ("", table.database)
+        return said.engine.name if named else None
+
+    def refusals(
+        self, table: TableName, partition_ids: tuple[PartitionId, ...]
+    ) -> dict[PartitionId, RefusedError]:
+        """Return the partitions that an export would refuse, as far as no row has to be read.
+
+        Raises:
+            SourceError: the parts cannot be read.
+        """
+        opened = self._open(table)
+        described = self.describe(table)
+        by_folder = refused_folders(opened, self._settings, super().all_parts(table), partition_ids)
+        claimed = Claimed(described, self._settings.ddl_file)
+        others = other_types(self._opened()[0], claimed)
+        return {
+            **{one: error for one, error in others.items() if one in partition_ids},
+            **super().refusals(table, partition_ids),
+            **by_folder,
+        }
+
+    def passed_over(self, table: TableName) -> tuple[str, ...]:
+        """Return the names of the folders beside the parts that are none: they are not read.
+
+        Raises:
+            SourceError: the parts cannot be read.
+        """
+        return self._open(table).folders.others
+
+    def find_partition(self, table: MergeTreeTable, expression: str) -> PartitionId:
+        """Return the id that ClickHouse gives to a partition expression.
+
+        Raises:
+            UsageError: the expression is not made of literals, or does not fit the partition key.
+            NotFoundError: no part has that value.
+            SourceError: the parts cannot be read.
+        """
+        one = partition_id_of(table, expression)
+        if one not in (p.partition_id for p in self.partitions(table.name)):
+            message = (
+                f"Cannot find the partition {expression} of {table.name}: no part has that value. "
+                "List the partitions with `mergeberg partitions`."
+            )
+            raise NotFoundError(message)
+        return one
+
+    def probe(
+        self, table: TableName, partition_id: PartitionId, probes: tuple[Probe, ...]
+    ) -> tuple[ProbedValue, ...] | None:
+        """Return what probes find in a partition; None when it shows no rows.
+
+        Raises:
+            SourceError: the parts cannot be read.
+        """
+        self._open(table)
+        return super().probe(table, partition_id, probes)
+
+    def snapshot(
+        self,
+        table: MergeTreeTable,
+        partition_ids: tuple[PartitionId, ...],
+        *,
+        job: str,  # noqa: ARG002  nothing is made that could be named by it
+        probes: tuple[Probe, ...] = (),
+        digest: tuple[DigestColumn, ...] = (),
+    ) -> SourceSnapshot:
+        """Prove partitions; they are frozen already, and nothing is made.
+
+        Raises:
+            SourceError: the parts cannot be read at all.
+        """
+        opened = self._open(table.name)
+        check_unchanged(opened)
+        described = self.describe(table.name)
+        refused: dict[PartitionId, TableFormatError] = dict(
+            self.refusals(table.name, partition_ids)
+        )
+        if changed := differences(table, described, copy=False):
+            message = (
+                f"Cannot export {table.name}: {changed} changed in {self._settings.ddl_file} since "
+                "it was read. Run the export again."
+            )
+            refused = dict.fromkeys(partition_ids, RefusedError(message))
+        handle = f"parts:{opened.folders.directory}"
+        asked = Asked(partition_ids, refused, probes, digest, handle)
+        return prove_parts(*self._opened(), Claimed(described, self._settings.ddl_file), asked)
+
+    def find_snapshot(
+        self,
+        table: MergeTreeTable,
+        wanted: Mapping[PartitionId, LeftSnapshot],
+        *,
+        probes: tuple[Probe, ...] = (),
+        digest: tuple[DigestColumn, ...] = (),
+    ) -> SourceSnapshot:
+        """Return the wanted partitions that are here in exactly the recorded parts, proved anew.
+
+        Raises:
+            SourceError: the parts cannot be read.
+        """
+        here = tuple(
+            one
+            for one, left in wanted.items()
+            if left.parts and _recorded(self.parts(table.name, one)) == frozenset(left.parts)
+        )
+        found = self.snapshot(table, here, job="", probes=probes, digest=digest)
+        return replace(found, refused=())
+
+    def release_staging(self, handle: tuple[str, ...]) -> None:
+        """Do nothing: the parts are not ours."""
+
+    def sweep_leftovers(
+        self,
+        is_alive: Callable[[str], bool],  # noqa: ARG002  there is nothing to ask about
+        keep: Collection[str] = (),  # noqa: ARG002  as above
+    ) -> tuple[str, ...]:
+        """Do nothing: no job leaves anything beside frozen parts."""
+        return ()
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        """Return nothing: no job leaves anything beside frozen parts."""
+        return ()
+
+    def take_out(
+        self,
+        table: TableName,
+        partition_id: PartitionId,
+        exported: tuple[ExportedPart, ...],  # noqa: ARG002  refused whatever was exported
+        *,
+        drop: bool,  # noqa: ARG002  as above
+    ) -> NoReturn:
+        """Refuse: frozen parts are never changed.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        message = (
+            f"Cannot archive partition {partition_id} of {table}: its source is frozen parts, "
+            "which are only read. Take the partition out on its server, or remove the part folders "
+            "yourself."
+        )
+        raise UnsupportedError(message, code=48)
+
+    def close(self) -> None:
+        """Let go of the parts. The next call opens them again."""
+        self._parts = None
+        super().close()
+
+    def _open(self, table: TableName) -> OpenedParts:
+        """Return the parts, open under the name of the table.
+
+        Raises:
+            TableFormatError: as `open_parts`.
+        """
+        if self._parts is None or self._parts.table != table:
+            if self._parts is not None:
+                self._parts.definition.check_name(table, self._settings.ddl_file)
+            self._parts = open_parts(*self._opened(), self._settings, table)
+        return self._parts
+
+
+def _recorded(parts: Iterable[Part]) -> frozenset[LeftPart]:
+    return frozenset(LeftPart(part.name, part.hash_of_all_files, part.rows) for part in parts)
+
+
+def _shown(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return parts in order; they lie on no disk of a ClickHouse, so nothing of it is kept."""
+    ordered = sorted(parts, key=lambda part: (part.partition_id, part.min_block))
+    return tuple(replace(part, disk="") for part in ordered)
