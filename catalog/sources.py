@@ -3,39 +3,51 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.embedded_uri import parse_source
-from catalog.clickhouse.server.client import ServerClient
-from catalog.clickhouse.server.connection import ServerConnection
-from catalog.clickhouse.server.settings import ServerSettings, is_server, parse_server
+from catalog.clickhouse.frozen.source import FrozenPartsSource
+from catalog.clickhouse.frozen.uri import is_parts, parse_parts
+from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
+from catalog.clickhouse.server.settings import Host, ServerSettings, is_server, parse_server
+from catalog.clickhouse.server.source import ServerSource
 from catalog.clickhouse.source import ClickHouseSource
+from tableformat.names import TableName
 
 __all__ = ["SourcePlace", "open_source", "server_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """Where a source is, as the user said.
+    """Where a source is, as the user said; `uri` may hold a password, so no repr shows it.
 
     `wait` is how many seconds a directory may be in use. For a server: `config_file` says who logs
-    in, unless the address or the environment does; `allow_insecure` lets it be spoken to over http.
+    in, unless the address or the environment does; `allow_insecure` lets it be spoken to over http;
+    `sync_timeout` is how many seconds a partition waits for parts that its replica lacks; `hosts`
+    are asked instead of those of the address, where that names another shard;
+    `ignore_row_policies` lets an export hold rows that its user is not shown.
     """
 
-    uri: str
+    uri: str = field(repr=False)
     wait: float = 60.0
     config_file: Path | None = None
     allow_insecure: bool = False
+    sync_timeout: float = SYNC_TIMEOUT
+    hosts: tuple[Host, ...] = ()
+    ignore_row_policies: bool = False
 
 
-def open_source(place: SourcePlace) -> ClickHouseSource:
+def open_source(place: SourcePlace, *, is_exporting: bool = False) -> ClickHouseSource:
     """Return the source; it is opened when it is first asked, and let go by `close`.
 
     Args:
-        place: `chdb:DIRECTORY[?config-file=FILE]`, or `https://[USER@]HOST[:PORT]`.
+        place: `chdb:DIRECTORY[?config-file=FILE]`, `https://[USER@]HOST[:PORT]`, or
+            `parts:DIR?ddl=FILE`.
+        is_exporting: whether an export will take snapshots: a server is then asked first whether
+            its user may.
 
     Raises:
         UnsupportedError: another kind of source.
@@ -43,16 +55,22 @@ def open_source(place: SourcePlace) -> ClickHouseSource:
     """
     server = server_of(place)
     if server is not None:
-        settings = server
-        return ClickHouseSource(lambda: _connected(settings))
+        return ServerSource(
+            server,
+            sync_timeout=place.sync_timeout,
+            is_exporting=is_exporting,
+            ignore_row_policies=place.ignore_row_policies,
+        )
+    if is_parts(place.uri):
+        return FrozenPartsSource(parse_parts(place.uri))
     embedded = parse_source(place.uri)
 
-    def connect() -> Connection:
+    def opened(_: TableName | None) -> Connection:
         return EmbeddedConnection(
             embedded.directory, wait=place.wait, config_file=embedded.config_file
         )
 
-    return ClickHouseSource(connect)
+    return ClickHouseSource(opened)
 
 
 def server_of(place: SourcePlace) -> ServerSettings | None:
@@ -64,13 +82,10 @@ def server_of(place: SourcePlace) -> ServerSettings | None:
     """
     if not is_server(place.uri):
         return None
-    return parse_server(
+    settings = parse_server(
         place.uri,
         environment=os.environ,
         config_file=place.config_file,
         allow_insecure=place.allow_insecure,
     )
-
-
-def _connected(settings: ServerSettings) -> Connection:
-    return ServerConnection(ServerClient(settings, settings.hosts[0]))
+    return replace(settings, hosts=place.hosts) if place.hosts else settings

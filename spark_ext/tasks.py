@@ -9,10 +9,8 @@ others with it.
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
 import resource
-import socket
 import sys
 import time
 import uuid
@@ -34,6 +32,7 @@ from catalog.clickhouse.server.settings import ServerSettings
 from catalog.processes import job_may_be_alive
 from catalog.storage import open_storage
 from spark_ext.progress import ProgressAddress, SliceProgress, send_rows
+from spark_ext.task_checks import check_host, run_checks
 from tableformat.errors import (
     InternalError,
     RefusedError,
@@ -41,7 +40,7 @@ from tableformat.errors import (
     StoppedError,
     TableFormatError,
 )
-from tableformat.export.slices import DataCheck, FileFormat, Slice, SliceTask, WritePlan
+from tableformat.export.slices import FileFormat, Slice, SliceTask, WritePlan
 from tableformat.export.slicing import opened_together
 from tableformat.file_names import data_file_name, stop_mark
 from tableformat.iceberg.arrow_schema import file_schema, to_file
@@ -135,7 +134,7 @@ def _reading(work: TaskWork, task: SliceTask) -> AbstractContextManager[OpenToge
         return served.reading(work.plan, work.access.value)
     from catalog.clickhouse import parts
 
-    for disk in sorted({slice_.place for slice_ in task.slices}):
+    for disk in sorted({slice_.place for slice_ in task.slices if slice_.place}):
         sweep(Path(disk), job_may_be_alive)
     return parts.reading(work.plan)
 
@@ -221,11 +220,11 @@ def _write_slice(
 ) -> Receipt:
     started = time.monotonic()
     plan = files.plan
-    _check_host(files, slice_)
+    check_host(plan, files.installed, slice_)
     name = data_file_name(slice_.key, slice_.transaction_id, slice_.number, attempt)
     path = "/".join(p for p in (plan.data_location.rstrip("/"), slice_.directory, name) if p)
     with open_slice(slice_) as opened:
-        _run_checks(plan, opened, [check for check in plan.checks if check.always])
+        run_checks(plan, opened, [check for check in plan.checks if check.always])
         written = _write(files, opened, path, on_rows)
     receipt = _receipt(plan, slice_, attempt, path, written, time.monotonic() - started)
     stored = f"{_receipts(plan, slice_)}/{slice_.number}-{attempt}.json"
@@ -293,7 +292,8 @@ def _write(
             )
     except (pa.ArrowException, RefusedError, SourceError) as error:
         # ClickHouse itself stops at instants that it cannot cast, without naming the column.
-        _run_checks(plan, opened, [check for check in plan.checks if not check.always])
+        if not _is_cut(plan, error):
+            run_checks(plan, opened, [check for check in plan.checks if not check.always])
         if isinstance(error, TableFormatError):
             raise
         message = (
@@ -303,56 +303,17 @@ def _write(
         raise InternalError(message) from error
 
 
+def _is_cut(plan: WritePlan, error: Exception) -> bool:
+    """Whether a server gave no whole answer: no value is the reason, and it may not answer now."""
+    layout = plan.layout
+    by_server = isinstance(layout, ServedLayout) and layout.typed
+    return by_server and isinstance(error, SourceError) and error.code is None
+
+
 def _in_file(fmt: FileFormat, lake_schema: Schema, schema: pa.Schema) -> FileFormat:
     """Return the format with the names that columns have in files, which may be escaped."""
     written = dict(zip((f.name for f in lake_schema.fields), schema.names, strict=True))
     return replace(fmt, bloom_columns=tuple(written.get(n, n) for n in fmt.bloom_columns))
-
-
-def _check_host(files: _Files, slice_: Slice) -> None:
-    """Refuse to work where results could differ or the source is not there."""
-    plan, host = files.plan, socket.gethostname()
-    here = dict(files.installed)
-    for name, planned in plan.versions:
-        if here.get(name) != planned:
-            message = (
-                f"Cannot read {plan.table} on executor host {host}: it has {name} "
-                f"{here.get(name, 'not installed')}, the export was planned with {planned}. "
-                "Install the same versions on every executor."
-            )
-            raise SourceError(message)
-    if isinstance(plan.layout, ServedLayout):
-        return
-    for part in slice_.ranges:
-        if not os.access(part.path, os.R_OK | os.X_OK):
-            reason = "no permission" if os.path.exists(part.path) else "no such directory"  # noqa: PTH110
-            message = (
-                f"Cannot read {part.path} on executor host {host}: {reason}. "
-                "Run the executors where the source's disk is mounted, as a user who may read it."
-            )
-            raise SourceError(message)
-
-
-def _run_checks(plan: WritePlan, opened: OpenedSlice, checks: list[DataCheck]) -> None:
-    """Run checks in one pass over the slice; refuse with every column that fails."""
-    if not checks:
-        return
-    columns = ", ".join(
-        f"countIf({check.bad_sql}), anyIf(toString({check.sample_sql}), {check.bad_sql})"
-        for check in checks
-    )
-    found = opened.row(columns)
-    reasons = [
-        f"column {check.column}: {check.what} in {found[2 * i]} row(s), for example "
-        f"{found[2 * i + 1]}. {check.way_round[:1].upper()}{check.way_round[1:]}."
-        for i, check in enumerate(checks)
-        if found[2 * i]
-    ]
-    if reasons:
-        raise RefusedError(
-            f"Cannot export partition {opened.slice.partition_id} of {plan.table}: "
-            + " ".join(reasons)
-        )
 
 
 def _receipt(

@@ -118,7 +118,7 @@ def open_ports(
 
     return JobPorts(
         effects=LoggedEffects(effects or Direct()),
-        source=open_source(places.source),
+        source=open_source(places.source, is_exporting=True),
         lake=catalog,
         ledger=ledger,
         writer=writer,

@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
+from catalog.clickhouse.server.queries import kill_queries
 from catalog.clickhouse.server.settings import ServerSettings
 from spark_ext.runner import Progress, write
 from spark_ext.tasks import installed_versions
 from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.source import ServedLayout
 
 __all__ = ["SparkWriter"]
 
@@ -23,6 +25,7 @@ class SparkWriter:
         self._spark = spark
         # A broadcast, because the plan of a query is written to event logs and shown in the UI.
         self._access = None if server is None else spark.sparkContext.broadcast(server)
+        self._server = server
 
     @property
     def slots(self) -> int:
@@ -46,6 +49,13 @@ class SparkWriter:
         def show(progress: Progress) -> None:
             on_rows(progress.rows)
 
-        return write(
+        writing = write(
             self._spark, plan, tasks, on_progress=show, should_stop=should_stop, access=self._access
         )
+        try:
+            return (yield from writing)
+        except BaseException:
+            # Tasks that are cancelled leave their queries behind.
+            if self._server is not None and isinstance(plan.layout, ServedLayout):
+                kill_queries(self._server, plan.layout, plan.job)
+            raise

@@ -62,7 +62,7 @@ class FrozenPart:
     `part` has its frozen name and path, `source_name` is its name in the source, `visible_rows` are
     the rows it shows when lightweight deletes are applied. `place` is where tasks find it, together
     with the others of that place: the root directory of its disk, or the table that a server keeps
-    it in.
+    it in; '' when nothing may be made beside it, and its own directory is opened.
     """
 
     part: Part

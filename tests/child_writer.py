@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tableformat.errors
+from catalog.clickhouse.server.settings import ServerSettings
 from spark_ext.tasks import installed_versions
 from tableformat.errors import TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
@@ -15,20 +16,28 @@ from tests.frozen_parts import in_child
 __all__ = ["ChildWriter"]
 
 _WRITE = """
+from types import SimpleNamespace
 from spark_ext.tasks import TaskWork, write_slices
-plan, tasks = values
-work = TaskWork(plan, tasks, None)
+plan, tasks, server = values
+work = TaskWork(plan, tasks, None, None if server is None else SimpleNamespace(value=server))
 answer([row for task in tasks for batch in write_slices(work, task) for row in batch.to_pylist()])
 """
 
 
 class ChildWriter:
-    """A `tableformat.export.ports.SliceWriter`. `before` is called before anything is written."""
+    """A `tableformat.export.ports.SliceWriter`. `before` is called before anything is written.
+
+    `server` is where the slices are read, None for files.
+    """
 
     slots = 2
 
-    def __init__(self, before: Callable[[WritePlan, tuple[SliceTask, ...]], None]) -> None:
-        self._before = before
+    def __init__(
+        self,
+        before: Callable[[WritePlan, tuple[SliceTask, ...]], None],
+        server: ServerSettings | None = None,
+    ) -> None:
+        self._before, self._server = before, server
 
     def versions(self) -> tuple[tuple[str, str], ...]:
         return installed_versions()
@@ -42,7 +51,7 @@ class ChildWriter:
         should_stop: Callable[[], bool],  # noqa: ARG002  all slices are begun at once
     ) -> Writing:
         self._before(plan, tasks)
-        rows = in_child(_WRITE, plan, tasks)
+        rows = in_child(_WRITE, plan, tasks, self._server)
         on_rows(0)
         yield
         receipts = tuple(Receipt.from_json(r["receipt"]) for r in rows if r["receipt"])

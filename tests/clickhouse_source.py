@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.source import ClickHouseSource
 from tableformat.names import PartitionId, TableName, quote_string
@@ -25,12 +26,28 @@ COLUMNS = (
 )
 
 
+class Through:
+    """A connection that passes everything on, and stays open; tests change what they need."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.address = connection.address
+
+    def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
+        return self.connection.rows(sql)
+
+    def command(self, sql: str) -> None:
+        self.connection.command(sql)
+
+    def close(self) -> None: ...
+
+
 class Clickhouse:
     """A source whose directory stays open, so that a test may change the data at any moment."""
 
-    def __init__(self, connection: EmbeddedConnection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.source = ClickHouseSource(lambda: connection)
+        self.source = ClickHouseSource(lambda _: connection)
         self.command("CREATE DATABASE IF NOT EXISTS db")
 
     def command(self, sql: str) -> None:

@@ -24,6 +24,8 @@ _PLACES = (
     (re.compile(r"host \S+: no such"), "host HOST: no such"),
     (re.compile(r"for \d+ s\b"), "for SECONDS s"),
     (re.compile(r"port=\d+"), "port=PORT"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
+    (re.compile(r"on port \d+"), "on port PORT"),
     (re.compile(r"NUMBER-0-0-[0-9a-f]{12}"), "NUMBER-0-0-ATTEMPT"),
     (re.compile(r"/[0-9a-z]{26}-NUMBER"), "/KEY-NUMBER"),
 )

@@ -12,11 +12,11 @@ from urllib.parse import urlparse
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.iceberg import open_catalog
 from catalog.ledgers import uris
-from catalog.sources import SourcePlace
+from catalog.sources import SourcePlace, open_source, server_of
 from spark_ext.session import SparkSettings
 from spark_ext.verifying import Comparison, Verifying, VerifyRequest
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
@@ -29,8 +29,9 @@ from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.export.verification import LakeDigests
 from tableformat.ledger import Row
 from tableformat.names import LakeName, TableName
+from tableformat.source import Source
 from tests.child_writer import ChildWriter
-from tests.clickhouse_source import Clickhouse
+from tests.clickhouse_source import Clickhouse, Through
 
 __all__ = ["RealExport", "Rows"]
 
@@ -42,15 +43,21 @@ _NO_CONVERSIONS: Mapping[str, str] = MappingProxyType({})
 
 
 class RealExport:
-    """A ClickHouse and a warehouse; a table is exported to the lake table of its own name."""
+    """A ClickHouse and a warehouse; a table is exported to the lake table of its own name.
 
-    def __init__(self, connection: EmbeddedConnection, root: Path) -> None:
+    `place` is where a user says that the ClickHouse is, when it is a server.
+    """
+
+    def __init__(
+        self, connection: Connection, root: Path, place: SourcePlace | None = None
+    ) -> None:
         self.clickhouse = Clickhouse(connection)
+        self.place = place
         self.warehouse = root / "warehouse"
         self.before: Callable[[WritePlan, tuple[SliceTask, ...]], None] = lambda *_: None
         """Called when the source is frozen, before the first file; tests set it."""
 
-    def run(
+    def run(  # noqa: PLR0913  one for each option of the command
         self,
         name: TableName,
         selection: Selection = _EVERYTHING,
@@ -61,12 +68,15 @@ class RealExport:
         beside: bool = False,
         file_format: FileFormat = _FORMAT,
         verify: bool = False,
+        source: Source | None = None,
     ) -> list[Outcome]:
-        """Export as a new process would."""
+        """Export as a new process would, from the ClickHouse unless another source is given."""
         places = Places(SourcePlace("chdb:unused"), "lake", self.warehouse)
         ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent(), verify=verify)
-        source = ClickHouseSource(lambda: _StaysOpen(self.clickhouse.connection))
-        writer = ChildWriter(self.before)
+        if source is None:
+            source = self._source()
+        server = None if self.place is None else server_of(self.place)
+        writer = ChildWriter(self.before, server)
         without_spark = replace(
             ports,
             source=source,
@@ -90,7 +100,7 @@ class RealExport:
         self, name: TableName, digests: LakeDigests, selection: Selection = _EVERYTHING
     ) -> list[Comparison]:
         """Compare a table with its lake table as a new process would."""
-        source = ClickHouseSource(lambda: _StaysOpen(self.clickhouse.connection))
+        source = self._source()
         to = self.name_of(name)
         lake = open_catalog("lake", warehouse=self.warehouse).table(to)
         assert lake is not None
@@ -98,6 +108,11 @@ class RealExport:
         request = VerifyRequest(name, to, selection, {})
         with contextlib.closing(ledger):
             return list(Verifying(request, source, lake, ledger, digests).run())
+
+    def _source(self) -> ClickHouseSource:
+        if self.place is not None:
+            return open_source(self.place, is_exporting=True)
+        return ClickHouseSource(lambda _: Through(self.clickhouse.connection))
 
     def statuses(
         self, name: TableName, selection: Selection = _EVERYTHING
@@ -138,19 +153,3 @@ class RealExport:
     def name_of(self, name: TableName) -> LakeName:
         """Return the destination of a table."""
         return LakeName("lake", ("n",), name.name)
-
-
-class _StaysOpen:
-    """A connection of which a job lets go, and which the test goes on using."""
-
-    def __init__(self, connection: EmbeddedConnection) -> None:
-        self._connection = connection
-        self.address = connection.address
-
-    def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
-        return self._connection.rows(sql)
-
-    def command(self, sql: str) -> None:
-        self._connection.command(sql)
-
-    def close(self) -> None: ...

@@ -5,25 +5,19 @@ Only names are probed, never version numbers: builds differ in what they carry.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
-from catalog.clickhouse.connection import Connection, text, texts
+from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts
+from catalog.clickhouse.offers import ALWAYS_NEEDED, Offer, Sign, SignKind
+from catalog.clickhouse.server.connection import PLAIN_SETTINGS
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.wire_types import WIRE_PAIRS
 from tableformat.names import quote_string
 
-__all__ = ["Capabilities", "probe_capabilities"]
+__all__ = ["PERMISSIONS", "Capabilities", "probe_capabilities"]
 
-# Without these a clone cannot be proved to be the source's parts.
-_NEEDED_COLUMNS: Final = (
-    "disk_name",
-    "has_lightweight_delete",
-    "hash_of_all_files",
-    "part_type",
-    "partition_id",
-)
-_NEEDED_TABLES: Final = ("detached_parts", "disks", "mutations", "parts", "parts_columns")
 # Merges of the clone are blocked by settings, because SYSTEM STOP MERGES is lost on a restart; the
 # space limits do not stop TTL merges, those have their own limit.
 _MERGE_BLOCKERS: Final = (
@@ -42,10 +36,15 @@ _READING: Final = (
     ("output_format_arrow_use_native_writer", "1"),
     ("output_format_native_write_json_as_string", "0"),
     ("output_format_native_encode_types_in_binary_format", "0"),
+    ("max_bytes_before_external_sort", "1073741824"),
     *WIRE_PAIRS,
+    *PLAIN_SETTINGS,
 )
+_ACCESS_DENIED: Final = 497
+# Row policies of which a user knows nothing are found by counting.
+_MAY_BE_HIDDEN: Final = frozenset({"row_policies"})
 # What a table was once created with must be allowed for its copy too.
-_PERMISSIONS: Final = (
+PERMISSIONS: Final = (
     "allow_create_index_without_type",
     "allow_dynamic_type_in_join_keys",
     "allow_experimental_codecs",
@@ -81,16 +80,23 @@ _PERMISSIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The version at hand: the names of its settings, system tables and columns of system.parts."""
+    """The version at hand: what it offers, and the names of its settings.
+
+    `server_uuid` is '' where a server has none.
+    """
 
     version: str
     address: str
+    host_name: str
     server_zone: str
     server_uuid: str
     query_settings: frozenset[str]
     table_settings: frozenset[str]
-    part_columns: frozenset[str]
-    system_tables: frozenset[str]
+    offers: frozenset[Offer]
+
+    def has(self, offer: Offer) -> bool:
+        """Whether the version at hand offers something."""
+        return offer in self.offers
 
     @property
     def blockers(self) -> tuple[tuple[str, str], ...]:
@@ -100,7 +106,7 @@ class Capabilities:
     @property
     def permissions(self) -> tuple[tuple[str, str], ...]:
         """Query settings under which any table that exists may be created again."""
-        return tuple((name, "1") for name in _PERMISSIONS if name in self.query_settings)
+        return tuple((name, "1") for name in PERMISSIONS if name in self.query_settings)
 
     @property
     def makes_wire_values(self) -> bool:
@@ -113,15 +119,11 @@ class Capabilities:
         return tuple(pair for pair in _READING if pair[0] in self.query_settings)
 
     @property
-    def can_be_readonly(self) -> bool:
-        """Whether a table can be made read-only once it is filled (from 26.3)."""
-        return "table_readonly" in self.table_settings
-
-    @property
     def drop_suffix(self) -> str:
-        """What lets a DROP TABLE of more than 50 GB pass."""
-        known = "max_table_size_to_drop" in self.query_settings
-        return " SYNC SETTINGS max_table_size_to_drop = 0" if known else " SYNC"
+        """What lets a DROP TABLE free the disk at once, and one of more than 50 GB pass."""
+        synchronous = " SYNC" if self.has(Offer.SYNCHRONOUS_DROP) else ""
+        limit = " SETTINGS max_table_size_to_drop = 0" if self.has(Offer.DROP_LIMIT) else ""
+        return f"{synchronous}{limit}"
 
 
 def probe_capabilities(connection: Connection) -> Capabilities:
@@ -131,35 +133,77 @@ def probe_capabilities(connection: Connection) -> Capabilities:
         UnsupportedError: it lacks what a snapshot needs.
         SourceError: it cannot be read.
     """
-    tables = frozenset(
-        texts(connection, "SELECT name FROM system.tables WHERE database = 'system'")
-    )
-    part_columns = frozenset(_columns(connection, "parts"))
-    (row,) = connection.rows("SELECT version(), timezone(), toString(serverUUID())")
-    version, zone, server = (text(value) for value in row)
-    lacking = [f"system.{name}" for name in _NEEDED_TABLES if name not in tables]
-    lacking += [f"system.parts.{name}" for name in _NEEDED_COLUMNS if name not in part_columns]
-    if lacking:
+    signs = {kind: _names(connection, kind) for kind in SignKind}
+    missing = [sign for sign in ALWAYS_NEEDED if sign.name not in signs[sign.kind]]
+    offers = frozenset(o for o in Offer if o.sign.name in signs[o.sign.kind])
+    server_id = "toString(serverUUID())" if Offer.SERVER_ID in offers else "''"
+    (row,) = connection.rows(f"SELECT version(), hostName(), timezone(), {server_id}")
+    version, host, zone, server = (text(value) for value in row)
+    if missing:
         message = (
-            f"Cannot read from ClickHouse {version}: it has no {', '.join(lacking)}, without which "
+            f"Cannot read from ClickHouse {version}: it has no {_shown(missing)}, without which "
             "a snapshot cannot be proved complete. Use a newer version."
         )
         raise UnsupportedError(message)
     return Capabilities(
         version,
         connection.address,
+        host,
         zone,
         server,
-        frozenset(texts(connection, "SELECT name FROM system.settings")),
-        frozenset(texts(connection, "SELECT name FROM system.merge_tree_settings")),
-        part_columns,
-        tables,
+        signs[SignKind.SETTING],
+        signs[SignKind.TABLE_SETTING],
+        offers,
     )
 
 
-def _columns(connection: Connection, table: str) -> tuple[str, ...]:
-    return texts(
-        connection,
-        "SELECT name FROM system.columns"
-        f" WHERE database = 'system' AND table = {quote_string(table)}",
+def _names(connection: Connection, kind: SignKind) -> frozenset[str]:
+    """Return the names of one kind that are there; of columns and functions those of interest."""
+    wanted = [s.name for s in (*(o.sign for o in Offer), *ALWAYS_NEEDED) if s.kind is kind]
+    match kind:
+        case SignKind.SETTING | SignKind.TABLE_SETTING:
+            sql = f"SELECT name FROM {kind.value}"
+        case SignKind.FUNCTION:
+            sql = f"SELECT name FROM {kind.value} WHERE name IN ({_listed(wanted)})"
+        case SignKind.COLUMN:
+            tables = sorted({name.partition(".")[0] for name in wanted})
+            sql = (
+                f"SELECT concat(table, '.', name) FROM {kind.value}"
+                f" WHERE database = 'system' AND table IN ({_listed(tables)})"
+            )
+            found = frozenset(texts(connection, sql))
+            return found | _unlisted(connection, tuple(n for n in wanted if n not in found))
+        case unexpected:
+            assert_never(unexpected)
+    return frozenset(texts(connection, sql))
+
+
+def _unlisted(connection: Connection, wanted: tuple[str, ...]) -> frozenset[str]:
+    """Return the columns among the wanted that a server has and does not list for its user.
+
+    It lists those on which the user was granted something, and lets everybody read more. Taken for
+    missing, `tables.uuid` would give a table another identity for each user.
+    """
+    if not connection.address:
+        return frozenset()
+    found: set[str] = set()
+    for table in sorted({name.partition(".")[0] for name in wanted} - _MAY_BE_HIDDEN):
+        try:
+            columns = texts(connection, f"DESCRIBE TABLE (SELECT * FROM system.{table})")
+        except ClickHouseError as error:
+            if error.code == _ACCESS_DENIED:
+                raise
+            # The table is not there, or the version describes no query, and has no rights either.
+            continue
+        found |= {f"{table}.{column}" for column in columns}
+    return frozenset(found)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(quote_string(name) for name in names)
+
+
+def _shown(missing: Iterable[Sign]) -> str:
+    return ", ".join(
+        f"system.{s.name}" if s.kind is SignKind.COLUMN else f"setting {s.name}" for s in missing
     )

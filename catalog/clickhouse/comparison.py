@@ -1,18 +1,38 @@
 """Compares a clone with what it is a clone of: the table's definition, the parts by their content.
 
 A clone numbers its parts anew, so only hash and rows tell which part of the source each of them is
-(source.md section 1).
+(source.md section 1). A server without hashes shows nothing but names and sizes. A mutation may
+keep every size, but it never keeps the name, and a name belongs to one content on all replicas: so
+in place of a hash stands `name:202401_1_1_0:sizes:...`, and copies are compared by the sizes in it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
 
 from tableformat.mergetree.parts import Part
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.source import FrozenPart, LeftPart
 
-__all__ = ["differences", "paired"]
+__all__ = ["differences", "named_sizes_sql", "paired", "same_in_copies"]
+
+_NAMED: Final = re.compile(r"name:[^:]*:(?P<sizes>sizes:.*)\Z")
+_SIZES: Final = ("bytes_on_disk", "data_compressed_bytes", "data_uncompressed_bytes", "marks_bytes")
+
+
+def named_sizes_sql(parts: str) -> str:
+    """Return the SQL of what stands for a hash where there are none; `parts` is system.parts."""
+    sizes = ", ".join(f"':', toString({parts}.{size})" for size in _SIZES)
+    return f"concat('name:', {parts}.name, ':sizes', {sizes})"
+
+
+def same_in_copies(content: str) -> str:
+    """Return of a part's hash, or of what stands for it, what a clone of the part has too."""
+    named = _NAMED.match(content)
+    return named["sizes"] if named else content
 
 
 def differences(planned: MergeTreeTable, found: MergeTreeTable, *, copy: bool) -> str:
@@ -43,24 +63,30 @@ def paired(
 ) -> tuple[FrozenPart, ...] | None:
     """Name for each copy the original it is a clone of; None when one has no pair.
 
-    Equal parts are taken in order. `visible_rows` are all rows: nobody has counted yet.
+    Equal parts are taken in order, which a clone keeps. `visible_rows` are all rows: nobody has
+    counted yet. A frozen part has the content of its original: the name in it is the original's.
 
     Args:
         copies: all parts of one partition in a staging table.
         originals: all parts of that partition in the source.
         place: where tasks find all of them; '' for the disk of each.
     """
-    names: dict[tuple[str, int], list[str]] = {}
+    found: dict[tuple[str, int], list[LeftPart]] = {}
     for original in originals:
-        content = (original.hash_of_all_files, original.rows)
-        names.setdefault(content, []).append(original.source_name)
+        key = (same_in_copies(original.hash_of_all_files), original.rows)
+        found.setdefault(key, []).append(original)
     pairs = []
     for part in copies:
-        left = names.get((part.hash_of_all_files, part.rows))
+        left = found.get((same_in_copies(part.hash_of_all_files), part.rows))
         if not left:
             return None
-        pairs.append(FrozenPart(part, left.pop(0), part.rows, place or part.disk))
-    return None if any(names.values()) else tuple(pairs)
+        original = left.pop(0)
+        content = original.hash_of_all_files
+        held = (
+            part if content == part.hash_of_all_files else replace(part, hash_of_all_files=content)
+        )
+        pairs.append(FrozenPart(held, original.source_name, part.rows, place or part.disk))
+    return None if any(found.values()) else tuple(pairs)
 
 
 def _columns(table: MergeTreeTable) -> tuple[tuple[str, str, str, str], ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, Protocol
 
+from catalog.clickhouse.advice import advice
 from tableformat.errors import InternalError, SourceError
 
 __all__ = [
@@ -34,7 +35,9 @@ JSON_SETTINGS: Final = (
     ("output_format_json_validate_utf8", "0"),
 )
 _CODE: Final = re.compile(r"Code: (\d+)[.,]")
-_VERSION_TAIL: Final = re.compile(r" \(version .*\)\.?\Z")
+_TAIL: Final = re.compile(r"(, e\.what\(\) = DB::\w*Exception)?( \(version .*\)\.?)?\Z")
+# Newer versions repeat the whole statement behind the name that they do not know.
+_SCOPE: Final = re.compile(r"\. In scope .*?(?=\. \([A-Z_]+\)|\Z)", re.DOTALL)
 _EXCEPTION: Final = re.compile(r"\A.*?DB::Exception: ", re.DOTALL)
 
 
@@ -49,12 +52,13 @@ class ClickHouseError(SourceError):
             place: which ClickHouse, for the message.
         """
         found = _CODE.search(answer)
-        said = _VERSION_TAIL.sub("", answer.strip().partition("\n")[0])
-        self.reason = _EXCEPTION.sub("", said).rstrip(". ") or "it gave no reason"
-        super().__init__(
-            f"Cannot run a statement in {place}: {self.reason}.",
-            code=int(found[1]) if found else None,
-        )
+        said = _TAIL.sub("", answer.strip().partition("\n")[0])
+        said = _SCOPE.sub("", _EXCEPTION.sub("", said))
+        self.reason = said.rstrip(". ") or "it gave no reason"
+        code = int(found[1]) if found else None
+        way = advice(code, self.reason)
+        also = f" {way}" if way else ""
+        super().__init__(f"Cannot run a statement in {place}: {self.reason}.{also}", code=code)
 
 
 class Connection(Protocol):

@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.comparison import named_sizes_sql
 from catalog.clickhouse.connection import (
     ClickHouseError,
     Connection,
@@ -21,6 +22,7 @@ from catalog.clickhouse.connection import (
     texts,
     whole,
 )
+from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.table_text import ttl_columns
 from tableformat.errors import NotFoundError, UnsupportedError
 from tableformat.mergetree.engine_text import parse_engine
@@ -36,7 +38,15 @@ from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import AggregateFunction, DataType, rebuild
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 
-__all__ = ["describe", "engine_of", "list_partitions", "list_parts", "of_table", "row_policies"]
+__all__ = [
+    "describe",
+    "engine_of",
+    "has_active_parts",
+    "list_partitions",
+    "list_parts",
+    "of_table",
+    "row_policies",
+]
 
 _NIL_UUID: Final = "00000000-0000-0000-0000-000000000000"
 _UUID_DIRECTORY: Final = re.compile(r"/store/[0-9a-f]{3}/(?P<uuid>[0-9a-f-]{36})/?\Z")
@@ -55,16 +65,16 @@ def describe(connection: Connection, capabilities: Capabilities, name: TableName
         SourceError: the source cannot be read.
     """
     found = connection.rows(
-        "SELECT engine, engine_full, toString(uuid), storage_policy, create_table_query,"
-        f" data_paths FROM system.tables WHERE {of_table(name, column='name')}"
+        f"SELECT engine, engine_full, {_or(capabilities, Offer.TABLE_IDS, 'toString(uuid)', '')},"
+        f" {_or(capabilities, Offer.STORAGE_POLICIES, 'storage_policy', 'default')},"
+        f" create_table_query, {_directory_sql(capabilities)}"
+        f" FROM system.tables WHERE {of_table(name, column='name')}"
     )
     if not found:
         raise _not_found(connection, name)
-    kind, engine_full, uuid, policy, create_query = (text(value) for value in found[0][:5])
+    kind, engine_full, uuid, policy, create_query, directory = (text(v) for v in found[0])
     if not kind.endswith("MergeTree"):
         raise _not_merge_tree(name, kind)
-    paths = found[0][5]
-    directory = text(paths[0]) if isinstance(paths, list) and paths else ""
     engine = parse_engine(engine_full)
     uuid = _own_uuid(uuid, directory)
     return MergeTreeTable(
@@ -72,7 +82,7 @@ def describe(connection: Connection, capabilities: Capabilities, name: TableName
         identity=_identity(connection, capabilities, name, engine, uuid, directory),
         uuid=uuid,
         engine=engine,
-        columns=_columns(connection, name),
+        columns=_columns(connection, capabilities, name),
         storage_policy=policy,
         server_version=capabilities.version,
         server_zone=capabilities.server_zone,
@@ -120,37 +130,65 @@ def list_partitions(connection: Connection, name: TableName) -> tuple[PartitionS
 
 
 def list_parts(
-    connection: Connection, name: TableName, partition_ids: tuple[PartitionId, ...] = ()
+    connection: Connection,
+    capabilities: Capabilities,
+    name: TableName,
+    partition_ids: tuple[PartitionId, ...] = (),
 ) -> tuple[Part, ...]:
     """Return the active parts that hold rows, of some partitions or (none given) of all.
 
-    `disk` of each part is the root directory of its disk.
+    `disk` of each part is the root directory of its disk, '' where the server does not say. Where
+    it has no hashes, `hash_of_all_files` is the text that `comparison.py` reads.
 
     Raises:
         SourceError: the source cannot be read.
     """
     ids = ", ".join(quote_string(str(one)) for one in partition_ids)
+    disks = capabilities.has(Offer.PART_DISKS) and capabilities.has(Offer.DISKS)
+    join = " LEFT JOIN system.disks AS d ON d.name = p.disk_name" if disks else ""
+    hashes = capabilities.has(Offer.PART_HASHES)
     found = connection.rows(
         "SELECT p.name, p.partition_id, p.rows, p.bytes_on_disk, p.data_uncompressed_bytes,"
-        " p.hash_of_all_files, d.path, p.path, toString(p.part_type), p.min_block_number,"
-        " p.max_block_number, p.level, p.data_version, p.has_lightweight_delete"
-        " FROM system.parts AS p LEFT JOIN system.disks AS d ON d.name = p.disk_name"
-        f" WHERE {_active_parts(name)} AND p.rows > 0"
+        f" {'p.hash_of_all_files' if hashes else named_sizes_sql('p')},"
+        f" {'d.path' if disks else quote_string('')}, p.path,"
+        f" {_or(capabilities, Offer.PART_TYPES, 'toString(p.part_type)', 'Wide')},"
+        " p.min_block_number, p.max_block_number, p.level, p.data_version,"
+        f" {'p.has_lightweight_delete' if capabilities.has(Offer.DELETED_ROWS) else '0'}"
+        f" FROM system.parts AS p{join} WHERE {_active_parts(name)} AND p.rows > 0"
         f"{f' AND p.partition_id IN ({ids})' if ids else ''}"
         " ORDER BY p.partition_id, p.min_block_number, p.max_block_number"
     )
     return tuple(_part(row) for row in found)
 
 
-def row_policies(connection: Connection, name: TableName) -> tuple[str, ...] | None:
-    """Return the row policies of a table, which its clone would not apply; None when hidden.
-
-    They are hidden from a user without the grant SHOW ROW POLICIES, also in an embedded ClickHouse
-    without a configuration of its own (where none can be made either).
+def has_active_parts(connection: Connection, name: TableName, partition_id: PartitionId) -> bool:
+    """Whether a partition has active parts, be they without rows.
 
     Raises:
         SourceError: the source cannot be read.
     """
+    found = texts(
+        connection,
+        f"SELECT name FROM system.parts WHERE {_active_parts(name)}"
+        f" AND partition_id = {quote_string(str(partition_id))} LIMIT 1",
+    )
+    return bool(found)
+
+
+def row_policies(
+    connection: Connection, capabilities: Capabilities, name: TableName
+) -> tuple[str, ...] | None:
+    """Return the row policies of a table, which its clone would not apply; None when hidden.
+
+    They are hidden from a user without the grant SHOW ROW POLICIES, also in an embedded ClickHouse
+    without a configuration of its own (where none can be made either), and by versions that keep
+    them in configuration files only.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    if not capabilities.has(Offer.ROW_POLICIES):
+        return None
     database = f"database = {quote_string(name.database)}"
     try:
         return texts(
@@ -170,6 +208,18 @@ def of_table(name: TableName, *, column: str = "table") -> str:
         f"database = {quote_string(name.database)}"
         f" AND {quote_identifier(column)} = {quote_string(name.name)}"
     )
+
+
+def _or(capabilities: Capabilities, offer: Offer, sql: str, otherwise: str) -> str:
+    """Return the SQL of a column, or a text in its place where it is not there."""
+    return sql if capabilities.has(offer) else quote_string(otherwise)
+
+
+def _directory_sql(capabilities: Capabilities) -> str:
+    if capabilities.has(Offer.DATA_PATHS):
+        # `[1]` of no paths is ''.
+        return "data_paths[1]"
+    return _or(capabilities, Offer.DATA_PATH, "data_path", "")
 
 
 def _active_parts(name: TableName) -> str:
@@ -205,10 +255,13 @@ def _part(row: Row) -> Part:
     )
 
 
-def _columns(connection: Connection, name: TableName) -> tuple[Column, ...]:
+def _columns(
+    connection: Connection, capabilities: Capabilities, name: TableName
+) -> tuple[Column, ...]:
+    order = " ORDER BY position" if capabilities.has(Offer.COLUMN_POSITIONS) else ""
     found = connection.rows(
         "SELECT name, type, toString(default_kind), default_expression, comment"
-        f" FROM system.columns WHERE {of_table(name)} ORDER BY position"
+        f" FROM system.columns WHERE {of_table(name)}{order}"
     )
     columns = []
     for row in found:
@@ -234,7 +287,7 @@ def _with_value(connection: Connection, of: DataType) -> DataType:
 def _indices(
     connection: Connection, capabilities: Capabilities, name: TableName
 ) -> tuple[SkipIndex, ...]:
-    if "data_skipping_indices" not in capabilities.system_tables:
+    if not capabilities.has(Offer.SKIP_INDICES):
         return ()
     found = connection.rows(
         "SELECT name, expr, type_full, granularity FROM system.data_skipping_indices"
@@ -248,7 +301,7 @@ def _indices(
 def _projections(
     connection: Connection, capabilities: Capabilities, name: TableName
 ) -> tuple[Projection, ...]:
-    if "projections" not in capabilities.system_tables:
+    if not capabilities.has(Offer.PROJECTIONS):
         return ()
     found = connection.rows(f"SELECT name, query FROM system.projections WHERE {of_table(name)}")
     return tuple(Projection(text(row[0]), text(row[1])) for row in found)
@@ -275,10 +328,13 @@ def _identity(
         )
         if keeper and keeper[0]:
             return f"keeper:{keeper[0]}"
-    if uuid != _NIL_UUID:
+    if uuid not in ("", _NIL_UUID):
         return f"uuid:{uuid}"
-    # An embedded ClickHouse has no identity of its own: its directory stands for it.
     server = capabilities.server_uuid
+    if not server:
+        # An old server has no identity of its own. Several may run on one host.
+        return f"host:{capabilities.host_name}:{directory}:{name}"
+    # Nor has an embedded ClickHouse: its directory stands for it.
     where = f"server:{server}" if server != _NIL_UUID else f"directory:{directory}"
     return f"{where}:{name}"
 

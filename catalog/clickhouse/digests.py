@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -19,8 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
+from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.clone import within
 from catalog.clickhouse.connection import ClickHouseError, Connection, text
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.server.decoded import computed_rows
 from catalog.second_reader import FileTally, tally_file
 from catalog.storage import local_path, open_storage
 from tableformat.digest import Digest, KeptDigest
@@ -56,6 +60,7 @@ _SETTINGS: Final = (
 
 def digest_partitions(
     connection: Connection,
+    capabilities: Capabilities,
     table: TableName,
     partition_ids: Sequence[PartitionId],
     columns: Sequence[DigestColumn],
@@ -66,14 +71,25 @@ def digest_partitions(
         ClickHouseError: a part cannot be read.
         SourceError: ClickHouse does not answer any more.
     """
-    listed = ", ".join(quote_string(str(one)) for one in partition_ids)
-    where = f"{SOURCE_ALIAS}._partition_id IN ({listed})"
-    shown = f"{table.sql} AS {SOURCE_ALIAS} WHERE {where}"
-    sql = digest_sql(columns, shown, group=f"{SOURCE_ALIAS}._partition_id", tallies=False)
     found = {str(one): empty_digest(columns) for one in partition_ids}
-    for group, *row in connection.rows(f"{sql} SETTINGS {WIRE_SETTINGS}"):
+    where = within(tuple(partition_ids))
+    query = partial(_sql, columns)
+    rows = computed_rows(
+        connection,
+        capabilities,
+        table,
+        where,
+        WIRE_SETTINGS,
+        query,
+        lambda row: read_digest(columns, row[1:], tallies=False)[0].rows,
+    )
+    for group, *row in rows:
         found[text(group)], _ = read_digest(columns, row, tallies=False)
     return found
+
+
+def _sql(columns: Sequence[DigestColumn], shown: str) -> str:
+    return digest_sql(columns, shown, group=f"{SOURCE_ALIAS}._partition_id", tallies=False)
 
 
 class FileDigests:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from catalog.clickhouse.server.shown import without_secret
 from tableformat.errors import UnsupportedError, UsageError
 
 __all__ = ["EmbeddedSettings", "parse_source", "render_source"]
@@ -31,9 +32,10 @@ def parse_source(uri: str) -> EmbeddedSettings:
     """
     if not uri.startswith(_SCHEME):
         message = (
-            f"Cannot read the source {uri!r}: supported is an embedded ClickHouse, "
-            "chdb:DIRECTORY or chdb:DIRECTORY?config-file=FILE. "
-            "Write for example --source chdb:./clickhouse."
+            f"Cannot read the source {without_secret(uri)!r}: supported is a server, "
+            "https://[USER@]HOST[:PORT], an embedded ClickHouse, chdb:DIRECTORY or "
+            "chdb:DIRECTORY?config-file=FILE, or frozen parts, parts:DIR?ddl=FILE. Write for "
+            "example --source chdb:./clickhouse."
         )
         raise UnsupportedError(message)
     directory, mark, options = uri.removeprefix(_SCHEME).partition("?")

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.clone import Clone
 from catalog.clickhouse.comparison import differences, paired
 from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.describe import describe, list_parts
@@ -27,7 +28,7 @@ from catalog.clickhouse.staging import (
     place_of,
     staging_table,
 )
-from catalog.clickhouse.verify import Clone, Proved, prove
+from catalog.clickhouse.verify import Proved, prove
 from tableformat.errors import NotFoundError, UnsupportedError
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import MergeTreeTable
@@ -81,7 +82,7 @@ def _usable(
     names = {name: None for left in search.wanted.values() for name in left.staging}
     if not names:
         return ()
-    owners = origins(connection, names)
+    owners = origins(connection, capabilities, names)
     return tuple(
         staging_table(name)
         for name in names
@@ -124,22 +125,23 @@ def _proved(
 ) -> Proved:
     """Prove those missing partitions that a staging table holds in exactly the recorded parts."""
     here = {one: left for one, left in missing.items() if staging.name in left.staging}
-    parts = _matched(connection, staging, here, place_of(staging, capabilities))
+    parts = _matched(connection, capabilities, staging, here)
     if not parts:
         return Proved((), {})
     clone = Clone(search.table.name, staging, parts)
-    return prove(connection, clone, search.probes, search.digest)
+    return prove(connection, capabilities, clone, search.probes, search.digest)
 
 
 def _matched(
-    connection: Connection, staging: TableName, here: Left, place: str
+    connection: Connection, capabilities: Capabilities, staging: TableName, here: Left
 ) -> dict[PartitionId, tuple[FrozenPart, ...]]:
     """Return, by partition, the parts with their recorded names; without those that differ."""
     # A partition of which nothing is recorded would be found, empty, in every table.
     recorded = {one: left for one, left in here.items() if left.parts}
     if not recorded:
         return {}
-    held = list_parts(connection, staging, tuple(recorded))
+    held = list_parts(connection, capabilities, staging, tuple(recorded))
+    place = place_of(staging, capabilities)
     matched = {}
     for one, left in recorded.items():
         copies = tuple(part for part in held if part.partition_id == one)

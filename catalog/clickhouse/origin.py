@@ -13,8 +13,10 @@ from typing import Any, Final, Self
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import TableName
 
-__all__ = ["Origin"]
+__all__ = ["STAGING_DATABASE", "Origin"]
 
+STAGING_DATABASE: Final = "mergeberg_staging"
+"""Where the staging tables of every job are."""
 _WHAT: Final = "staged by mergeberg from"
 
 

@@ -43,10 +43,15 @@ class PartsDirectory:
 def parts_directory(job: str, slices: tuple[Slice, ...]) -> Iterator[PartsDirectory]:
     """Make the private directory of slices of one disk and remove it afterwards.
 
+    Of parts without a place, beside which nothing may be written, it is their own directory.
+
     Raises:
         SourceError: a part's files are not there or cannot be read.
     """
     first = slices[0]
+    if not first.place:
+        yield PartsDirectory(_original(slices), private=False)
+        return
     private: Path | None = None
     try:
         try:

@@ -160,7 +160,7 @@ def open_slices(plan: WritePlan, slices: tuple[Slice, ...]) -> Iterator[OpenSlic
 
 
 @contextlib.contextmanager
-def open_slice(plan: WritePlan, slice_: Slice) -> Iterator[OpenedSlice]:
+def open_slice(plan: WritePlan, slice_: Slice) -> Iterator[FileSlice]:
     """Open exactly the parts of a slice read-only, and prove it before anything is read.
 
     Raises:

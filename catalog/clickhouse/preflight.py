@@ -7,11 +7,14 @@ The rules and what was seen without them: source.md sections 0 and 1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
+from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import Connection, text, texts
 from catalog.clickhouse.describe import of_table
+from catalog.clickhouse.offers import Offer
 from tableformat.errors import RefusedError
 from tableformat.names import PartitionId, TableName, quote_string
 
@@ -26,6 +29,7 @@ __all__ = [
 # Columns that parts hold for ClickHouse itself.
 _OWN_COLUMNS: Final = ("_row_exists", "_block_number", "_block_offset")
 _SHOWN: Final = 3
+_OLD_NAME: Final = re.compile(r"(\d{6})\d\d_\d{8}_\d+_\d+_\d+")
 
 
 def mutation_ids(connection: Connection, name: TableName) -> frozenset[str]:
@@ -40,19 +44,24 @@ def mutation_ids(connection: Connection, name: TableName) -> frozenset[str]:
 
 
 def refused_by_source(
-    connection: Connection, name: TableName, partition_ids: Iterable[PartitionId]
+    connection: Connection,
+    capabilities: Capabilities,
+    name: TableName,
+    partition_ids: Iterable[PartitionId],
 ) -> dict[PartitionId, RefusedError]:
     """Return the partitions that must not be frozen now, each with the reason that comes first.
 
     Raises:
         SourceError: the source cannot be read.
     """
-    mutations = _unfinished_mutations(connection, name)
+    mutations = _unfinished_mutations(connection, capabilities, name)
+    # The column and the statement came together.
+    killable = capabilities.has(Offer.MUTATION_FAILURES)
     foreign = foreign_columns(connection, name, name)
-    broken = _broken_parts(connection, name)
+    broken = _broken_parts(connection, capabilities, name)
     refused = {}
     for one in partition_ids:
-        if error := _refused_by_mutation(name, one, mutations):
+        if error := _refused_by_mutation(name, one, mutations, killable=killable):
             refused[one] = error
         elif str(one) in foreign:
             refused[one] = refuse_foreign_columns(name, one, foreign[str(one)])
@@ -93,11 +102,14 @@ def refuse_foreign_columns(
 
 
 def _unfinished_mutations(
-    connection: Connection, name: TableName
+    connection: Connection, capabilities: Capabilities, name: TableName
 ) -> tuple[tuple[str, str, tuple[str, ...], str], ...]:
-    """Return id, command, parts to do and last failure of each."""
+    """Return id, command, parts to do (none where they are not named) and last failure of each."""
+    has_parts = capabilities.has(Offer.MUTATED_PARTS)
+    parts = "arrayStringConcat(parts_to_do_names, ' ')" if has_parts else "''"
+    failure = "latest_fail_reason" if capabilities.has(Offer.MUTATION_FAILURES) else "''"
     found = connection.rows(
-        "SELECT mutation_id, command, arrayStringConcat(parts_to_do_names, ' '), latest_fail_reason"
+        f"SELECT mutation_id, command, {parts}, {failure}"
         f" FROM system.mutations WHERE {of_table(name)} AND NOT is_done ORDER BY mutation_id"
     )
     return tuple(
@@ -115,23 +127,38 @@ def _refused_by_mutation(
     name: TableName,
     partition_id: PartitionId,
     mutations: tuple[tuple[str, str, tuple[str, ...], str], ...],
+    *,
+    killable: bool,
 ) -> RefusedError | None:
     for mutation, command, to_do, failure in mutations:
-        here = [part for part in to_do if part.startswith(f"{partition_id}_")]
+        here = [part for part in to_do if _may_be_of(part, partition_id)]
         # Without a list of parts nobody knows which partitions it has still to change.
         if here or not to_do:
+            which = f"{of_table(name)} AND mutation_id = {quote_string(mutation)}"
             failed = f" It failed last with: {failure.partition(chr(10))[0]}." if failure else ""
             return RefusedError(
                 f"Cannot export partition {partition_id} of {name}: the mutation {mutation} "
                 f"({command}) is not finished; it has still to change "
-                f"{_some(here) or 'parts that it does not name'}.{failed} Wait until it is done, "
-                f"or run KILL MUTATION WHERE {of_table(name)} AND mutation_id = "
-                f"{quote_string(mutation)}."
+                f"{_some(here) or 'parts that it does not name'}.{failed} Wait until it is "
+                f"done{f', or run KILL MUTATION WHERE {which}' if killable else ''}."
             )
     return None
 
 
-def _broken_parts(connection: Connection, name: TableName) -> dict[str, tuple[str, ...]]:
+def _may_be_of(part: str, partition_id: PartitionId) -> bool:
+    """Whether a part's name may be that of a part of a partition.
+
+    One of the old syntax begins with its first and last day, and the partition is their month.
+    """
+    day = _OLD_NAME.match(part)
+    return part.startswith(f"{partition_id}_") or (day is not None and day[1] == str(partition_id))
+
+
+def _broken_parts(
+    connection: Connection, capabilities: Capabilities, name: TableName
+) -> dict[str, tuple[str, ...]]:
+    if not capabilities.has(Offer.DETACHED_PARTS):
+        return {}
     found = connection.rows(
         "SELECT ifNull(partition_id, ''), name FROM system.detached_parts"
         f" WHERE {of_table(name)} AND startsWith(ifNull(reason, ''), 'broken') ORDER BY name"

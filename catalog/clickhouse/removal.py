@@ -14,10 +14,12 @@ import re
 from collections import Counter
 from typing import Final
 
+from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, texts
 from catalog.clickhouse.describe import list_parts, of_table
+from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.preflight import refused_by_source
-from tableformat.errors import RefusedError, SourceError
+from tableformat.errors import RefusedError, SourceError, UnsupportedError
 from tableformat.ledger import ExportedPart
 from tableformat.names import PartitionId, TableName, quote_string
 
@@ -29,6 +31,7 @@ _AGAIN: Final = re.compile(r"_try\d+\Z")
 
 def take_out(
     connection: Connection,
+    capabilities: Capabilities,
     table: TableName,
     one: PartitionId,
     exported: tuple[ExportedPart, ...],
@@ -39,19 +42,23 @@ def take_out(
 
     Args:
         connection: to the source.
+        capabilities: of the source.
         table: that has the partition.
         one: the partition.
         exported: what was exported and verified, by hash and rows.
         drop: whether the detached parts go for good.
 
     Raises:
+        UnsupportedError: this ClickHouse does not show what was detached (code 48).
         RefusedError: the partition is not what was exported; it stays as it is.
         SourceError: ClickHouse failed. The rows are in the table or among its detached parts.
     """
-    refused = refused_by_source(connection, table, (one,)).get(one)
+    if not capabilities.has(Offer.DETACHED_PARTS):
+        raise _unseen(table, one)
+    refused = refused_by_source(connection, capabilities, table, (one,)).get(one)
     if refused is not None:
         raise refused
-    held = list_parts(connection, table, (one,))
+    held = list_parts(connection, capabilities, table, (one,))
     if Counter((p.hash_of_all_files, p.rows) for p in held) != Counter(
         (p.hash_of_all_files, p.rows) for p in exported
     ):
@@ -116,3 +123,13 @@ def _changed(table: TableName, one: PartitionId) -> RefusedError:
         f"Cannot archive partition {one} of {table}: its parts are not those that were exported "
         "and compared any more. The source is as it was; run the command again."
     )
+
+
+def _unseen(table: TableName, one: PartitionId) -> UnsupportedError:
+    message = (
+        f"Cannot archive partition {one} of {table}: this version of ClickHouse does not show "
+        "detached parts, so nobody can see whether a row that came a moment ago went with them. "
+        "Stop the inserts into the partition, export it once more, and detach it yourself: "
+        f"ALTER TABLE {table.sql} DETACH PARTITION ID {quote_string(str(one))}."
+    )
+    return UnsupportedError(message, code=48)

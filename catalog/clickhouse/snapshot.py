@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from catalog.clickhouse.advice import advice
 from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.clone import Clone
 from catalog.clickhouse.comparison import differences, paired
 from catalog.clickhouse.connection import ClickHouseError, Connection
-from catalog.clickhouse.describe import describe, list_parts
+from catalog.clickhouse.describe import describe, has_active_parts, list_parts
 from catalog.clickhouse.preflight import mutation_ids, refused_by_source
 from catalog.clickhouse.staging import (
     create_staging,
@@ -29,7 +31,7 @@ from catalog.clickhouse.staging import (
     next_staging,
     place_of,
 )
-from catalog.clickhouse.verify import Clone, prove
+from catalog.clickhouse.verify import prove
 from tableformat.errors import NotFoundError, RefusedError, SourceError, TableFormatError
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part
@@ -86,14 +88,16 @@ def take_snapshot(
     Raises:
         SourceError: the source cannot be used at all.
     """
-    refused = refused_by_source(connection, request.table.name, request.partition_ids)
+    # First, because once it is cloned the table may be dropped.
+    layout = layout_of(connection, capabilities, request.table)
+    refused = refused_by_source(connection, capabilities, request.table.name, request.partition_ids)
     outcome = _Outcome(refused=tuple(refused.items()))
     for group in _groups(tuple(p for p in request.partition_ids if p not in refused)):
         part = replace(request, partition_ids=group)
         outcome += _Freezing(connection, capabilities, part).run()
     return SourceSnapshot(
         table=request.table,
-        layout=layout_of(connection, capabilities, request.table),
+        layout=layout,
         partitions=tuple(sorted(outcome.frozen, key=lambda partition: partition.partition_id)),
         refused=tuple(sorted(outcome.refused, key=lambda pair: pair[0])),
         handle=tuple(name.name for name in outcome.staging),
@@ -147,7 +151,7 @@ class _Freezing:
             message = "mutations were started"
             raise _SourceMoved(message)
         frozen, refused = self._matched(staging, before, after)
-        make_readonly(self.connection, self.capabilities, staging)
+        make_readonly(self.connection, self.capabilities, self.request.table, staging)
         return self._proved(Clone(self._source, staging, frozen)) + _Outcome(refused=refused)
 
     def _one_by_one(self) -> _Outcome:
@@ -187,7 +191,7 @@ class _Freezing:
         Raises:
             _SourceMoved: the source held other parts both before and after the clone.
         """
-        cloned = list_parts(self.connection, staging, self.request.partition_ids)
+        cloned = list_parts(self.connection, self.capabilities, staging, self.request.partition_ids)
         frozen: dict[PartitionId, tuple[FrozenPart, ...]] = {}
         refused: dict[PartitionId, TableFormatError] = {}
         for one in self.request.partition_ids:
@@ -197,7 +201,10 @@ class _Freezing:
             pairs = paired(copies, _named(first), place=place)
             if pairs is None:
                 pairs = paired(copies, _named(last), place=place)
-            if pairs is not None:
+            if pairs == () and not has_active_parts(self.connection, self._source, one):
+                # Older versions replace from nothing without a word.
+                refused[one] = self._no_parts(one)
+            elif pairs is not None:
                 frozen[one] = pairs
             elif _content(first) == _content(last):
                 refused[one] = self._unlike(one, first, copies)
@@ -209,9 +216,11 @@ class _Freezing:
     def _proved(self, clone: Clone) -> _Outcome:
         """Keep what the proof leaves of a clone, and the staging table when that is anything."""
         # Once more: what began between the first look and the clone is seen now.
-        late = refused_by_source(self.connection, clone.source, clone.parts)
+        late = refused_by_source(self.connection, self.capabilities, clone.source, clone.parts)
         steady = replace(clone, parts={p: held for p, held in clone.parts.items() if p not in late})
-        proved = prove(self.connection, steady, self.request.probes, self.request.digest)
+        proved = prove(
+            self.connection, self.capabilities, steady, self.request.probes, self.request.digest
+        )
         if not proved.frozen:
             drop_staging(self.connection, self.capabilities, clone.staging)
         kept = (clone.staging,) if proved.frozen else ()
@@ -222,7 +231,9 @@ class _Freezing:
         return self.request.table.name
 
     def _source_parts(self) -> tuple[Part, ...]:
-        return list_parts(self.connection, self._source, self.request.partition_ids)
+        return list_parts(
+            self.connection, self.capabilities, self._source, self.request.partition_ids
+        )
 
     def _refuse_all(self, error: TableFormatError) -> _Outcome:
         return _Outcome(refused=tuple((one, error) for one in self.request.partition_ids))
@@ -246,6 +257,13 @@ class _Freezing:
             "detach it, and run again."
         )
 
+    def _no_parts(self, one: PartitionId) -> NotFoundError:
+        message = (
+            f"Cannot export partition {one} of {self._source}: it has no active parts. List them "
+            "with `mergeberg partitions`."
+        )
+        return NotFoundError(message, code=_BAD_ARGUMENTS)
+
     def _clone_error(self, error: ClickHouseError) -> TableFormatError:
         """Say why ClickHouse did not clone the only partition of this group."""
         (one,) = self.request.partition_ids
@@ -258,12 +276,9 @@ class _Freezing:
             )
             return RefusedError(message, code=error.code)
         if error.code == _BAD_ARGUMENTS and "has no parts in partition" in error.reason:
-            message = f"{what}: it has no active parts. List them with `mergeberg partitions`."
-            return NotFoundError(message, code=error.code)
-        message = (
-            f"{what}: ClickHouse cannot clone it: {error.reason}. "
-            "Check the table with CHECK TABLE and run again."
-        )
+            return self._no_parts(one)
+        way = advice(error.code, error.reason) or "Check the table with CHECK TABLE and run again."
+        message = f"{what}: ClickHouse cannot clone it: {error.reason}. {way}"
         return SourceError(message, code=error.code)
 
 

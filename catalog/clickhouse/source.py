@@ -11,16 +11,19 @@ import contextlib
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Self, assert_never
 
 from catalog.clickhouse import describe as reading
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
+from catalog.clickhouse.clone import within
 from catalog.clickhouse.connection import ClickHouseError, Connection, texts
 from catalog.clickhouse.left_snapshot import Search, find_left_snapshot
 from catalog.clickhouse.partition_values import stands_for_all, unresolved
 from catalog.clickhouse.preflight import refused_by_source
 from catalog.clickhouse.removal import take_out
+from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting
 from catalog.clickhouse.snapshot import SnapshotRequest, take_snapshot
 from catalog.clickhouse.staging import (
     create_staging,
@@ -30,7 +33,7 @@ from catalog.clickhouse.staging import (
     sweep_leftovers,
 )
 from catalog.clickhouse.verify import probed_in
-from tableformat.errors import NotFoundError, RefusedError
+from tableformat.errors import NotFoundError, RefusedError, TableFormatError
 from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.partition_literal import (
@@ -51,13 +54,22 @@ __all__ = ["ClickHouseSource"]
 class ClickHouseSource:
     """A ClickHouse as a source. A context manager: leaving it lets go, snapshots stay."""
 
-    def __init__(self, open_connection: Callable[[], Connection]) -> None:
+    def __init__(
+        self,
+        open_connection: Callable[[TableName | None], Connection],
+        *,
+        sync_timeout: float = SYNC_TIMEOUT,
+    ) -> None:
         """Keep the way to a connection; nothing is opened yet.
 
         Args:
-            open_connection: opens a ClickHouse, e.g. `lambda: EmbeddedConnection(directory)`.
+            open_connection: opens a ClickHouse for a table, or for whatever has to be done, e.g.
+                `lambda _: EmbeddedConnection(directory)`; of replicas it chooses one.
+            sync_timeout: how many seconds a partition of a server waits for the parts that its
+                replica was told of and does not have yet.
         """
         self._open_connection = open_connection
+        self._sync_timeout = sync_timeout
         self._held: tuple[Connection, Capabilities] | None = None
 
     def describe(self, table: TableName) -> MergeTreeTable:
@@ -68,7 +80,7 @@ class ClickHouseSource:
             UnsupportedError: it is not of the MergeTree family (code 48).
             SourceError: the source cannot be read.
         """
-        return reading.describe(*self._opened(), table)
+        return reading.describe(*self._opened(table), table)
 
     def partitions(self, table: TableName) -> tuple[PartitionSummary, ...]:
         """Return the partitions with active parts, in the order of their ids, without patch parts.
@@ -76,7 +88,7 @@ class ClickHouseSource:
         Raises:
             SourceError: the source cannot be read.
         """
-        return reading.list_partitions(self._opened()[0], table)
+        return reading.list_partitions(self._opened(table)[0], table)
 
     def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
         """Return the active parts of partitions that hold rows, in one query.
@@ -84,7 +96,9 @@ class ClickHouseSource:
         Raises:
             SourceError: the source cannot be read.
         """
-        return reading.list_parts(self._opened()[0], table, partition_ids) if partition_ids else ()
+        return (
+            reading.list_parts(*self._opened(table), table, partition_ids) if partition_ids else ()
+        )
 
     def all_parts(self, table: TableName) -> tuple[Part, ...]:
         """Return the active parts of a table that hold rows.
@@ -92,7 +106,7 @@ class ClickHouseSource:
         Raises:
             SourceError: the source cannot be read.
         """
-        return reading.list_parts(self._opened()[0], table)
+        return reading.list_parts(*self._opened(table), table)
 
     def engine_of(self, table: TableName) -> str | None:
         """Return the engine of any table or view, None when there is no such table.
@@ -100,7 +114,7 @@ class ClickHouseSource:
         Raises:
             SourceError: the source cannot be read.
         """
-        return reading.engine_of(self._opened()[0], table)
+        return reading.engine_of(self._opened(table)[0], table)
 
     def refusals(
         self, table: TableName, partition_ids: tuple[PartitionId, ...]
@@ -110,7 +124,11 @@ class ClickHouseSource:
         Raises:
             SourceError: the source cannot be read.
         """
-        return refused_by_source(self._opened()[0], table, partition_ids)
+        return refused_by_source(*self._opened(table), table, partition_ids)
+
+    def passed_over(self, table: TableName) -> tuple[str, ...]:  # noqa: ARG002  none of any table
+        """Return the names of what lies beside the parts and is not read: only files have that."""
+        return ()
 
     def row_policies(self, table: TableName) -> tuple[str, ...] | None:
         """Return the row policies that an export would not apply; None when they are hidden.
@@ -118,7 +136,7 @@ class ClickHouseSource:
         Raises:
             SourceError: the source cannot be read.
         """
-        return reading.row_policies(self._opened()[0], table)
+        return reading.row_policies(*self._opened(table), table)
 
     def find_partition(self, table: MergeTreeTable, expression: str) -> PartitionId:
         """Return the id that ClickHouse itself gives to a partition expression.
@@ -151,7 +169,7 @@ class ClickHouseSource:
         """
         if not probes:
             return ()
-        found = probed_in(self._opened()[0], table, (partition_id,), probes)
+        found = probed_in(*self._opened(table), table, within((partition_id,)), probes)
         return found.get(str(partition_id))
 
     def snapshot(
@@ -168,9 +186,12 @@ class ClickHouseSource:
         Raises:
             SourceError: the source cannot be used at all.
         """
-        connection, capabilities = self._opened()
-        request = SnapshotRequest(table, partition_ids, job, probes, digest)
-        return take_snapshot(connection, capabilities, request)
+        connection, capabilities = self._opened(table.name)
+        late = self._late(connection, table, partition_ids)
+        ready = tuple(one for one in partition_ids if one not in late)
+        request = SnapshotRequest(table, ready, job, probes, digest)
+        taken = take_snapshot(connection, capabilities, request)
+        return replace(taken, refused=tuple(sorted((*taken.refused, *late.items()))))
 
     def find_snapshot(
         self,
@@ -186,7 +207,7 @@ class ClickHouseSource:
             SourceError: the source cannot be read.
         """
         search = Search(table, wanted, probes, digest)
-        return find_left_snapshot(*self._opened(), search)
+        return find_left_snapshot(*self._opened(table.name), search)
 
     def release(self, snapshot: SourceSnapshot, keep: Collection[str] = ()) -> None:
         """Drop what the snapshot holds but the staging tables in `keep`. May be repeated.
@@ -202,6 +223,8 @@ class ClickHouseSource:
         Raises:
             SourceError: the source cannot be used.
         """
+        if not handle:
+            return
         connection, capabilities = self._opened()
         for name in handle:
             drop_staging(connection, capabilities, staging_table(name))
@@ -226,7 +249,7 @@ class ClickHouseSource:
         Raises:
             SourceError: the source cannot be read.
         """
-        return list_leftovers(self._opened()[0])
+        return list_leftovers(*self._opened())
 
     def take_out(
         self,
@@ -242,7 +265,7 @@ class ClickHouseSource:
             RefusedError: the partition is not what was exported; it stays as it is.
             SourceError: ClickHouse failed; the rows are in the table or among its detached parts.
         """
-        take_out(self._opened()[0], table, partition_id, exported, drop=drop)
+        take_out(*self._opened(table), table, partition_id, exported, drop=drop)
 
     def close(self) -> None:
         """Let go of the source; snapshots stay. The next call opens it again."""
@@ -281,9 +304,17 @@ class ClickHouseSource:
         (one,) = found
         return PartitionId(one)
 
-    def _opened(self) -> tuple[Connection, Capabilities]:
+    def _late(
+        self, connection: Connection, table: MergeTreeTable, partition_ids: tuple[PartitionId, ...]
+    ) -> dict[PartitionId, TableFormatError]:
+        """Return the partitions that a server's replica has not all parts of, in time."""
+        if not (connection.address and table.engine.replicated):
+            return {}
+        return Waiting(connection, self._sync_timeout).refused(table.name, partition_ids)
+
+    def _opened(self, table: TableName | None = None) -> tuple[Connection, Capabilities]:
         if self._held is None:
-            connection = self._open_connection()
+            connection = self._open_connection(table)
             try:
                 self._held = (connection, probe_capabilities(connection))
             except BaseException:

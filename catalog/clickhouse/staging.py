@@ -22,9 +22,10 @@ from catalog.clickhouse.connection import (
     whole,
 )
 from catalog.clickhouse.describe import of_table
-from catalog.clickhouse.origin import Origin
+from catalog.clickhouse.offers import Offer
+from catalog.clickhouse.origin import STAGING_DATABASE, Origin
 from catalog.clickhouse.table_text import column_list, ttl_columns
-from tableformat.mergetree.engine_text import staging_engine
+from tableformat.mergetree.engine_text import old_staging_engine, staging_engine
 from tableformat.mergetree.table import Engine, MergeTreeTable
 from tableformat.names import TableName, quote_identifier, quote_string
 from tableformat.source import Leftover, PartsLayout, ServedLayout
@@ -45,9 +46,9 @@ __all__ = [
     "sweep_leftovers",
 ]
 
-STAGING_DATABASE: Final = "mergeberg_staging"
 _NAME: Final = re.compile(r"(?P<job>.+)_(?P<number>\d+)\Z", re.DOTALL)
 _BAD_ARGUMENTS: Final = 36
+_UNKNOWN_SETTING: Final = 115
 _UNKNOWN_IDENTIFIER: Final = 47
 _NO_SUCH_COLUMN: Final = 16
 _TRUE: Final = ("1", "true")
@@ -83,28 +84,28 @@ def create_staging(
         ClickHouseError: ClickHouse refused it.
         SourceError: the source cannot be used.
     """
-    engine = staging_engine(table.engine, (*capabilities.blockers, *capabilities.permissions))
-    connection.command(
-        f"CREATE DATABASE IF NOT EXISTS {quote_identifier(STAGING_DATABASE)} ENGINE = Atomic"
-    )
-    comment = quote_string(Origin.of(table).comment)
-    connection.command(f"CREATE TABLE {name.sql} AS {table.name.sql} {engine} COMMENT {comment}")
+    _create_database(connection, capabilities)
+    _create_table(connection, capabilities, table, name)
     try:
-        _remove_ttl(connection, name)
+        if capabilities.has(Offer.TTL_MERGES):
+            _remove_ttl(connection, name)
+            connection.command(f"SYSTEM STOP TTL MERGES {name.sql}")
         connection.command(f"SYSTEM STOP MERGES {name.sql}")
-        connection.command(f"SYSTEM STOP TTL MERGES {name.sql}")
     except ClickHouseError:
         drop_staging(connection, capabilities, name)
         raise
 
 
-def make_readonly(connection: Connection, capabilities: Capabilities, name: TableName) -> None:
-    """Forbid every change of a filled staging table, where ClickHouse can.
+def make_readonly(
+    connection: Connection, capabilities: Capabilities, table: MergeTreeTable, name: TableName
+) -> None:
+    """Forbid every change of a filled staging table of `table`, where ClickHouse can.
 
     Raises:
         SourceError: the source cannot be used.
     """
-    if capabilities.can_be_readonly:
+    # A table of the old syntax has no settings.
+    if capabilities.has(Offer.READONLY_TABLES) and not table.engine.old_arguments:
         connection.command(f"ALTER TABLE {name.sql} MODIFY SETTING table_readonly = 1")
 
 
@@ -128,7 +129,9 @@ def is_closed(engine: Engine, capabilities: Capabilities) -> bool:
     return engine.name == "MergeTree" and blocked and settings.get("table_readonly") in _TRUE
 
 
-def origins(connection: Connection, names: Collection[str]) -> Mapping[str, Origin]:
+def origins(
+    connection: Connection, capabilities: Capabilities, names: Collection[str]
+) -> Mapping[str, Origin]:
     """Return whose parts staging tables hold; those that are not there or do not say are left out.
 
     Raises:
@@ -136,12 +139,12 @@ def origins(connection: Connection, names: Collection[str]) -> Mapping[str, Orig
     """
     return {
         name: origin
-        for name, comment, _ in _comments(connection)
+        for name, comment, _ in _comments(connection, capabilities)
         if name in names and (origin := Origin.parse(comment)) is not None
     }
 
 
-def list_leftovers(connection: Connection) -> tuple[Leftover, ...]:
+def list_leftovers(connection: Connection, capabilities: Capabilities) -> tuple[Leftover, ...]:
     """Return every staging table, in the order of the names.
 
     Raises:
@@ -153,7 +156,7 @@ def list_leftovers(connection: Connection) -> tuple[Leftover, ...]:
     )
     sizes = {text(row[0]): (whole(row[1]), whole(row[2])) for row in found}
     leftovers = []
-    for name, comment, seconds in _comments(connection):
+    for name, comment, seconds in _comments(connection, capabilities):
         if owner := _NAME.match(name):
             size, rows = sizes.get(name, (0, 0))
             origin = Origin.parse(comment)
@@ -205,12 +208,14 @@ def layout_of(
         SourceError: the source cannot be read.
     """
     if capabilities.address:
+        known = table.server_zone and "session_timezone" in capabilities.query_settings
+        zone = (("session_timezone", table.server_zone),) if known else ()
         return ServedLayout(
             host=capabilities.address,
             columns=tuple((c.name, c.type_text) for c in table.stored_columns),
             order_by=table.engine.order_by,
             zone=table.server_zone,
-            settings=capabilities.reading_settings,
+            settings=(*capabilities.reading_settings, *zone),
             typed=capabilities.makes_wire_values,
             ranges=_reads_ranges(connection, table.name),
         )
@@ -247,6 +252,44 @@ def _reads_ranges(connection: Connection, name: TableName) -> bool:
     return True
 
 
+def _create_database(connection: Connection, capabilities: Capabilities) -> None:
+    """Make the staging database, unless it is there: making it asks for a right all the same."""
+    name = quote_string(STAGING_DATABASE)
+    if texts(connection, f"SELECT name FROM system.databases WHERE name = {name}"):
+        return
+    atomic = " ENGINE = Atomic" if capabilities.has(Offer.TABLE_IDS) else ""
+    connection.command(
+        f"CREATE DATABASE IF NOT EXISTS {quote_identifier(STAGING_DATABASE)}{atomic}"
+    )
+
+
+def _create_table(
+    connection: Connection, capabilities: Capabilities, table: MergeTreeTable, name: TableName
+) -> None:
+    """Make the table; where query settings are not taken for it, without them."""
+    comment = ""
+    if capabilities.has(Offer.TABLE_COMMENTS):
+        comment = f" COMMENT {quote_string(Origin.of(table).comment)}"
+    start = f"CREATE TABLE {name.sql} AS {table.name.sql}"
+    # Parts of the old syntax cannot be opened as files, but a server reads its own.
+    if table.engine.old_arguments and capabilities.address:
+        sign = Offer.OLD_SYNTAX_SETTING
+        allowed = ((sign.sign.name, "1"),) if capabilities.has(sign) else ()
+        connection.command(f"{start} {old_staging_engine(table.engine, allowed)}{comment}")
+        return
+    engines = [
+        staging_engine(table.engine, (*capabilities.blockers, *permissions))
+        for permissions in (capabilities.permissions, ())
+    ]
+    try:
+        connection.command(f"{start} {engines[0]}{comment}")
+    except ClickHouseError as error:
+        # Not every version takes a query's settings there; what they allow it may allow anyway.
+        if error.code != _UNKNOWN_SETTING or engines[0] == engines[1]:
+            raise
+        connection.command(f"{start} {engines[1]}{comment}")
+
+
 def _remove_ttl(connection: Connection, name: TableName) -> None:
     """Take the TTLs of columns away, which CREATE ... AS copies, unlike the table's own."""
     query = one_text(
@@ -274,13 +317,16 @@ def _leftovers(connection: Connection) -> tuple[tuple[str, str], ...]:
     return tuple((found["job"], found["number"]) for n in names if (found := _NAME.match(n)))
 
 
-def _comments(connection: Connection) -> tuple[tuple[str, str, int], ...]:
+def _comments(
+    connection: Connection, capabilities: Capabilities
+) -> tuple[tuple[str, str, int], ...]:
     """Return name, comment and last change, in seconds since 1970, of each table in the database.
 
     A staging table changes for the last time when it is closed, moments after it was made.
     """
+    comment = "comment" if capabilities.has(Offer.TABLE_COMMENTS) else "''"
     found = connection.rows(
-        "SELECT name, comment, toUnixTimestamp(metadata_modification_time) FROM system.tables"
+        f"SELECT name, {comment}, toUnixTimestamp(metadata_modification_time) FROM system.tables"
         f" WHERE database = {quote_string(STAGING_DATABASE)} ORDER BY name"
     )
     return tuple((text(row[0]), text(row[1]), whole(row[2])) for row in found)

@@ -14,6 +14,7 @@ from typing import Final
 
 import click
 
+from catalog.clickhouse.server.shown import without_secret
 from spark_ext.demo.errors import DemoError
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UsageError
 
@@ -25,7 +26,14 @@ _REFUSED: Final = 3
 _FAILED: Final = 4
 _IN_PROGRESS: Final = 6
 _DOTS: Final = 2
-_SOURCE: Final = ("--source", "--source-wait")
+_SOURCE: Final = (
+    "--source",
+    "--source-wait",
+    "--source-config",
+    "--allow-insecure",
+    "--sync-timeout",
+    "--ignore-row-policies",
+)
 _LEDGER: Final = ("--warehouse", "--ledger")
 _MAPPING: Final = ("--partition-spec", "--convert", "--evolve-schema", "--strict")
 _CHECK: Final = (*_SOURCE, *_LEDGER, "--to", *_MAPPING)
@@ -132,4 +140,4 @@ def _pieces(words: Sequence[str], command: click.Command) -> Iterator[tuple[str,
 
 
 def _joined(*words: str) -> str:
-    return shlex.join(("mergeberg", *words))
+    return shlex.join(("mergeberg", *(without_secret(word) for word in words)))

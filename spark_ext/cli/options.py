@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
 from catalog.sources import SourcePlace
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from tableformat.errors import UsageError
@@ -18,6 +19,7 @@ from tableformat.names import PartitionId
 
 __all__ = [
     "catalog_options",
+    "cluster_options",
     "conversions",
     "ledger_options",
     "mapping_options",
@@ -58,6 +60,32 @@ _SOURCE: Final = (
         is_flag=True,
         envvar="MERGEBERG_ALLOW_INSECURE",
         help="Speak to a server over http, which everybody on the way can read and change.",
+    ),
+    click.option(
+        "--sync-timeout",
+        type=click.FloatRange(0),
+        default=SYNC_TIMEOUT,
+        show_default=True,
+        envvar="MERGEBERG_SYNC_TIMEOUT",
+        help="Seconds that a partition waits for parts that its replica does not have yet.",
+    ),
+    click.option(
+        "--ignore-row-policies",
+        is_flag=True,
+        envvar="MERGEBERG_IGNORE_ROW_POLICIES",
+        help="Export from a server also what row policies hide from its user.",
+    ),
+)
+_CLUSTER: Final = (
+    click.option(
+        "--cluster",
+        help="TABLE is a table of every shard of this cluster. A Distributed table says so itself.",
+    ),
+    click.option(
+        "--cluster-host",
+        multiple=True,
+        metavar="NAME:PORT=HOST:PORT",
+        help="Where a host of the cluster, as the cluster names it, speaks HTTP. Repeatable.",
     ),
 )
 _LEDGER: Final = (
@@ -166,25 +194,37 @@ def source_options(
         default=default,
         show_default=default is not None,
         envvar="MERGEBERG_SOURCE",
-        help=f"{says} chdb:DIRECTORY, or https://[USER@]HOST[:PORT].",
+        help=f"{says} chdb:DIRECTORY, https://[USER@]HOST[:PORT] or parts:DIR?ddl=FILE.",
     )
 
     def added(command: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(command)
         def with_place(
             *, source: str | None, source_wait: float, source_config: Path | None,
-            allow_insecure: bool, **others: Any
+            allow_insecure: bool, sync_timeout: float, ignore_row_policies: bool, **others: Any
         ) -> int:  # fmt: skip
             place = (
                 None
                 if source is None
-                else SourcePlace(source, source_wait, source_config, allow_insecure)
+                else SourcePlace(
+                    source,
+                    source_wait,
+                    source_config,
+                    allow_insecure,
+                    sync_timeout,
+                    ignore_row_policies=ignore_row_policies,
+                )
             )
             return command(source=place, **others)
 
         return _all(with_place, (address, *_SOURCE))
 
     return added
+
+
+def cluster_options(command: F) -> F:
+    """Add --cluster and --cluster-host."""
+    return _all(command, _CLUSTER)
 
 
 def ledger_options(command: F) -> F:

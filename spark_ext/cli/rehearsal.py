@@ -39,7 +39,7 @@ def show_rehearsal(
     """
     lake = open_catalog(places.catalog, warehouse=places.warehouse, time_outs=places.time_outs)
     ledger = open_ledger(places.ledger, local_warehouse=lake.local_warehouse)
-    source = open_source(places.source)
+    source = open_source(places.source, is_exporting=True)
     try:
         found = rehearse(
             request,

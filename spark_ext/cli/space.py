@@ -53,7 +53,9 @@ def measured_space(
         DestinationError: a place cannot be read.
     """
     at = location or (str(warehouse) if warehouse is not None else "")
-    spaces = [Space("source", disk, size, _free(disk)) for disk, size in sorted(source.items())]
+    # Of parts without a disk, which nobody writes, a snapshot keeps nothing.
+    disks = [(disk, size) for disk, size in sorted(source.items()) if disk]
+    spaces = [Space("source", disk, size, _free(disk)) for disk, size in disks]
     return (*spaces, Space("destination", at or "(not made yet)", destination, _free(at)))
 
 

@@ -95,10 +95,20 @@ class Freezing:
         return Frozen(both, held | {p.partition_id: fresh.handle for p in fresh.partitions})
 
     def release(self, frozen: Frozen, keep: frozenset[str]) -> None:
-        """Give back what no export that may be gone on with needs."""
+        """Give back what no export that may be gone on with needs.
+
+        When that fails nothing is lost but space: it is told, and the next run gives it back.
+        """
         snapshot = frozen.snapshot
         both = replace(snapshot, handle=(*snapshot.handle, *frozen.abandoned))
-        self.ports.effects(Step.RELEASE_SOURCE, lambda: self.ports.source.release(both, keep))
+        try:
+            self.ports.effects(Step.RELEASE_SOURCE, lambda: self.ports.source.release(both, keep))
+        except SourceError as error:
+            stay = ", ".join(name for name in both.handle if name not in keep)
+            self.ports.observer.note(
+                f"the source keeps the frozen parts in {stay}, the next export there drops them: "
+                f"{error}"
+            )
 
     def _lost(
         self, work: Iterable[Work], found: SourceSnapshot | None

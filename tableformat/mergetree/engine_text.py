@@ -2,8 +2,10 @@
 
 engine_full is `Name(arguments)`, then PARTITION BY, PRIMARY KEY, ORDER BY, SAMPLE BY, TTL and
 SETTINGS, in this order. Names of columns stand in it without quotes even when they are words like
-TTL, so a clause begins only outside brackets and only where an expression has ended. The rules of
-the staging engine are those of source.md, section 0.
+TTL, so a clause begins only outside brackets and only where an expression has ended. A table of the
+old syntax has no clauses: `(date, [sampling,] key, granularity, ...)` after the arguments of a
+replica, partitioned by toYYYYMM(date). The rules of the staging engine are those of source.md,
+section 0.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from tableformat.errors import UnsupportedError
 from tableformat.mergetree.table import Engine
 from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
 
-__all__ = ["parse_engine", "staging_engine"]
+__all__ = ["old_staging_engine", "parse_engine", "staging_engine"]
 
 # In the order in which ClickHouse writes them.
 _CLAUSES: Final = (
@@ -45,6 +47,8 @@ _NOT_STAGED: Final = (
     "table_disk",
 )
 _HIDDEN: Final = "[HIDDEN]"
+# The path in Keeper and the replica's name.
+_REPLICA_ARGUMENTS: Final = 2
 
 
 def parse_engine(engine_full: str) -> Engine:
@@ -86,6 +90,8 @@ def parse_engine(engine_full: str) -> Engine:
             settings = _settings(reader)
         else:
             clauses[key] = _body(reader, last)
+    if not clauses:
+        return _of_old_syntax(name, arguments) or Engine(name, arguments, settings=settings)
     return Engine(
         name,
         arguments,
@@ -96,6 +102,44 @@ def parse_engine(engine_full: str) -> Engine:
         clauses.get("TTL", ""),
         settings,
     )
+
+
+def _of_old_syntax(name: str, arguments: str) -> Engine | None:
+    """Return the engine of a table of the old syntax; None when the arguments are not of one."""
+    given = _split(arguments)
+    if name.startswith("Replicated"):
+        given = given[_REPLICA_ARGUMENTS:]
+    granularity = next((at for at, one in enumerate(given) if one.isdecimal()), -1)
+    held = given[: granularity + 1]
+    match held:
+        case [date, key, _]:
+            sampling = ""
+        case [date, sampling, key, _]:
+            pass
+        case _:
+            return None
+    return Engine(
+        name,
+        arguments,
+        partition_by=f"toYYYYMM({date})",
+        order_by=key,
+        sample_by=sampling,
+        old_arguments=", ".join(held),
+    )
+
+
+def _split(arguments: str) -> list[str]:
+    """Return the arguments of an engine, each as its text."""
+    reader = TokenReader(arguments, "engine", advice="Pass engine_full as system.tables shows it.")
+    found, start = [], 0
+    while reader.peek().kind is not TokenKind.END:
+        token = reader.take()
+        if token.is_symbol("(", "[", "{"):
+            reader.skip_group()
+        elif token.is_symbol(","):
+            found.append(arguments[start : token.start].strip())
+            start = token.stop
+    return [*found, arguments[start:].strip()]
 
 
 def _clause(reader: TokenReader, last: int) -> int | None:
@@ -167,11 +211,11 @@ def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) 
         UnsupportedError: the table was made with the old syntax, or its disk is defined by secrets
             that ClickHouse does not show.
     """
-    if not engine.order_by:
+    if engine.old_arguments or not engine.order_by:
         message = (
             f"Cannot make a staging table for {engine.name}({engine.arguments}): it has no ORDER "
-            "BY, as tables of the old syntax have none, and their parts fit no other table. "
-            "Copy the rows into a table with PARTITION BY and ORDER BY."
+            "BY, as tables of the old syntax have none, and their parts cannot be opened as files. "
+            "Export it from a server, or copy the rows into a table with PARTITION BY and ORDER BY."
         )
         raise UnsupportedError(message, code=48)
     replaced = {name for name, _ in extra_settings}
@@ -196,3 +240,16 @@ def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) 
         ("SETTINGS", ", ".join(f"{name} = {value}" for name, value in (*kept, *extra_settings))),
     )
     return " ".join(("ENGINE = MergeTree", *(f"{key} {text}" for key, text in clauses if text)))
+
+
+def old_staging_engine(engine: Engine, allowed: tuple[tuple[str, str], ...]) -> str:
+    """Return the ENGINE clause of a staging table for a table of the old syntax.
+
+    Such a table has no settings of its own, so nothing in the clause keeps it from merging.
+
+    Args:
+        engine: the source's, with `old_arguments`.
+        allowed: names and values of query settings that allow the syntax.
+    """
+    settings = ", ".join(f"{name} = {value}" for name, value in allowed)
+    return f"ENGINE = MergeTree({engine.old_arguments}){f' SETTINGS {settings}' * bool(settings)}"

@@ -52,7 +52,9 @@ class Projection:
 class Engine:
     """The clauses of system.tables.engine_full, each as its text; '' when absent.
 
-    The text is taken from engine_full because `sorting_key` hides DESC (types.md section 4).
+    The text is taken from engine_full because `sorting_key` hides DESC (types.md section 4). A
+    table of the old syntax, `MergeTree(date, (k), 8192)`, has the clauses that it stands for, and
+    in `old_arguments` those of its arguments that any engine with such parts has.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Engine:
     sample_by: str = ""
     ttl: str = ""
     settings: tuple[tuple[str, str], ...] = ()
+    old_arguments: str = ""
 
     @property
     def family(self) -> str:

@@ -72,7 +72,7 @@ def prepare(directory: Path, dataset: Dataset, rows: int) -> Prepared:
     clickhouse = directory / "clickhouse"
     with EmbeddedConnection(clickhouse, create=True) as connection:
         fill(connection, dataset, rows)
-    source = ClickHouseSource(lambda: EmbeddedConnection(clickhouse))
+    source = ClickHouseSource(lambda _: EmbeddedConnection(clickhouse))
     with source:
         table = source.describe(TableName.parse(dataset.table))
         planned = plan_table(table, conversions={}, strict=False, partition_spec=None)

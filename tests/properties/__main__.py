@@ -1,4 +1,4 @@
-"""The long run: `python -m tests.properties --tables 5000 --seed N` (or `make soak`).
+"""The long run: `python -m tests.properties --tables 5000 --seed N [--way arrow]` (or `make soak`).
 
 Prints what it met and how fast, and fails at the first table that a claim does not hold for, made
 as small as it can be, or when a family of types or a conversion was never drawn.
@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tableformat.names import TableName
 from tests.properties.column_types import CONVERSIONS, FAMILIES
-from tests.properties.many_tables import ManyTables
+from tests.properties.many_tables import ManyTables, Way
 from tests.properties.table_check import Seen, check_table, statements
 from tests.strategies_tables import TableDefinition, tables
 
@@ -38,12 +38,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--way", type=Way, choices=Way, default=Way.FILES)
     given_by_user = parser.parse_args()
     number = given_by_user.seed if given_by_user.seed is not None else random.randrange(2**32)  # noqa: S311
     _say(f"seed {number}, {given_by_user.tables} tables")
     seen, failing, start = Seen(), _Failing(), time.monotonic()
     error: Exception | None = None
-    with ManyTables() as opened:
+    with ManyTables(way=given_by_user.way) as opened:
         begun = time.monotonic()
 
         def one(table: TableDefinition) -> None:

@@ -7,6 +7,7 @@ that runs the task code, and the ClickHouse that `verify` reads files with.
 from __future__ import annotations
 
 import contextlib
+import enum
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,13 +15,19 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from unittest import mock
 from urllib.parse import urlparse
 
 import pyarrow as pa
 from pyiceberg.table import Table
 
+from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.digests import FileDigests
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.server.client import ServerClient
+from catalog.clickhouse.server.connection import ServerConnection
+from catalog.clickhouse.server.settings import ServerSettings, parse_server
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.iceberg import open_catalog
 from catalog.sources import SourcePlace
@@ -33,11 +40,12 @@ from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent, SliceWriter
 from tableformat.export.selection import AllPartitions
 from tableformat.names import LakeName, TableName
+from tests.clickhouse_front import clickhouse_front
 from tests.clickhouse_source import config_text
 from tests.properties.duckdb_reader import DuckDBReader
 from tests.properties.task_worker import TaskWorker
 
-__all__ = ["ManyTables"]
+__all__ = ["ManyTables", "Way"]
 
 _TABLES_OF_A_WAREHOUSE: Final = 200
 # Small queries by the thousand: threads and compiling cost more than they save.
@@ -45,6 +53,14 @@ _SMALL_QUERIES: Final = (
     "SET max_threads = 1, compile_expressions = 0, compile_aggregate_expressions = 0, "
     "compile_sort_description = 0"
 )
+
+
+class Way(enum.Enum):
+    """How rows leave ClickHouse: as files, or from a server in one of two formats."""
+
+    FILES = "files"
+    ARROW = "arrow"
+    NATIVE = "native"
 
 
 class _Lasting(ClickHouseSource):
@@ -65,13 +81,15 @@ class _LastingDigests(FileDigests):
 class ManyTables:
     """Exports tables of ClickHouse, each to a lake table of its name; a context manager."""
 
-    def __init__(self, writer: SliceWriter | None = None) -> None:
+    def __init__(self, writer: SliceWriter | None = None, way: Way = Way.FILES) -> None:
         """Prepare; everything starts on entry.
 
         Args:
             writer: of the files; a process with the task code when None.
+            way: how its rows leave ClickHouse.
         """
         self._given_writer = writer
+        self._way = way
         self._count = 0
 
     def __enter__(self) -> Self:
@@ -79,15 +97,9 @@ class ManyTables:
             self._root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mergeberg-")))
             for disk in ("hot", "cold"):
                 (self._root / disk).mkdir()
-            config = self._root / "config.xml"
-            config.write_text(config_text(self._root))
-            data = self._root / "clickhouse"
-            self.clickhouse = stack.enter_context(
-                EmbeddedConnection(data, create=True, config_file=config)
-            )
-            self.clickhouse.command(_SMALL_QUERIES)
+            server = self._open_clickhouse(stack)
             self.clickhouse.command("CREATE DATABASE db")
-            self.writer = self._given_writer or stack.enter_context(TaskWorker())
+            self.writer = self._given_writer or stack.enter_context(TaskWorker(server))
             self._digests = _LastingDigests()
             stack.callback(self._digests.end)
             self._duckdb = DuckDBReader()
@@ -155,12 +167,35 @@ class ManyTables:
         if self.is_in_lake(name):
             shutil.rmtree(urlparse(self._loaded(name).location()).path)
 
+    def _open_clickhouse(self, stack: contextlib.ExitStack) -> ServerSettings | None:
+        """Open a ClickHouse of our own; return how tasks reach it, None when they open files."""
+        config = config_text(self._root)
+        self.clickhouse: Connection
+        if self._way is Way.FILES:
+            file = self._root / "config.xml"
+            file.write_text(config)
+            data = self._root / "clickhouse"
+            self.clickhouse = stack.enter_context(
+                EmbeddedConnection(data, create=True, config_file=file)
+            )
+            self.clickhouse.command(_SMALL_QUERIES)
+            return None
+        inside = config.removeprefix("<clickhouse>").removesuffix("</clickhouse>")
+        front = stack.enter_context(clickhouse_front(config=inside))
+        server = parse_server(front.url, environment={}, allow_insecure=True)
+        if self._way is Way.NATIVE:
+            unable = mock.patch.object(Capabilities, "makes_wire_values", new=False)
+            stack.enter_context(unable)
+        client = ServerClient(server, server.hosts[0])
+        self.clickhouse = stack.enter_context(ServerConnection(client))
+        return server
+
     def _open_warehouse(self) -> None:
         self._warehouse = self._root / f"warehouse{self._count}"
         places = Places(SourcePlace("chdb:unused"), "lake", self._warehouse)
         ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent(), verify=True)
         self._catalog = open_catalog("lake", warehouse=self._warehouse)
-        self._source = _Lasting(lambda: self.clickhouse)
+        self._source = _Lasting(lambda _: self.clickhouse)
         self._ledger = ports.ledger
         self._ports = replace(
             ports,

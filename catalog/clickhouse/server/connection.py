@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from catalog.clickhouse.connection import JSON_SETTINGS, Row
+from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Row
 from catalog.clickhouse.server.answers import refused, untagged_error
 from catalog.clickhouse.server.client import ServerClient, Settings
 from catalog.clickhouse.server.settings import Host
@@ -64,6 +64,8 @@ _DECIMALS: Final = "output_format_json_quote_decimals"
 _REPLACED: Final = "\N{REPLACEMENT CHARACTER}".encode()
 _BYTES_FORMAT: Final = "JSONCompactEachRow"
 _UNKNOWN_FORMAT: Final = 73
+_SETTING_REFUSED: Final = (164, 452)
+"""A user that is read-only; a setting that has bounds for the user."""
 
 
 class ServerConnection:
@@ -125,7 +127,7 @@ class ServerConnection:
             ClickHouseError: ClickHouse refused the statement, or it failed.
             SourceError: there is no whole answer; the statement may have been performed or not.
         """
-        body = self._client.query(sql, settings=self.settings)
+        body = self._sent(sql, self.settings)
         text = untagged_error(body)
         if text is not None:
             raise refused(self._client.settings, self.host, text, None)
@@ -146,13 +148,28 @@ class ServerConnection:
         self.close()
 
     def _asked(self, sql: str, settings: Settings) -> tuple[Row, ...]:
-        body = self._client.query(f"{sql}\nFORMAT JSONCompact", settings=settings, repeat=True)
+        body = self._sent(f"{sql}\nFORMAT JSONCompact", settings, repeat=True)
         document = self._document(body)
         if _REPLACED in body:
             return self._as_bytes(sql, settings, len(document["meta"]))
         if self._quotes_decimals:
             return tuple(tuple(row) for row in document["data"])
         return _rows_with_decimals(document, body)
+
+    def _sent(self, sql: str, settings: Settings, *, repeat: bool = False) -> bytes:
+        try:
+            return self._client.query(sql, settings=settings, repeat=repeat)
+        except ClickHouseError as error:
+            forbidden = [one for one in settings if one[0] in error.reason]
+            if error.code not in _SETTING_REFUSED or not forbidden:
+                raise
+            name, value = forbidden[0]
+            message = (
+                f"Cannot read from ClickHouse at {self.host.url} as "
+                f"{self._client.settings.credentials.shown}: {error.reason}. Let the user change "
+                f"settings (readonly = 0 or 2), or set {name} = '{value}' in the user's profile."
+            )
+            raise SourceError(message, code=error.code) from error
 
     def _document(self, body: bytes) -> Mapping[str, Any]:
         """Read a document of JSONCompact, and check that it is whole."""
@@ -172,9 +189,7 @@ class ServerConnection:
     def _as_bytes(self, sql: str, settings: Settings, columns: int) -> tuple[Row, ...]:
         """Ask again in the format that hands over bytes as they are."""
         try:
-            body = self._client.query(
-                f"{sql}\nFORMAT {_BYTES_FORMAT}", settings=settings, repeat=True
-            )
+            body = self._sent(f"{sql}\nFORMAT {_BYTES_FORMAT}", settings, repeat=True)
         except SourceError as error:
             if error.code != _UNKNOWN_FORMAT:
                 raise

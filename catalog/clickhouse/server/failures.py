@@ -40,7 +40,7 @@ def could_be_repeated(error: HTTPError) -> bool:
         return False
     if isinstance(error, NewConnectionError):
         return isinstance(_cause(error, OSError), ConnectionError)
-    return _cause(error, ConnectionError) is not None
+    return any(_cause(error, kind) is not None for kind in (ConnectionError, ssl.SSLEOFError))
 
 
 def not_answered(settings: ServerSettings, host: Host, error: HTTPError) -> SourceError:
@@ -122,11 +122,11 @@ def _tls(error: ssl.SSLError) -> str:
             f"it does not speak TLS on this port ({reason}). Use its port for https (usually 8443)"
         )
     alert = _ALERT.search(reason)
-    if alert:
-        words = alert["what"].lower().replace("_", " ")
+    if alert or isinstance(error, ssl.SSLEOFError):
+        said = alert["what"].lower().replace("_", " ") if alert else "it gave no reason"
         return (
-            f"it refused the connection ({words}). If it wants a client certificate, name one of "
-            "its own authority in MERGEBERG_SOURCE_CERTIFICATE and MERGEBERG_SOURCE_KEY"
+            f"it ended the connection over TLS ({said}). If it wants a client certificate, name "
+            "one of its own authority in MERGEBERG_SOURCE_CERTIFICATE and MERGEBERG_SOURCE_KEY"
         )
     return f"TLS failed ({reason or type(error).__name__}). Check the port and the server's log"
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import adbc_driver_chdb
 
@@ -23,7 +21,8 @@ import chdb  # noqa: F401
 import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 
-from catalog.clickhouse.server.client import ServerStream
+from catalog.clickhouse.capabilities import PERMISSIONS
+from catalog.clickhouse.server.feeding import Feeding, OpenStream
 from tableformat.errors import SourceError
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
@@ -31,13 +30,12 @@ from tableformat.source import ServedLayout
 
 __all__ = ["native_batches", "running"]
 
-OpenStream = Callable[[], AbstractContextManager[ServerStream]]
-
 # One thread keeps the rows in their order.
 _SETTINGS: Final = (
     "max_threads = 1, input_format_parallel_parsing = 0, max_block_size = 16384, "
     f"prefer_column_name_to_alias = 1, {WIRE_SETTINGS}"
 )
+_ALLOWED: Final = ", ".join(quote_string(name) for name in PERMISSIONS)
 
 
 @contextlib.contextmanager
@@ -63,7 +61,7 @@ def native_batches(
     with tempfile.TemporaryDirectory(prefix="mergeberg-native-") as directory:
         pipe = Path(directory, "rows.native")
         os.mkfifo(pipe, 0o600)
-        with _Feeding(open_stream, pipe) as feeding:
+        with Feeding(open_stream, pipe) as feeding:
             try:
                 yield from _batches(_sql(pipe, select, layout))
             except (AdbcError, OSError, pa.ArrowException) as error:
@@ -75,62 +73,6 @@ def native_batches(
                 )
                 raise SourceError(message) from error
             feeding.end(well=True)
-
-
-class _Feeding:
-    """Writes an answer into a pipe, in a thread of its own."""
-
-    def __init__(self, open_stream: OpenStream, pipe: Path) -> None:
-        self._open_stream, self._pipe = open_stream, pipe
-        self._failed: SourceError | None = None
-        self._said: SourceError | None = None
-        self._thread = threading.Thread(target=self._run, name="native-answer", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._let_go()
-
-    def end(self, *, well: bool) -> None:
-        """Wait until all of the answer was read.
-
-        Args:
-            well: whether ClickHouse could make values of it; else its end may say why not.
-
-        Raises:
-            SourceError: it was not whole.
-        """
-        self._let_go()
-        failed = self._failed or (None if well else self._said)
-        if failed is not None:
-            raise failed
-
-    def _let_go(self) -> None:
-        """End the thread, also when nobody ever opened the pipe."""
-        while self._thread.is_alive():
-            with contextlib.suppress(OSError):
-                os.close(os.open(self._pipe, os.O_RDONLY | os.O_NONBLOCK))
-            self._thread.join(0.05)
-
-    def _run(self) -> None:
-        try:
-            with self._pipe.open("wb", buffering=0) as sink, self._open_stream() as stream:
-                for chunk in stream.chunks():
-                    _write_all(sink.fileno(), chunk)
-                self._said = stream.said_at_end
-        except BrokenPipeError:
-            # The reader stopped first, and says why itself.
-            return
-        except SourceError as error:
-            self._failed = error
-
-
-def _write_all(descriptor: int, chunk: bytes) -> None:
-    rest = memoryview(chunk)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
 
 
 def _sql(pipe: Path, select: str, layout: ServedLayout) -> str:
@@ -145,6 +87,10 @@ def _sql(pipe: Path, select: str, layout: ServedLayout) -> str:
 def _batches(sql: str) -> Iterator[pa.RecordBatch]:
     # A stream ends the one before it on the same connection, so it has a connection of its own.
     with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
+        # Types that the server's table has may be made here too.
+        cursor.execute(f"SELECT name FROM system.settings WHERE name IN ({_ALLOWED})")
+        allowed = ", ".join(f"{name} = 1" for (name,) in cursor.fetchall())
+        cursor.execute(f"SET {allowed}")
         cursor.execute(sql)
         with contextlib.closing(cursor.fetch_record_batch()) as reader:
             yield from reader

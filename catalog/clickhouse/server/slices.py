@@ -11,6 +11,7 @@ written again. Imported inside tasks only, as `native.py` is: that one loads chd
 from __future__ import annotations
 
 import contextlib
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from catalog.clickhouse.advice import advice
 from catalog.clickhouse.connection import ClickHouseError
 from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether
 from catalog.clickhouse.server.arrow_stream import arrow_batches
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.native import native_batches, running
+from catalog.clickhouse.server.queries import query_prefix
 from catalog.clickhouse.server.settings import ServerSettings
 from tableformat.errors import InternalError, SourceError
 from tableformat.export.slices import Slice, WritePlan
@@ -32,14 +35,13 @@ from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 from tableformat.receipt import PartRange
 from tableformat.source import ServedLayout
 
-__all__ = ["ServedSlice", "query_prefix", "reading"]
+__all__ = ["ServedSlice", "reading"]
 
 _SHOWN_PARTS: Final = 3
-
-
-def query_prefix(job: str) -> str:
-    """Return how the ids of all queries of a job's tasks begin."""
-    return f"mergeberg-{job}-"
+# Unknown table, unknown database.
+_NO_TABLE: Final = (60, 81)
+_AGAIN: Final = re.compile(r"([;,]?( and)? run again| Run the same command again)\.\Z")
+_CANNOT: Final = re.compile(r"\ACannot (reach|read) .*?: ")
 
 
 @contextlib.contextmanager
@@ -153,13 +155,21 @@ class ServedSlice:
     def _unreadable(self, error: SourceError) -> SourceError:
         names = [part.source_name for part in self.slice.ranges]
         more = f" and {len(names) - _SHOWN_PARTS} more" if len(names) > _SHOWN_PARTS else ""
-        reason = error.reason if isinstance(error, ClickHouseError) else error.message
+        reason = self._reason(error)
+        way = advice(error.code, reason) or "Run the same command again."
         message = (
             f"Cannot read {', '.join(names[:_SHOWN_PARTS])}{more} of {self.plan.table} from "
-            f"{self.layout.host}: {reason.rstrip('.')}. Run the same command again: finished files "
-            "are kept."
+            f"{self.layout.host}: {reason}. {way} Finished files are kept."
         )
         return SourceError(message, code=error.code)
+
+    def _reason(self, error: SourceError) -> str:
+        """Return why, without what the message says itself."""
+        if error.code in _NO_TABLE:
+            return f"its staging table {self.slice.place} was dropped meanwhile"
+        if isinstance(error, ClickHouseError):
+            return error.reason
+        return _AGAIN.sub("", _CANNOT.sub("", error.message)).rstrip(".")
 
 
 _ALIAS: Final = quote_identifier(SOURCE_ALIAS)

@@ -10,10 +10,12 @@ from typing import Final
 import click
 
 from catalog.bounded_rest import TimeOuts
+from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.options import (
     catalog_options,
+    cluster_options,
     conversions,
     ledger_options,
     mapping_options,
@@ -27,13 +29,14 @@ from spark_ext.cli.options import (
     where_option,
 )
 from spark_ext.cli.rehearsal import show_rehearsal
-from spark_ext.exporting import exit_code, export_all, slots
+from spark_ext.exporting import export_all, export_tables, slots, worst
 from spark_ext.session import SparkSettings
 from spark_ext.stopping import Stopping
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.errors import UsageError
 from tableformat.export.claim import Wish
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
+from tableformat.export.outcome import Outcome
 from tableformat.export.retrying import MAX_RETRIES
 from tableformat.export.slices import FileFormat
 from tableformat.names import TableName
@@ -111,6 +114,7 @@ _MIB: Final = 1024 * 1024
     help="Seconds that what runs may take to finish after a SIGTERM.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@cluster_options
 @source_options()
 @ledger_options
 @catalog_options
@@ -120,7 +124,8 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, target_file_size: int,
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
-    commit_every: int, max_retries: int, grace: float,
+    commit_every: int, max_retries: int, grace: float, cluster: str | None,
+    cluster_host: tuple[str, ...],
     *, everything: bool, evolve_schema: bool, strict: bool, force: bool, allow_empty: bool,
     whole: bool, beside: bool, verify: bool, dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
@@ -152,13 +157,26 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     )
     time_outs = TimeOuts(connect_timeout, read_timeout)
     places = Places(source, request.to.catalog, warehouse, ledger, time_outs)
+    tables = local_tables(
+        source, request.table, cluster=cluster, cluster_hosts=pairs("--cluster-host", cluster_host)
+    )
     if dry_run:
-        return show_rehearsal(request, places, output, slots=slots(master), as_json=as_json)
+        each = (
+            (replace(request, table=one.table), replace(places, source=one.place)) for one in tables
+        )
+        free = slots(master)
+        return worst(show_rehearsal(*one, output, slots=free, as_json=as_json) for one in each)
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
-    ports = open_ports(places, spark, output, verify=verify)
-    with contextlib.closing(ports.ledger), Stopping(grace, output.note) as stopping:
-        ports = replace(ports, should_stop=stopping.is_told)
-        return exit_code(export_all(request, ports, master=master))
+    with Stopping(grace, output.note) as stopping:
+
+        def export_one(one: LocalTable) -> tuple[Outcome, ...]:
+            ports = open_ports(replace(places, source=one.place), spark, output, verify=verify)
+            with contextlib.closing(ports.ledger):
+                wanted = replace(request, table=one.table)
+                told = replace(ports, should_stop=stopping.is_told)
+                return export_all(wanted, told, master=master)
+
+        return export_tables(tables, export_one, output.note)
 
 
 def _wish(wish: Wish) -> Wish:

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.comparison import paired
+from catalog.clickhouse.comparison import paired, same_in_copies
 from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId
 from tableformat.source import LeftPart
@@ -17,6 +17,11 @@ contents = st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 2))
 several = st.lists(contents, max_size=6)
 
 Contents = list[tuple[str, int]]
+
+
+def named(part: str, sizes: list[int]) -> str:
+    """Return what stands for a hash where a server has none."""
+    return f"name:{part}:sizes:{':'.join(map(str, sizes))}"
 
 
 def copies(held: Contents) -> tuple[Part, ...]:
@@ -64,3 +69,32 @@ def test_every_part_gets_a_name_of_its_own_content_and_equal_ones_keep_their_ord
             for pair in pairs
             if (pair.part.hash_of_all_files, pair.part.rows) == content
         ]
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), max_size=4),
+    other=st.data(),
+)
+def test_without_hashes_copies_pair_by_their_sizes_and_take_the_names_of_their_originals(
+    sizes: list[list[int]], other: st.DataObject
+) -> None:
+    """A frozen part is known by the name of its source, which tells one content from another."""
+    held = [(named(f"p_{n}_{n}_0", one), 1) for n, one in enumerate(sizes, start=1)]
+    source = [(named(f"p_{n}_{n}_0_7", one), 1) for n, one in enumerate(sizes, start=100)]
+
+    pairs = paired(copies(held), originals(source))
+
+    assert pairs is not None
+    assert [pair.part.hash_of_all_files for pair in pairs] == [text for text, _ in source]
+    if sizes:
+        changed = other.draw(st.integers(0, len(sizes) - 1))
+        source[changed] = (named("p_1_1_0", [4, 4, 4, 4]), 1)
+        assert paired(copies(held), originals(source)) is None
+
+
+@given(sizes=st.lists(st.integers(0, 2**63), min_size=4, max_size=4))
+def test_what_copies_have_in_common_is_all_but_the_name(sizes: list[int]) -> None:
+    texts = {same_in_copies(named(part, sizes)) for part in ("202401_1_1_0", "all_9_9_1_12")}
+    assert len(texts) == 1
+    assert "all" not in texts.pop()
+    assert same_in_copies("d60baa82") == "d60baa82"

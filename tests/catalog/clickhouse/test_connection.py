@@ -24,6 +24,11 @@ from tableformat.errors import InternalError
             "Wrong. (BAD_ARGUMENTS)",
         ),
         ("Code: 47, e.displayText() = DB::Exception: Unknown column x", 47, "Unknown column x"),
+        (
+            "Code: 47, e.displayText() = DB::Exception: Unknown x, e.what() = DB::Exception",
+            47,
+            "Unknown x",
+        ),
         ("the pipe is broken", None, "the pipe is broken"),
         ("", None, "it gave no reason"),
     ],

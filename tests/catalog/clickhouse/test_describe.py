@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from catalog.clickhouse.describe import list_parts
 from catalog.clickhouse.table_text import definitions, ttl_columns
 from tableformat.errors import NotFoundError, UnsupportedError
 from tableformat.mergetree.table import Engine, Projection, SkipIndex
@@ -203,7 +202,7 @@ def test_parts_are_listed_with_rows_only(clickhouse: Clickhouse) -> None:
     name = clickhouse.filled()
     clickhouse.command(f"ALTER TABLE {name.sql} DELETE WHERE p = 0 SETTINGS mutations_sync = 2")
 
-    (part,) = list_parts(clickhouse.connection, name)
+    (part,) = clickhouse.source.all_parts(name)
 
     assert clickhouse.source.parts(name, ids("0")[0]) == ()
     assert clickhouse.source.parts(name, ids("1")[0]) == (part,)

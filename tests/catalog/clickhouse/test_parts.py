@@ -265,6 +265,21 @@ def test_without_hard_links_the_parts_are_read_where_they_are(source: Source) ->
     assert files_below(source.disk) == before
 
 
+def test_parts_without_a_place_are_read_in_their_own_directory(source: Source) -> None:
+    """Frozen parts are never written beside; and hard links would count in their files."""
+    (slice_,) = source.slices(part=0)
+    before = files_below(source.disk)
+    lent = dataclasses.replace(slice_, place="")
+
+    (ids,) = in_child(READ, (PLAN, lent))
+    with parts_directory("job1", (lent,)) as directory:
+        assert directory == PartsDirectory(Path(slice_.ranges[0].path).parent, private=False)
+        assert files_below(source.disk) == before
+
+    assert ids == list(range(0, 3000, 3))
+    assert files_below(source.disk) == before
+
+
 def test_the_private_directory_goes_also_when_reading_fails(source: Source) -> None:
     (slice_,) = source.slices(part=0)
 

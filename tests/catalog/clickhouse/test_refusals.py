@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.capabilities import probe_capabilities
+from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.clickhouse.staging import STAGING_DATABASE
@@ -236,7 +237,7 @@ def test_a_table_made_anew_under_the_same_name_is_refused(clickhouse: Clickhouse
 class Meddling:
     """A connection that lets something else happen at the source just before each clone."""
 
-    def __init__(self, connection: EmbeddedConnection, *happens: str) -> None:
+    def __init__(self, connection: Connection, *happens: str) -> None:
         self.connection = connection
         self.address = connection.address
         self.happens = list(happens)
@@ -264,7 +265,7 @@ def test_a_mutation_that_begins_during_the_clone_makes_it_start_afresh(
         clickhouse.connection,
         f"ALTER TABLE {name.sql} UPDATE s = 'new' WHERE 1 SETTINGS mutations_sync = 2",
     )
-    source = ClickHouseSource(lambda: meddling)
+    source = ClickHouseSource(lambda _: meddling)
 
     snapshot = source.snapshot(source.describe(name), ids("0", "1"), job="busy", probes=())
 
@@ -276,7 +277,7 @@ def test_a_mutation_that_begins_during_the_clone_makes_it_start_afresh(
 def test_a_table_that_never_rests_is_refused_in_the_end(clickhouse: Clickhouse) -> None:
     name = clickhouse.filled()
     update = f"ALTER TABLE {name.sql} UPDATE s = 'x' WHERE 1 SETTINGS mutations_sync = 2"
-    source = ClickHouseSource(lambda: Meddling(clickhouse.connection, *[update] * 9))
+    source = ClickHouseSource(lambda _: Meddling(clickhouse.connection, *[update] * 9))
 
     snapshot = source.snapshot(source.describe(name), ids("0", "1"), job="job", probes=())
 
@@ -334,10 +335,10 @@ def test_capabilities_name_what_is_lacking(clickhouse: Clickhouse) -> None:
 
     class Old(Meddling):
         def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
-            lacking = {("hash_of_all_files",), ("detached_parts",)}
+            lacking = {("parts_columns.column",), ("mutations.is_done",)}
             return tuple(row for row in self.connection.rows(sql) if row not in lacking)
 
-    match = r"it has no system\.detached_parts, system\.parts\.hash_of_all_files"
+    match = r"it has no system\.mutations\.is_done, system\.parts_columns\.column"
     with pytest.raises(UnsupportedError, match=match):
         probe_capabilities(Old(clickhouse.connection))
 

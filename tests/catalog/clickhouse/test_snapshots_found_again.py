@@ -17,7 +17,7 @@ from catalog.clickhouse.staging import staging_table
 from tableformat.mergetree.digest_sql import source_columns
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName
 from tableformat.source import LeftPart, LeftSnapshot, Probe, SourceSnapshot
-from tests.clickhouse_source import COLUMNS, KEYS, Clickhouse, as_files, frozen, ids
+from tests.clickhouse_source import COLUMNS, KEYS, Clickhouse, Through, as_files, frozen, ids
 from tests.dying import Dies
 
 ROOT = Path(__file__).parents[3]
@@ -75,7 +75,7 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.source import ClickHouseSource
 directory, name, ids, probes = pickle.load(sys.stdin.buffer)
 connection = EmbeddedConnection(directory)
-source = ClickHouseSource(lambda: connection)
+source = ClickHouseSource(lambda _: connection)
 snapshot = source.snapshot(source.describe(name), ids, job="7291", probes=probes)
 pickle.dump((snapshot, connection.process_id), sys.stdout.buffer)
 sys.stdout.flush()
@@ -265,20 +265,13 @@ def test_a_clone_that_was_interrupted_is_never_used(clickhouse: Clickhouse) -> N
     name = clickhouse.filled()
     held = clickhouse.source.parts(name, ids("0")[0])
 
-    class Dying:
-        address = ""
-
-        def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
-            return clickhouse.rows(sql)
-
+    class Dying(Through):
         def command(self, sql: str) -> None:
             if "table_readonly" in sql:
                 raise Dies
-            clickhouse.command(sql)
+            super().command(sql)
 
-        def close(self) -> None: ...
-
-    source = ClickHouseSource(Dying)
+    source = ClickHouseSource(lambda _: Dying(clickhouse.connection))
     with pytest.raises(Dies):
         source.snapshot(source.describe(name), ids("0", "1"), job="cut", probes=())
     assert "cut_1" in clickhouse.staging_tables()
@@ -291,18 +284,11 @@ def test_where_tables_cannot_be_closed_nothing_is_found(clickhouse: Clickhouse) 
     """A filling that was interrupted looks like one that ended there."""
     name = clickhouse.filled()
 
-    class Old:
-        address = ""
-
+    class Old(Through):
         def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
-            return tuple(row for row in clickhouse.rows(sql) if row != ("table_readonly",))
+            return tuple(row for row in super().rows(sql) if row != ("table_readonly",))
 
-        def command(self, sql: str) -> None:
-            clickhouse.command(sql)
-
-        def close(self) -> None: ...
-
-    source = ClickHouseSource(Old)
+    source = ClickHouseSource(lambda _: Old(clickhouse.connection))
     table = source.describe(name)
     snapshot = source.snapshot(table, ids("0", "1"), job="job", probes=())
 

@@ -160,7 +160,7 @@ def test_the_directory_is_open_only_from_the_first_question_to_the_letting_go(
     directory = tmp_path / "data"
     with EmbeddedConnection(directory, create=True) as connection:
         name = Clickhouse(connection).filled()
-    source = ClickHouseSource(lambda: EmbeddedConnection(directory, wait=0))
+    source = ClickHouseSource(lambda _: EmbeddedConnection(directory, wait=0))
 
     with source:
         table = source.describe(name)
@@ -188,6 +188,6 @@ def test_staging_tables_of_a_killed_process_are_found_by_the_next(tmp_path: Path
         clickhouse.snapshot(clickhouse.filled(), job="7291")
         connection._child.kill()
 
-    with ClickHouseSource(lambda: EmbeddedConnection(directory)) as source:
+    with ClickHouseSource(lambda _: EmbeddedConnection(directory)) as source:
         assert source.sweep_leftovers(lambda _job: False) == ("7291_1",)
         assert source.sweep_leftovers(lambda _job: False) == ()

@@ -30,7 +30,7 @@ def places(module_places: Places, monkeypatch: pytest.MonkeyPatch) -> Places:
     monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
     monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
     monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
-    monkeypatch.setattr(wiring, "SparkWriter", lambda _: module_places.writer())
+    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: module_places.writer())
     monkeypatch.setattr(wiring, "_back_off", lambda _: None)
     monkeypatch.setenv("PYICEBERG_HOME", str(module_places.root))
     return module_places

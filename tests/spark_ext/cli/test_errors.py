@@ -21,7 +21,7 @@ from tableformat.committer import Sent
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Key, Owner, State
 from tableformat.names import LakeName
-from tests import wrong_ledgers, wrong_replacements
+from tests import wrong_folders, wrong_ledgers, wrong_replacements, wrong_servers, wrong_versions
 from tests.errors_page import Said, rows, said
 from tests.wrong_places import Places
 
@@ -58,7 +58,6 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     "a partition spec of an unknown transform": export("--all", "--partition-spec", "week(ts)"),
     "a source without a directory": export("--all", "--source", "chdb:"),
     "a source with an unknown option": export("--all", "--source", "chdb:x?y=z"),
-    "a source of another kind": export("--all", "--source", "http://server"),
     "a ledger without a file": export("--all", "--ledger", "sqlite:"),
     "a ledger of another kind": export("--all", "--ledger", "keeper://host"),
     "an unknown database": export(table="dd.events"),
@@ -154,6 +153,7 @@ def _no_watermark(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
 
 # The same, for what needs some preparation.
 PREPARED: dict[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = {
+    **wrong_folders.PREPARED,
     "the destination is a view": _view,
     "the catalog is unreachable": _unreachable_catalog,
     "a catalog's database has no driver": _no_driver,
@@ -291,6 +291,7 @@ def _cancelled(places: Places, _: pytest.MonkeyPatch) -> Said:
 
 # What is found out when the work has begun: a table that was made stays, without a row.
 BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
+    **wrong_folders.BEGUN,
     "the source directory is in use": _in_use,
     "a part is corrupted": _damaged,
     "values that Iceberg cannot hold": _bad_values,
@@ -357,7 +358,8 @@ def _leased_here(ledger: SqliteLedger, key: Key) -> bool:
 
 
 def test_the_page_has_exactly_what_is_tested() -> None:
-    assert sorted(rows()) == sorted([*UNCHANGED, *PREPARED, *BEGUN])
+    of_servers = [*wrong_servers.SOURCES, *wrong_servers.SERVERS, *wrong_versions.VERSIONS]
+    assert sorted(rows()) == sorted([*UNCHANGED, *PREPARED, *BEGUN, *of_servers])
 
 
 def test_a_text_says_the_same_as_the_object_for_programs(places: Places) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.errors import UnsupportedError, UsageError
-from tableformat.mergetree.engine_text import parse_engine, staging_engine
+from tableformat.mergetree.engine_text import old_staging_engine, parse_engine, staging_engine
 from tableformat.mergetree.expression_text import render_expression
 from tableformat.mergetree.table import Engine
 from tableformat.names import quote_string
@@ -202,6 +202,37 @@ def test_any_clauses_are_told_apart_whatever_their_texts_hold(
     text = " ".join((name + brackets, *(f"{key} {value}" for key, value in texts if value)))
 
     assert parse_engine(text) == engine
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "held"),
+    [
+        ("MergeTree(d, (k, s), 8192)", ("toYYYYMM(d)", "(k, s)", ""), "d, (k, s), 8192"),
+        (
+            "ReplicatedSummingMergeTree('/t,8', 'r', d, intHash32(k), (k, intHash32(k)), 8192, v)",
+            ("toYYYYMM(d)", "(k, intHash32(k))", "intHash32(k)"),
+            "d, intHash32(k), (k, intHash32(k)), 8192",
+        ),
+        (
+            "GraphiteMergeTree(`a, b`, k, 100, 'rollup 8192')",
+            ("toYYYYMM(`a, b`)", "k", ""),
+            "`a, b`, k, 100",
+        ),
+    ],
+)
+def test_a_table_of_the_old_syntax_has_the_clauses_that_it_stands_for(
+    text: str, keys: tuple[str, str, str], held: str
+) -> None:
+    """Such a table is partitioned by month, and its copy is made with the same syntax."""
+    engine = parse_engine(text)
+
+    assert (engine.partition_by, engine.order_by, engine.sample_by) == keys
+    assert engine.old_arguments == held
+    assert old_staging_engine(engine, ()) == f"ENGINE = MergeTree({held})"
+    copy = parse_engine(f"MergeTree({held})")
+    assert (copy.partition_by, copy.order_by, copy.old_arguments) == (*keys[:2], held)
+    with pytest.raises(UnsupportedError, match="old syntax"):
+        staging_engine(engine, ())
 
 
 def test_a_staging_table_keeps_nothing_that_replicates_merges_or_shares_a_directory() -> None:

@@ -1,0 +1,111 @@
+"""Asks what only a new ClickHouse can compute of rows that an old server keeps.
+
+Transforms of Iceberg and digests are SQL of the newest engine. For a server without its casts the
+columns that they need come over the wire as they are, as Native, into an empty ClickHouse of our
+own, which answers as if it had the table; nothing is kept of them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
+from catalog.clickhouse.connection import ClickHouseError, Connection, Row, text, whole
+from catalog.clickhouse.describe import of_table
+from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.server.connection import ServerConnection
+from catalog.clickhouse.server.feeding import Feeding
+from tableformat.errors import SourceError
+from tableformat.mergetree.wire_types import qualified
+from tableformat.names import SOURCE_ALIAS, TableName, quote_identifier, quote_string
+
+__all__ = ["computed_rows"]
+
+_SETTINGS: Final = "input_format_parallel_parsing = 0"
+
+
+def computed_rows(
+    connection: Connection,
+    capabilities: Capabilities,
+    table: TableName,
+    where: str,
+    settings: str,
+    sql: Callable[[str], str],
+    rows_of: Callable[[Row], int],
+) -> tuple[Row, ...]:
+    """Return the rows of a query over a table, whatever the server itself can compute.
+
+    Args:
+        connection: to the source.
+        capabilities: of the source.
+        table: that is read, once.
+        where: the condition, over `_partition_id`, `_part` and columns, in the server's own SQL.
+        settings: of the query, as they stand after SETTINGS; '' for none.
+        sql: makes the query from the text that stands after its FROM; columns are qualified.
+        rows_of: tells of a row of the answer how many rows it is made of.
+
+    Raises:
+        ClickHouseError: the query failed.
+        SourceError: the server does not answer any more, or rows are missing in its answer.
+    """
+    shown = f"{table.sql} AS {SOURCE_ALIAS} WHERE {where}"
+    if capabilities.makes_wire_values or not isinstance(connection, ServerConnection):
+        return connection.rows(sql(shown) + (f" SETTINGS {settings}" if settings else ""))
+    ((least,),) = connection.rows(f"SELECT count() FROM {shown}")
+    columns = _used_columns(connection, table, sql(shown))
+    names = ", ".join(f"{qualified(name)} AS {quote_identifier(name)}" for name, _ in columns)
+    asked = f"SELECT {names} FROM {shown} FORMAT Native"
+    open_stream = partial(connection.client.stream, asked, settings=connection.settings)
+    with (
+        tempfile.TemporaryDirectory(prefix="mergeberg-decoded-") as made,
+        EmbeddedConnection(Path(made, "clickhouse"), create=True) as ours,
+    ):
+        pipe = Path(made, "rows.native")
+        os.mkfifo(pipe, 0o600)
+        if capabilities.server_zone:
+            ours.command(f"SET session_timezone = {quote_string(capabilities.server_zone)}")
+        _allow_types(ours)
+        query = f"{sql(_from(pipe, columns))} SETTINGS {_SETTINGS}{settings and f', {settings}'}"
+        with Feeding(open_stream, pipe) as feeding:
+            try:
+                rows = ours.rows(query)
+            except ClickHouseError:
+                # Where the answer was not whole, that is the reason.
+                feeding.end(well=False)
+                raise
+            feeding.end(well=True)
+    # Native has no end, so that an answer that lost its last blocks looks whole.
+    came = sum(rows_of(row) for row in rows)
+    if came < whole(least):
+        message = (
+            f"Cannot read {table} from {connection.address}: {came} rows came, it has {least}. "
+            "Check proxies on the way, and run again."
+        )
+        raise SourceError(message)
+    return rows
+
+
+def _allow_types(ours: Connection) -> None:
+    """Let types that the server's table has be made here too."""
+    permissions = probe_capabilities(ours).permissions
+    ours.command(f"SET {', '.join(f'{name} = {value}' for name, value in permissions)}")
+
+
+def _used_columns(
+    connection: Connection, table: TableName, sql: str
+) -> tuple[tuple[str, str], ...]:
+    """Return name and type of the columns that a query may read."""
+    found = connection.rows(f"SELECT name, type FROM system.columns WHERE {of_table(table)}")
+    stored = ((text(row[0]), text(row[1])) for row in found)
+    used = ((name, of) for name, of in stored if qualified(name) in sql)
+    return (("_partition_id", "String"), *used)
+
+
+def _from(pipe: Path, columns: Iterable[tuple[str, str]]) -> str:
+    structure = ", ".join(f"{quote_identifier(name)} {of}" for name, of in columns)
+    return f"file({quote_string(str(pipe))}, 'Native', {quote_string(structure)}) AS {SOURCE_ALIAS}"

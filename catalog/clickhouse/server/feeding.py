@@ -1,0 +1,74 @@
+"""Writes the answer of a server into a named pipe, which a ClickHouse of ours reads as a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Self
+
+from catalog.clickhouse.server.client import ServerStream
+from tableformat.errors import SourceError
+
+__all__ = ["Feeding", "OpenStream"]
+
+OpenStream = Callable[[], AbstractContextManager[ServerStream]]
+
+
+class Feeding:
+    """Writes an answer into a pipe, in a thread of its own."""
+
+    def __init__(self, open_stream: OpenStream, pipe: Path) -> None:
+        self._open_stream, self._pipe = open_stream, pipe
+        self._failed: SourceError | None = None
+        self._said: SourceError | None = None
+        self._thread = threading.Thread(target=self._run, name="native-answer", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._let_go()
+
+    def end(self, *, well: bool) -> None:
+        """Wait until all of the answer was read.
+
+        Args:
+            well: whether ClickHouse could make values of it; else its end may say why not.
+
+        Raises:
+            SourceError: it was not whole.
+        """
+        self._let_go()
+        failed = self._failed or (None if well else self._said)
+        if failed is not None:
+            raise failed
+
+    def _let_go(self) -> None:
+        """End the thread, also when nobody ever opened the pipe."""
+        while self._thread.is_alive():
+            with contextlib.suppress(OSError):
+                os.close(os.open(self._pipe, os.O_RDONLY | os.O_NONBLOCK))
+            self._thread.join(0.05)
+
+    def _run(self) -> None:
+        try:
+            with self._pipe.open("wb", buffering=0) as sink, self._open_stream() as stream:
+                for chunk in stream.chunks():
+                    _write_all(sink.fileno(), chunk)
+                self._said = stream.said_at_end
+        except BrokenPipeError:
+            # The reader stopped first, and says why itself.
+            return
+        except SourceError as error:
+            self._failed = error
+
+
+def _write_all(descriptor: int, chunk: bytes) -> None:
+    rest = memoryview(chunk)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

@@ -1,0 +1,40 @@
+"""A server that answers what a test says, and a client that speaks to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from catalog.clickhouse.server.client import ServerClient
+from catalog.clickhouse.server.credentials import Credentials, Secret
+from catalog.clickhouse.server.settings import ServerSettings
+from tests.faulty_http import Answer, FaultyHttp
+
+HIDDEN = "pa55-w0rd-of-mine"
+
+Asking = Callable[..., tuple[FaultyHttp, ServerClient]]
+
+
+@pytest.fixture
+def asking() -> Iterator[Asking]:
+    """Return what starts a server with some answers, and a client of it."""
+    with contextlib.ExitStack() as stack:
+
+        def start(
+            *answers: Answer, pauses: list[float] | None = None, compress: bool = False
+        ) -> tuple[FaultyHttp, ServerClient]:
+            server = stack.enter_context(FaultyHttp(*answers))
+            settings = ServerSettings(
+                (server.host,),
+                Credentials("exporter", Secret(HIDDEN)),
+                connect_timeout=5,
+                read_timeout=5,
+                compress=compress,
+            )
+            waited = [] if pauses is None else pauses
+            client = ServerClient(settings, server.host, pause=waited.append)
+            return server, stack.enter_context(client)
+
+        yield start

@@ -1,0 +1,42 @@
+"""What may be shown of a source, whatever the user wrote there."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog.clickhouse.server.shown import without_secret
+
+HIDDEN = "pa55-w0rd-of-mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"https://u:{HIDDEN}@ch1:8443", "https://u@ch1:8443"),
+        (f"--source=https://u:{HIDDEN}@ch1", "--source=https://u@ch1"),
+        (f"clickhouse://u:{HIDDEN}@ch1/db?a=b", "clickhouse://u@ch1/db?a=b"),
+        (f"https://u:a@{HIDDEN}/?#@ch1", "https://u@ch1"),
+        (f"https://ch1?password={HIDDEN}&read-timeout=3", "https://ch1?read-timeout=3"),
+        ("https://u@ch1,ch2?compress=1", "https://u@ch1,ch2?compress=1"),
+        ("https://ch1", "https://ch1"),
+        ("chdb:./clickhouse", "chdb:./clickhouse"),
+        ("--all", "--all"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(text: str, shown: str) -> None:
+    assert without_secret(text) == shown
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=10), st.text(max_size=20))
+def test_no_password_of_an_address_is_shown(
+    before: str, after: str, scheme: str, place: str
+) -> None:
+    assert HIDDEN not in without_secret(f"{scheme}://u:{before}{HIDDEN}{after}@{place}")
+
+
+@given(st.text())
+def test_what_is_no_address_is_shown_as_it_is(text: str) -> None:
+    if "://" not in text:
+        assert without_secret(text) == text

@@ -1,0 +1,201 @@
+"""Whole exports from real servers: the newest and the oldest, replicas, shards."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from catalog.clickhouse.digests import FileDigests
+from catalog.clickhouse.server.client import ServerClient
+from catalog.clickhouse.server.connection import ServerConnection
+from catalog.iceberg import open_catalog
+from catalog.sources import SourcePlace, server_of
+from spark_ext import wiring
+from spark_ext.cli.main import invoke
+from spark_ext.runner import write_all
+from tableformat.export.slices import FileFormat, SliceTask, WritePlan
+from tableformat.names import TableName
+from tests.child_writer import ChildWriter
+from tests.clickhouse_front import ClickHouseFront
+from tests.old_clickhouse import OldPair
+from tests.real_export import RealExport, Rows
+
+Exports = Callable[[str], RealExport]
+
+
+@pytest.fixture
+def exports_from(tmp_path: Path) -> Exports:
+    """Make exports whose source is the server of an address."""
+
+    def made(uri: str) -> RealExport:
+        place = SourcePlace(uri, allow_insecure=True)
+        settings = server_of(place)
+        assert settings is not None
+        connection = ServerConnection(ServerClient(settings, settings.hosts[0]))
+        return RealExport(connection, tmp_path, place)
+
+    return made
+
+
+def replicated(pair: OldPair, name: str, inserts: int = 1) -> TableName:
+    """Make a table with replicas on both servers; each insert adds 50 rows to two partitions."""
+    for number in (1, 2):
+        pair.query(number, "CREATE DATABASE IF NOT EXISTS db")
+        pair.query(
+            number,
+            f"CREATE TABLE db.{name} (p UInt8, k UInt64, s String) ENGINE ="
+            f" ReplicatedMergeTree('/tables/{name}', 'r{number}') PARTITION BY p ORDER BY k",
+        )
+        pair.query(number, f"SYSTEM STOP MERGES db.{name}")
+    for number in range(inserts):
+        rows = f"SELECT number % 2, number, toString(number) FROM numbers({number}00, 100)"
+        pair.query(1, f"INSERT INTO db.{name} {rows}")
+    pair.query(2, f"SYSTEM SYNC REPLICA db.{name}")
+    return TableName("db", name)
+
+
+class Shards:
+    """A table with 100 rows on each of two servers, and a Distributed one over both."""
+
+    def __init__(self, pair: OldPair, root: Path, name: str) -> None:
+        self._pair, self._root, self._name = pair, root, name
+        for number in (1, 2):
+            pair.query(number, "CREATE DATABASE IF NOT EXISTS db")
+            pair.query(
+                number,
+                f"CREATE TABLE db.{name} (p UInt8, k UInt64, s String) ENGINE ="
+                f" ReplicatedMergeTree('/shards/{number}/{name}', 'r') PARTITION BY p ORDER BY k",
+            )
+            rows = f"SELECT number % 2, number, toString(number) FROM numbers({number - 1}00, 100)"
+            pair.query(number, f"INSERT INTO db.{name} {rows}")
+        over = f"AS db.{name} ENGINE = Distributed(shards, db, {name})"
+        pair.query(1, f"CREATE TABLE db.{name}_everywhere {over}")
+
+    def run(self) -> tuple[int, str]:
+        """Export the Distributed table; return the exit code and what was said."""
+        out, err = io.StringIO(), io.StringIO()
+        words = ["export", f"db.{self._name}_everywhere", "--all", "--to", f"lake.n.{self._name}"]
+        words += ["--source", self._pair.url(1), "--allow-insecure", "--manifest-ttl", "0"]
+        words += ["--warehouse", str(self._root / "warehouse"), "--max-retries", "0"]
+        for number in (1, 2):
+            one = self._pair.replica(number)
+            words += ["--cluster-host", f"127.0.0.1:{one.tcp_port}=127.0.0.1:{one.http_port}"]
+        return invoke(words, out, err), out.getvalue() + err.getvalue()
+
+    def in_lake(self) -> Rows:
+        """Return the rows of the lake table, sorted."""
+        catalog = open_catalog("lake", warehouse=self._root / "warehouse").catalog
+        found = catalog.load_table(f"n.{self._name}").scan().to_arrow().to_pylist()
+        return sorted((row["p"], row["k"], row["s"]) for row in found)
+
+
+@pytest.fixture
+def shards(
+    old_servers: OldPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Shards]:
+    """Make shards, whose exports need no Spark."""
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(
+        wiring, "SparkWriter", lambda _, server: ChildWriter(lambda *_: None, server)
+    )
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    return lambda name: Shards(old_servers, tmp_path, name)
+
+
+def test_rows_come_from_the_newest_server_as_they_are(
+    newest_server: ClickHouseFront, exports_from: Exports
+) -> None:
+    exports = exports_from(newest_server.url)
+    name = exports.clickhouse.filled()
+    exports.clickhouse.command(f"DELETE FROM {name.sql} WHERE k % 10 = 3")
+
+    found = exports.statuses(name)
+
+    assert {one: status for one, (status, _) in found.items()} == {
+        "0": "committed",
+        "1": "committed",
+    }
+    assert exports.in_lake(name) == exports.in_source(name)
+    with FileDigests() as digests:
+        assert {c.verdict for c in exports.verify(name, digests)} == {"equal"}
+    assert exports.clickhouse.staging_tables() == ()
+
+
+def test_the_oldest_server_is_exported_through_one_replica_and_known_through_the_other(
+    old_servers: OldPair, exports_from: Exports
+) -> None:
+    name = replicated(old_servers, "known")
+
+    first = exports_from(old_servers.url(1)).statuses(name)
+    exports = exports_from(old_servers.url(2))
+    again = exports.statuses(name)
+
+    assert {status for status, _ in first.values()} == {"committed"}
+    assert {status for status, _ in again.values()} == {"already_exported"}
+    assert exports.in_lake(name) == exports.in_source(name)
+
+
+def test_a_replica_that_dies_is_replaced_by_another_and_finished_files_are_kept(
+    old_servers: OldPair, exports_from: Exports
+) -> None:
+    name = replicated(old_servers, "dying", inserts=4)
+    both = f"{old_servers.url(1)},{old_servers.url(2).removeprefix('http://')}"
+    exports = exports_from(both)
+    a_file_for_each_part = FileFormat(target_file_bytes=1)
+    ends: list[int] = []
+
+    def kill_in_the_middle(plan: WritePlan, tasks: tuple[SliceTask, ...]) -> None:
+        """Let half of the files be finished before the server is gone."""
+        if ends:
+            return
+        half = tuple(SliceTask((one,)) for task in tasks for one in task.slices)[::2]
+        writer = ChildWriter(lambda *_: None, server_of(SourcePlace(both, allow_insecure=True)))
+        written = write_all(
+            writer.write(plan, half, on_rows=lambda _: None, should_stop=lambda: False)
+        )
+        ends.extend(receipt.slice_number for receipt in written.receipts)
+        old_servers.kill(1)
+
+    exports.before = kill_in_the_middle
+    first = exports.run(name, file_format=a_file_for_each_part)
+    before = exports.files_on_disk(name)
+    second = exports.run(name, file_format=a_file_for_each_part)
+
+    assert {o.status.value for o in first} == {"failed"}
+    assert len(before) == len(ends) == 4
+    assert {o.status.value for o in second} == {"committed"}
+    assert len(exports.files_on_disk(name)) == 8
+    assert before < exports.files_on_disk(name)
+    assert exports.in_lake(name) == sorted((n % 2, n, str(n)) for n in range(400))
+
+
+def test_both_shards_of_a_distributed_table_land_in_the_same_lake_partitions(
+    shards: Callable[[str], Shards],
+) -> None:
+    exported = shards("whole")
+
+    assert exported.run()[0] == 0
+    assert exported.in_lake() == sorted((n % 2, n, str(n)) for n in range(200))
+    code, said = exported.run()
+    assert (code, said.count("already exported")) == (0, 4)
+
+
+def test_a_shard_that_is_down_costs_its_own_partitions_and_no_others(
+    old_servers: OldPair, shards: Callable[[str], Shards]
+) -> None:
+    exported = shards("halved")
+    old_servers.kill(2)
+
+    code, said = exported.run()
+
+    assert code == 4
+    assert "Cannot export from 1 of 2 shards: shard 2: Cannot" in said
+    assert exported.in_lake() == sorted((n % 2, n, str(n)) for n in range(100))
+    old_servers.start(2)
+    assert exported.run()[0] == 0
+    assert exported.in_lake() == sorted((n % 2, n, str(n)) for n in range(200))

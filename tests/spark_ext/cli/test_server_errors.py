@@ -1,0 +1,42 @@
+"""What is said of a server that cannot be used: as docs/reference/errors.md says, and no secret."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.errors_page import rows, said
+from tests.wrong_places import Places
+from tests.wrong_servers import HIDDEN, SERVERS, SOURCES
+
+
+@pytest.fixture(autouse=True)
+def _nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("USER", "PASSWORD", "TOKEN", "CA_FILE", "CERTIFICATE", "KEY", "CONFIG"):
+        monkeypatch.delenv(f"MERGEBERG_SOURCE_{name}", raising=False)
+
+
+@pytest.mark.parametrize("what", SOURCES)
+def test_a_wrong_address_says_what_the_page_says(places: Places, what: str) -> None:
+    assert said(places, SOURCES[what]) == rows()[what]
+
+
+@pytest.mark.parametrize("what", SERVERS)
+def test_a_wrong_server_says_what_the_page_says(
+    places: Places, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    assert SERVERS[what](places, monkeypatch) == rows()[what]
+
+
+@pytest.mark.parametrize("what", SOURCES)
+@pytest.mark.parametrize("more", [(), ("--json",), ("--debug",)])
+def test_no_output_shows_the_password_of_an_address(
+    places: Places, caplog: pytest.LogCaptureFixture, what: str, more: tuple[str, ...]
+) -> None:
+    """The next command is made of what was typed, the password included."""
+    with caplog.at_level(logging.DEBUG):
+        _, out, err = places.run(*SOURCES[what], *more)
+
+    assert "Cannot " in err
+    assert HIDDEN not in out + err + caplog.text

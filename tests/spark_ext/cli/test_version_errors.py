@@ -1,0 +1,16 @@
+"""What is said of a table on an old ClickHouse: as docs/reference/errors.md says."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.errors_page import rows
+from tests.wrong_places import Places
+from tests.wrong_versions import VERSIONS
+
+
+@pytest.mark.parametrize("what", VERSIONS)
+def test_an_old_version_says_what_the_page_says(
+    places: Places, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    assert VERSIONS[what](places, monkeypatch) == rows()[what]

@@ -1,0 +1,152 @@
+"""Servers that cannot be used, and what a command says of them (docs/reference/errors.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import Authority, Identity
+from tests.errors_page import Said, said
+from tests.faulty_http import CUT, SILENT, Answer, FaultyHttp, answer, chunked
+from tests.wrong_places import Places
+
+__all__ = ["SERVERS", "SOURCES"]
+
+HIDDEN = "pa55-w0rd-of-mine"
+
+
+def _partitions(source: str, *words: str) -> tuple[str, ...]:
+    return ("partitions", "db.events", "--source", source, *words)
+
+
+# What is wrong with the address: nobody is asked anything.
+SOURCES: dict[str, tuple[str, ...]] = {
+    "a source of another kind": _partitions(f"clickhouse://exporter:{HIDDEN}@server"),
+    "a source over http": _partitions(f"http://exporter:{HIDDEN}@server"),
+    "an address without a host": _partitions(f"https://exporter:{HIDDEN}@"),
+    "an address with a database": _partitions("https://server/db"),
+    "a port that is none": _partitions("https://server:84430"),
+    "a password among the options of an address": _partitions(f"https://server?password={HIDDEN}"),
+    "an unknown option of an address": _partitions("https://server?timeout=3"),
+    "a read-timeout that is no number": _partitions("https://server?read-timeout=never"),
+    "a server's name that nobody knows": _partitions("https://no-such-host.invalid"),
+    "a source configuration that is not there": _partitions(
+        "https://server", "--source-config", "/nowhere.toml"
+    ),
+}
+
+Case = Callable[[Places, pytest.MonkeyPatch], Said]
+
+
+def _answered(*answers: Answer, options: str = "") -> Case:
+    """Return a run against a server over http that answers so."""
+
+    def run(places: Places, patch: pytest.MonkeyPatch) -> Said:
+        patch.setenv("MERGEBERG_SOURCE_PASSWORD", HIDDEN)
+        with FaultyHttp(*answers) as server:
+            source = f"{server.host.url.replace('//', '//exporter@')}{options}"
+            return said(places, _partitions(source, "--allow-insecure"))
+
+    return run
+
+
+def _not_running(places: Places, _: pytest.MonkeyPatch) -> Said:
+    with FaultyHttp(answer()) as server:
+        url = server.host.url
+    return said(places, _partitions(url, "--allow-insecure"))
+
+
+@contextlib.contextmanager
+def _tls(places: Places, days: int = 30, names: str = "IP:127.0.0.1") -> Iterator[FaultyHttp]:
+    """Run a server over https; its authority's certificate is in the file authority.pem."""
+    directory: Path = places.root / "certificates"
+    directory.mkdir(exist_ok=True)
+    identity: Identity = Authority(directory).sign(days=days, names=names)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.certificate, identity.key)
+    with FaultyHttp(answer(), tls=context) as server:
+        yield server
+
+
+def _certified(days: int = 30, names: str = "IP:127.0.0.1", *, trusted: bool = True) -> Case:
+    """Return a run against a server over https with such a certificate."""
+
+    def run(places: Places, patch: pytest.MonkeyPatch) -> Said:
+        with _tls(places, days, names) as server:
+            if trusted:
+                file = places.root / "certificates" / "authority.pem"
+                patch.setenv("MERGEBERG_SOURCE_CA_FILE", str(file))
+            return said(places, _partitions(server.host.url))
+
+    return run
+
+
+def _https_to_http(places: Places, _: pytest.MonkeyPatch) -> Said:
+    with FaultyHttp(answer()) as server:
+        return said(places, _partitions(server.host.url.replace("http", "https")))
+
+
+def _http_to_https(places: Places, _: pytest.MonkeyPatch) -> Said:
+    with _tls(places) as server:
+        url = server.host.url.replace("https", "http")
+        return said(places, _partitions(url, "--allow-insecure"))
+
+
+def _readable(places: Places, _: pytest.MonkeyPatch) -> Said:
+    file = places.root / "source.toml"
+    file.write_text(f'[source]\npassword = "{HIDDEN}"\n')
+    file.chmod(0o644)
+    return said(places, _partitions("https://server", "--source-config", str(file)))
+
+
+def _twice(places: Places, patch: pytest.MonkeyPatch) -> Said:
+    patch.setenv("MERGEBERG_SOURCE_PASSWORD", HIDDEN)
+    patch.setenv("MERGEBERG_SOURCE_TOKEN", HIDDEN)
+    return said(places, _partitions("https://server"))
+
+
+def _no_certificate(places: Places, patch: pytest.MonkeyPatch) -> Said:
+    file = places.root / "empty.pem"
+    file.write_text("")
+    patch.setenv("MERGEBERG_SOURCE_CA_FILE", str(file))
+    return said(places, _partitions("https://server"))
+
+
+_PAGE = {"Content-Type": "text/html"}
+_WRONG = (
+    b"Code: 516. DB::Exception: exporter: Authentication failed: password is incorrect, or "
+    b"there is no user with such name. (AUTHENTICATION_FAILED) (version 26.9.2.1)"
+)
+
+# What a server does, or what is given to log in there; each run ends its own server.
+SERVERS: dict[str, Case] = {
+    "a source configuration that others may read": _readable,
+    "a password and a token": _twice,
+    "a file without a certificate": _no_certificate,
+    "the server does not run": _not_running,
+    "the server does not answer": _answered(SILENT, options="?read-timeout=0.2"),
+    "the server ends the connection": _answered(CUT),
+    "an answer breaks off": _answered(chunked([b'{"meta": ['], end=False)),
+    "the server's certificate is nobody's that is trusted": _certified(trusted=False),
+    "the server's certificate has expired": _certified(days=-1),
+    "the server's certificate is another's": _certified(names="DNS:elsewhere.example"),
+    "https to a port for http": _https_to_http,
+    "http to a port for https": _http_to_https,
+    "the password is wrong": _answered(answer(_WRONG, status="403 Forbidden")),
+    "a proxy answers instead of the server": _answered(
+        answer(b"<h1>Bad Gateway</h1>", status="502 Bad Gateway", headers=_PAGE, ours=False)
+    ),
+    "a page to log in answers instead of the server": _answered(
+        answer(b"<h1>Sign in</h1>", headers=_PAGE, ours=False)
+    ),
+    "the server is elsewhere": _answered(
+        answer(status="302 Found", ours=False, headers={"Location": "https://sso.example/login"})
+    ),
+    "the port of ClickHouse's native protocol": _answered(
+        b"HTTP/1.0 400 Bad Request\r\n\r\nPort 9000 is for clickhouse-client program.\r\n"
+    ),
+}
