@@ -11,6 +11,7 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.embedded_uri import parse_source
 from catalog.clickhouse.frozen.source import FrozenPartsSource
 from catalog.clickhouse.frozen.uri import is_parts, parse_parts
+from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
 from catalog.clickhouse.server.settings import Host, ServerSettings, is_server, parse_server
 from catalog.clickhouse.server.source import ServerSource
@@ -28,7 +29,8 @@ class SourcePlace:
     in, unless the address or the environment does; `allow_insecure` lets it be spoken to over http;
     `sync_timeout` is how many seconds a partition waits for parts that its replica lacks; `hosts`
     are asked instead of those of the address, where that names another shard;
-    `ignore_row_policies` lets an export hold rows that its user is not shown.
+    `ignore_row_policies` lets an export hold rows that its user is not shown; `staging_database` is
+    where staging tables are made.
     """
 
     uri: str = field(repr=False)
@@ -38,6 +40,7 @@ class SourcePlace:
     sync_timeout: float = SYNC_TIMEOUT
     hosts: tuple[Host, ...] = ()
     ignore_row_policies: bool = False
+    staging_database: str = STAGING_DATABASE
 
 
 def open_source(place: SourcePlace, *, is_exporting: bool = False) -> ClickHouseSource:
@@ -67,7 +70,10 @@ def open_source(place: SourcePlace, *, is_exporting: bool = False) -> ClickHouse
 
     def opened(_: TableName | None) -> Connection:
         return EmbeddedConnection(
-            embedded.directory, wait=place.wait, config_file=embedded.config_file
+            embedded.directory,
+            wait=place.wait,
+            config_file=embedded.config_file,
+            staging_database=place.staging_database,
         )
 
     return ClickHouseSource(opened)
@@ -88,4 +94,8 @@ def server_of(place: SourcePlace) -> ServerSettings | None:
         config_file=place.config_file,
         allow_insecure=place.allow_insecure,
     )
-    return replace(settings, hosts=place.hosts) if place.hosts else settings
+    return replace(
+        settings,
+        hosts=place.hosts or settings.hosts,
+        staging_database=place.staging_database,
+    )

@@ -32,6 +32,7 @@ class Through:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.address = connection.address
+        self.staging_database = connection.staging_database
 
     def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
         return self.connection.rows(sql)

@@ -69,6 +69,11 @@ class Connection(Protocol):
         """Where tasks ask for rows, without a secret; '' when they open its files as they are."""
         ...
 
+    @property
+    def staging_database(self) -> str:
+        """The database of our own in which staging tables are made."""
+        ...
+
     def rows(self, sql: str) -> tuple[Row, ...]:
         """Return the rows of a query. `sql` carries no FORMAT clause.
 

@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 import catalog
 from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Row
 from catalog.clickhouse.embedded_uri import EmbeddedSettings, parse_source
+from catalog.clickhouse.origin import STAGING_DATABASE
 from tableformat.errors import NotFoundError, SourceError
 
 __all__ = ["DEFAULT_WAIT", "EmbeddedConnection", "EmbeddedSettings", "parse_source"]
@@ -47,6 +48,7 @@ class EmbeddedConnection:
         wait: float = DEFAULT_WAIT,
         config_file: Path | None = None,
         create: bool = False,
+        staging_database: str = STAGING_DATABASE,
     ) -> None:
         """Open the directory, waiting up to `wait` seconds while another process has it open.
 
@@ -55,6 +57,7 @@ class EmbeddedConnection:
             wait: seconds.
             config_file: a ClickHouse server configuration, for disks and storage policies.
             create: make a new data directory when there is none.
+            staging_database: where staging tables are made.
 
         Raises:
             NotFoundError: there is no such directory, or no ClickHouse data in it.
@@ -63,6 +66,7 @@ class EmbeddedConnection:
         self._directory = directory.absolute()
         _check_paths(self._directory, config_file, create=create)
         self._number = 0
+        self._staging_database = staging_database
         self._busy = False
         self._open = True
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
@@ -98,6 +102,11 @@ class EmbeddedConnection:
     def address(self) -> str:
         """Nothing: a ClickHouse in our own process answers no task, its files are at hand."""
         return ""
+
+    @property
+    def staging_database(self) -> str:
+        """The database of our own in which staging tables are made."""
+        return self._staging_database
 
     def rows(self, sql: str) -> tuple[Row, ...]:
         """Return the rows of a query.

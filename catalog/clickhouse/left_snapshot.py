@@ -84,11 +84,11 @@ def _usable(
         return ()
     owners = origins(connection, capabilities, names)
     return tuple(
-        staging_table(name)
+        staging_table(connection, name)
         for name in names
         if name in owners
         and owners[name].identity == search.table.identity
-        and _stands(connection, capabilities, search.table, staging_table(name))
+        and _stands(connection, capabilities, search.table, staging_table(connection, name))
     )
 
 

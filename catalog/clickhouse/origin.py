@@ -16,7 +16,7 @@ from tableformat.names import TableName
 __all__ = ["STAGING_DATABASE", "Origin"]
 
 STAGING_DATABASE: Final = "mergeberg_staging"
-"""Where the staging tables of every job are."""
+"""Where staging tables are made unless the user names another database."""
 _WHAT: Final = "staged by mergeberg from"
 
 

@@ -227,7 +227,7 @@ class ClickHouseSource:
             return
         connection, capabilities = self._opened()
         for name in handle:
-            drop_staging(connection, capabilities, staging_table(name))
+            drop_staging(connection, capabilities, staging_table(connection, name))
 
     def sweep_leftovers(
         self, is_alive: Callable[[str], bool], keep: Collection[str] = ()
@@ -327,7 +327,7 @@ class ClickHouseSource:
         """Make an empty staging table that ends with the `with`."""
         connection, capabilities = self._opened()
         # Like a staging table of a job that is never alive, so that a leftover is swept.
-        name = staging_table(f"scratch-{os.getpid()}-{secrets.token_hex(4)}_1")
+        name = staging_table(connection, f"scratch-{os.getpid()}-{secrets.token_hex(4)}_1")
         create_staging(connection, capabilities, table, name)
         try:
             yield name

@@ -23,7 +23,7 @@ from catalog.clickhouse.connection import (
 )
 from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.offers import Offer
-from catalog.clickhouse.origin import STAGING_DATABASE, Origin
+from catalog.clickhouse.origin import Origin
 from catalog.clickhouse.table_text import column_list, ttl_columns
 from tableformat.mergetree.engine_text import old_staging_engine, staging_engine
 from tableformat.mergetree.table import Engine, MergeTreeTable
@@ -31,7 +31,6 @@ from tableformat.names import TableName, quote_identifier, quote_string
 from tableformat.source import Leftover, PartsLayout, ServedLayout
 
 __all__ = [
-    "STAGING_DATABASE",
     "create_staging",
     "drop_staging",
     "files_layout",
@@ -59,9 +58,9 @@ _OPENING: Final = frozenset(
 _OPENING_PREFIXES: Final = ("allow_", "enable_block_")
 
 
-def staging_table(name: str) -> TableName:
+def staging_table(connection: Connection, name: str) -> TableName:
     """Return the full name of a staging table."""
-    return TableName(STAGING_DATABASE, name)
+    return TableName(connection.staging_database, name)
 
 
 def next_staging(connection: Connection, job: str) -> TableName:
@@ -71,7 +70,7 @@ def next_staging(connection: Connection, job: str) -> TableName:
         SourceError: the source cannot be read.
     """
     taken = [int(number) for owner, number in _leftovers(connection) if owner == job]
-    return staging_table(f"{job}_{max(taken, default=0) + 1}")
+    return staging_table(connection, f"{job}_{max(taken, default=0) + 1}")
 
 
 def create_staging(
@@ -152,7 +151,7 @@ def list_leftovers(connection: Connection, capabilities: Capabilities) -> tuple[
     """
     found = connection.rows(
         "SELECT table, sum(bytes_on_disk), sumIf(rows, active) FROM system.parts"
-        f" WHERE database = {quote_string(STAGING_DATABASE)} GROUP BY table"
+        f" WHERE database = {quote_string(connection.staging_database)} GROUP BY table"
     )
     sizes = {text(row[0]): (whole(row[1]), whole(row[2])) for row in found}
     leftovers = []
@@ -187,7 +186,7 @@ def sweep_leftovers(
     """
     dropped = []
     for job, number in _leftovers(connection):
-        name = staging_table(f"{job}_{number}")
+        name = staging_table(connection, f"{job}_{number}")
         if name.name not in keep and not is_alive(job):
             drop_staging(connection, capabilities, name)
             dropped.append(name.name)
@@ -254,12 +253,12 @@ def _reads_ranges(connection: Connection, name: TableName) -> bool:
 
 def _create_database(connection: Connection, capabilities: Capabilities) -> None:
     """Make the staging database, unless it is there: making it asks for a right all the same."""
-    name = quote_string(STAGING_DATABASE)
+    name = quote_string(connection.staging_database)
     if texts(connection, f"SELECT name FROM system.databases WHERE name = {name}"):
         return
     atomic = " ENGINE = Atomic" if capabilities.has(Offer.TABLE_IDS) else ""
     connection.command(
-        f"CREATE DATABASE IF NOT EXISTS {quote_identifier(STAGING_DATABASE)}{atomic}"
+        f"CREATE DATABASE IF NOT EXISTS {quote_identifier(connection.staging_database)}{atomic}"
     )
 
 
@@ -311,8 +310,8 @@ def _leftovers(connection: Connection) -> tuple[tuple[str, str], ...]:
     """Return job and number of every staging table; other tables in that database are not ours."""
     names = texts(
         connection,
-        f"SELECT name FROM system.tables WHERE database = {quote_string(STAGING_DATABASE)}"
-        " ORDER BY name",
+        "SELECT name FROM system.tables"
+        f" WHERE database = {quote_string(connection.staging_database)} ORDER BY name",
     )
     return tuple((found["job"], found["number"]) for n in names if (found := _NAME.match(n)))
 
@@ -327,6 +326,6 @@ def _comments(
     comment = "comment" if capabilities.has(Offer.TABLE_COMMENTS) else "''"
     found = connection.rows(
         f"SELECT name, {comment}, toUnixTimestamp(metadata_modification_time) FROM system.tables"
-        f" WHERE database = {quote_string(STAGING_DATABASE)} ORDER BY name"
+        f" WHERE database = {quote_string(connection.staging_database)} ORDER BY name"
     )
     return tuple((text(row[0]), text(row[1]), whole(row[2])) for row in found)

@@ -32,6 +32,7 @@ _SOURCE: Final = (
     "--source-config",
     "--allow-insecure",
     "--sync-timeout",
+    "--staging-database",
     "--ignore-row-policies",
 )
 _LEDGER: Final = ("--warehouse", "--ledger")

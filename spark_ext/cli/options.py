@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
 from catalog.sources import SourcePlace
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
@@ -74,6 +75,13 @@ _SOURCE: Final = (
         is_flag=True,
         envvar="MERGEBERG_IGNORE_ROW_POLICIES",
         help="Export from a server also what row policies hide from its user.",
+    ),
+    click.option(
+        "--staging-database",
+        default=STAGING_DATABASE,
+        show_default=True,
+        envvar="MERGEBERG_STAGING_DATABASE",
+        help="Database of our own in ClickHouse, for snapshots.",
     ),
 )
 _CLUSTER: Final = (
@@ -201,7 +209,8 @@ def source_options(
         @functools.wraps(command)
         def with_place(
             *, source: str | None, source_wait: float, source_config: Path | None,
-            allow_insecure: bool, sync_timeout: float, ignore_row_policies: bool, **others: Any
+            allow_insecure: bool, sync_timeout: float, ignore_row_policies: bool,
+            staging_database: str, **others: Any
         ) -> int:  # fmt: skip
             place = (
                 None
@@ -213,6 +222,7 @@ def source_options(
                     allow_insecure,
                     sync_timeout,
                     ignore_row_policies=ignore_row_policies,
+                    staging_database=staging_database,
                 )
             )
             return command(source=place, **others)

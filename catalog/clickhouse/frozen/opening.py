@@ -66,6 +66,11 @@ class FrozenConnection:
         """Nothing: tasks open the parts as files."""
         return ""
 
+    @property
+    def staging_database(self) -> str:
+        """That of the ClickHouse which opens the parts; nothing is made in it."""
+        return self._inner.staging_database
+
     def rows(self, sql: str) -> tuple[Row, ...]:
         """Return the rows of a query.
 

@@ -93,6 +93,11 @@ class ServerConnection:
         return self.host.url
 
     @property
+    def staging_database(self) -> str:
+        """The database of our own in which staging tables are made."""
+        return self._client.settings.staging_database
+
+    @property
     def settings(self) -> Settings:
         """What must be sent with a statement so that it means the same for every user.
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.credentials import Credentials, Secret
 from catalog.clickhouse.server.given import Given, choose, in_environment, in_file
 from tableformat.errors import RefusedError, UsageError
@@ -67,8 +68,9 @@ class Tls:
 class ServerSettings:
     """The replicas of one source, and how to speak to any of them.
 
-    The time-outs are seconds: to connect, and to wait for the next bytes of an answer. `warnings`
-    are sentences for the user about what was given.
+    The time-outs are seconds: to connect, and to wait for the next bytes of an answer.
+    `staging_database` is where staging tables are made. `warnings` are sentences for the user about
+    what was given.
     """
 
     hosts: tuple[Host, ...]
@@ -77,6 +79,7 @@ class ServerSettings:
     connect_timeout: float = _CONNECT_TIMEOUT
     read_timeout: float = _READ_TIMEOUT
     compress: bool = False
+    staging_database: str = STAGING_DATABASE
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property

@@ -18,7 +18,6 @@ from catalog.clickhouse.server.report import ServerReport, report_of
 from catalog.clickhouse.server.settings import ServerSettings
 from catalog.clickhouse.server.standing import check_system_tables, standing_of
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.clickhouse.staging import STAGING_DATABASE
 from tableformat.errors import SourceError, TableFormatError
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import MergeTreeTable
@@ -72,7 +71,7 @@ class ServerSource(ClickHouseSource):
             # It may not see how far the replicas are behind; any of them can say so.
             connection = connect(self._settings, None)
         with connection:
-            return report_of(connection, table, STAGING_DATABASE, ignores=self._ignores)
+            return report_of(connection, table, connection.staging_database, ignores=self._ignores)
 
     def snapshot(
         self,
@@ -137,7 +136,7 @@ class ServerSource(ClickHouseSource):
         if not self._is_exporting or table is None:
             check_system_tables(connection)
             return
-        standing = standing_of(connection, table, STAGING_DATABASE)
+        standing = standing_of(connection, table, connection.staging_database)
         refusal = standing.refusal(ignore_row_policies=self._ignores)
         if refusal is not None:
             raise refusal

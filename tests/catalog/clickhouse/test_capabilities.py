@@ -8,24 +8,18 @@ from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import Connection, Row
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.source import ClickHouseSource
-from tests.clickhouse_source import Clickhouse, frozen, ids
+from tests.clickhouse_source import Clickhouse, Through, frozen, ids
 
 
-class Without:
+class Without(Through):
     """A connection to a ClickHouse that seems to lack some offers, and is never let go."""
 
     def __init__(self, connection: Connection, *lacking: Offer) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._lacking = {(offer.sign.name,) for offer in lacking}
-        self.address = connection.address
 
     def rows(self, sql: str) -> tuple[Row, ...]:
-        return tuple(row for row in self._connection.rows(sql) if row not in self._lacking)
-
-    def command(self, sql: str) -> None:
-        self._connection.command(sql)
-
-    def close(self) -> None: ...
+        return tuple(row for row in super().rows(sql) if row not in self._lacking)
 
 
 def test_the_newest_clickhouse_offers_everything(clickhouse: Clickhouse) -> None:

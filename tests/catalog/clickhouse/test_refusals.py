@@ -9,8 +9,8 @@ import pytest
 from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.clickhouse.staging import STAGING_DATABASE
 from tableformat.errors import (
     NotFoundError,
     RefusedError,
@@ -20,7 +20,7 @@ from tableformat.errors import (
 )
 from tableformat.names import SOURCE_ALIAS, TableName
 from tableformat.source import Probe, SourceSnapshot
-from tests.clickhouse_source import Clickhouse, ids
+from tests.clickhouse_source import Clickhouse, Through, ids
 
 # The statement comes back although nothing has been done yet.
 LATER = " SETTINGS mutations_sync = 0, alter_sync = 0"
@@ -234,26 +234,20 @@ def test_a_table_made_anew_under_the_same_name_is_refused(clickhouse: Clickhouse
         raised(all_refused(snapshot))
 
 
-class Meddling:
+class Meddling(Through):
     """A connection that lets something else happen at the source just before each clone."""
 
     def __init__(self, connection: Connection, *happens: str) -> None:
-        self.connection = connection
-        self.address = connection.address
+        super().__init__(connection)
         self.happens = list(happens)
         self.clones = 0
-
-    def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
-        return self.connection.rows(sql)
 
     def command(self, sql: str) -> None:
         if "REPLACE PARTITION" in sql:
             self.clones += 1
             if self.happens:
                 self.connection.command(self.happens.pop(0))
-        self.connection.command(sql)
-
-    def close(self) -> None: ...
+        super().command(sql)
 
 
 def test_a_mutation_that_begins_during_the_clone_makes_it_start_afresh(

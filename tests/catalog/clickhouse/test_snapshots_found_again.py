@@ -217,7 +217,7 @@ def test_what_somebody_changed_in_the_staging_table_is_not_found(
     """Harm prevented: files of other rows, or of fewer, beside the finished ones."""
     name = several_parts(clickhouse)
     snapshot = clickhouse.snapshot(name, probes=PROBES)
-    staging = staging_table(snapshot.handle[0]).sql
+    staging = staging_table(clickhouse.connection, snapshot.handle[0]).sql
     part = frozen(snapshot)[0].parts[1].part.name
     other = clickhouse.filled(f"ENGINE = MergeTree {KEYS}").sql
     for statement in happens:
@@ -354,7 +354,7 @@ def test_only_the_staging_tables_that_hold_something_are_named(clickhouse: Click
     wanted = recorded(snapshot)
 
     assert find(clickhouse, name, wanted).handle == (first, second)
-    clickhouse.command(f"DROP TABLE {staging_table(first).sql} SYNC")
+    clickhouse.command(f"DROP TABLE {staging_table(clickhouse.connection, first).sql} SYNC")
     found = find(clickhouse, name, wanted)
 
     assert (found_ids(found), found.handle) == ("1", (second,))
