@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.digests import FileDigests
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
@@ -124,6 +125,28 @@ def test_rows_come_from_the_newest_server_as_they_are(
     with FileDigests() as digests:
         assert {c.verdict for c in exports.verify(name, digests)} == {"equal"}
     assert exports.clickhouse.staging_tables() == ()
+
+
+def test_a_nested_column_arrives_whole_from_a_server_without_our_casts(
+    newest_server: ClickHouseFront, exports_from: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for its members, it was missing in the answer, and every row of it became empty."""
+    monkeypatch.setattr(Capabilities, "makes_wire_values", False)
+    exports = exports_from(newest_server.url)
+    name = TableName("db", "nested")
+    columns = "p UInt8, k UInt64, n Nested(a UInt8, b String)"
+    exports.clickhouse.command(
+        f"CREATE TABLE {name.sql} ({columns}) ENGINE = MergeTree PARTITION BY p ORDER BY k"
+        " SETTINGS flatten_nested = 0"
+    )
+    exports.clickhouse.command(
+        f"INSERT INTO {name.sql} SELECT 0, number, [(number, 'x'), (1, 'y')] FROM numbers(9)"
+    )
+
+    assert [status for status, _ in exports.statuses(name).values()] == ["committed"]
+
+    found = exports.in_lake(name, "k, n")
+    assert found == [(n, [{"a": n, "b": "x"}, {"a": 1, "b": "y"}]) for n in range(9)]
 
 
 def test_the_oldest_server_is_exported_through_one_replica_and_known_through_the_other(

@@ -12,21 +12,18 @@ import tempfile
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, Row, text, whole
 from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.server.connection import ServerConnection
-from catalog.clickhouse.server.feeding import Feeding
+from catalog.clickhouse.server.feeding import DECODING_SETTINGS, Feeding
 from tableformat.errors import SourceError
 from tableformat.mergetree.wire_types import qualified
 from tableformat.names import SOURCE_ALIAS, TableName, quote_identifier, quote_string
 
 __all__ = ["computed_rows"]
-
-_SETTINGS: Final = "input_format_parallel_parsing = 0"
 
 
 def computed_rows(
@@ -70,7 +67,8 @@ def computed_rows(
         if capabilities.server_zone:
             ours.command(f"SET session_timezone = {quote_string(capabilities.server_zone)}")
         _allow_types(ours)
-        query = f"{sql(_from(pipe, columns))} SETTINGS {_SETTINGS}{settings and f', {settings}'}"
+        under = f"{DECODING_SETTINGS}{settings and f', {settings}'}"
+        query = f"{sql(_from(pipe, columns))} SETTINGS {under}"
         with Feeding(open_stream, pipe) as feeding:
             try:
                 rows = ours.rows(query)
@@ -93,7 +91,9 @@ def computed_rows(
 def _allow_types(ours: Connection) -> None:
     """Let types that the server's table has be made here too."""
     permissions = probe_capabilities(ours).permissions
-    ours.command(f"SET {', '.join(f'{name} = {value}' for name, value in permissions)}")
+    allowed = ", ".join(f"{name} = {value}" for name, value in permissions)
+    # A Nested is one column of the answer, not one for each of its members.
+    ours.command(f"SET flatten_nested = 0, {allowed}")
 
 
 def _used_columns(

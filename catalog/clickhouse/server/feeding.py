@@ -8,12 +8,19 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from catalog.clickhouse.server.client import ServerStream
 from tableformat.errors import SourceError
 
-__all__ = ["Feeding", "OpenStream"]
+__all__ = ["DECODING_SETTINGS", "Feeding", "OpenStream"]
+
+DECODING_SETTINGS: Final = (
+    "input_format_parallel_parsing = 0, input_format_skip_unknown_fields = 0, "
+    "input_format_null_as_default = 0, input_format_native_allow_types_conversion = 0"
+)
+"""What a query sets that reads the pipe: by default a column of the answer by another name would be
+passed over, and the one that was expected filled with defaults."""
 
 OpenStream = Callable[[], AbstractContextManager[ServerStream]]
 

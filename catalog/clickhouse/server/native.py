@@ -22,7 +22,7 @@ import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 
 from catalog.clickhouse.capabilities import PERMISSIONS
-from catalog.clickhouse.server.feeding import Feeding, OpenStream
+from catalog.clickhouse.server.feeding import DECODING_SETTINGS, Feeding, OpenStream
 from tableformat.errors import SourceError
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
@@ -32,8 +32,8 @@ __all__ = ["native_batches", "running"]
 
 # One thread keeps the rows in their order.
 _SETTINGS: Final = (
-    "max_threads = 1, input_format_parallel_parsing = 0, max_block_size = 16384, "
-    f"prefer_column_name_to_alias = 1, {WIRE_SETTINGS}"
+    "max_threads = 1, max_block_size = 16384, prefer_column_name_to_alias = 1, "
+    f"{DECODING_SETTINGS}, {WIRE_SETTINGS}"
 )
 _ALLOWED: Final = ", ".join(quote_string(name) for name in PERMISSIONS)
 
@@ -90,7 +90,8 @@ def _batches(sql: str) -> Iterator[pa.RecordBatch]:
         # Types that the server's table has may be made here too.
         cursor.execute(f"SELECT name FROM system.settings WHERE name IN ({_ALLOWED})")
         allowed = ", ".join(f"{name} = 1" for (name,) in cursor.fetchall())
-        cursor.execute(f"SET {allowed}")
+        # A Nested is one column of the answer, not one for each of its members.
+        cursor.execute(f"SET flatten_nested = 0, {allowed}")
         cursor.execute(sql)
         with contextlib.closing(cursor.fetch_record_batch()) as reader:
             yield from reader

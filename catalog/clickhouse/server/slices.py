@@ -14,7 +14,7 @@ import contextlib
 import re
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from catalog.clickhouse.server.queries import query_prefix
 from catalog.clickhouse.server.settings import ServerSettings
 from tableformat.errors import InternalError, SourceError
 from tableformat.export.slices import Slice, WritePlan
+from tableformat.mergetree.wire_types import qualified
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 from tableformat.receipt import PartRange
 from tableformat.source import ServedLayout
@@ -134,12 +135,12 @@ class ServedSlice:
                 sql = f"SELECT {select} {self._from}{order} FORMAT ArrowStream"
                 yield from arrow_batches(partial(self._stream, sql))
             else:
-                columns = ", ".join(
-                    f"{_ALIAS}.{quote_identifier(name)} AS {quote_identifier(name)}"
-                    for name, _ in self.layout.columns
-                )
+                # The reader refuses a column that its query does not need, as one by another name.
+                used = tuple(c for c in self.layout.columns if qualified(c[0]) in select)
+                columns = ", ".join(f"{qualified(n)} AS {quote_identifier(n)}" for n, _ in used)
                 sql = f"SELECT {columns} {self._from}{order} FORMAT Native"
-                yield from native_batches(partial(self._stream, sql), select, self.layout)
+                layout = replace(self.layout, columns=used)
+                yield from native_batches(partial(self._stream, sql), select, layout)
         except SourceError as error:
             raise self._unreadable(error) from error
 
