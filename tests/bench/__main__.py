@@ -1,6 +1,6 @@
 """`make bench`: an export of ours against ClickHouse's own Parquet INSERT, in one run.
 
-python -m tests.bench [--rows N] [--pairs N] [--partitions N] [--data hits|metrics|many]
+python -m tests.bench [--rows N] [--pairs N] [--partitions N] [--data hits|metrics|many|served]
                       [--directory DIR]
 """
 
@@ -17,13 +17,15 @@ from tests.bench.many import measure_many
 from tests.bench.prepare import prepare
 from tests.bench.report import Goals, Section, report
 from tests.bench.series import spark_side, take_pairs, transfer_side
+from tests.bench.served import measure_served
 
 _MANY: Final = "many"
+_SERVED: Final = "served"
 
 
 def main() -> int:
     """Measure, print the table, and return the exit code."""
-    names = [*(d.name for d in DATASETS), _MANY]
+    names = [*(d.name for d in DATASETS), _MANY, _SERVED]
     arguments = argparse.ArgumentParser(prog="python -m tests.bench")
     arguments.add_argument("--rows", type=int, default=2_000_000, help="of a partition of hits")
     arguments.add_argument("--pairs", type=int, default=7)
@@ -47,6 +49,11 @@ def main() -> int:
             directory = Path(made).absolute() / _MANY
             directory.mkdir()
             _say(report([measure_many(directory, given.partitions, given.pairs)]))
+        if _SERVED in (given.data or names):
+            _say("· exporting from a server")
+            directory = Path(made).absolute() / _SERVED
+            directory.mkdir()
+            _say(report([measure_served(directory, DATASETS[0], given.rows, given.pairs)]))
     return 0
 
 

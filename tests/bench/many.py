@@ -45,7 +45,7 @@ def measure_many(directory: Path, partitions: int, pairs: int) -> Section:
     clickhouse, scratch = directory / "clickhouse", directory / "scratch"
     with EmbeddedConnection(clickhouse, create=True) as connection:
         _fill(connection, partitions)
-    ours = ("tests.bench.many_ours", str(clickhouse), str(scratch / "ours"))
+    ours = ("tests.bench.whole_export", f"chdb:{clickhouse}", MANY_TABLE, str(scratch / "ours"))
     theirs = ("tests.bench.many_native", str(clickhouse), str(scratch / "native"), str(partitions))
     with process_side(*ours, scratch=scratch) as warm:
         # Of a directory that only one process may have open at a time.

@@ -31,12 +31,16 @@ class Goals:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One comparison: what was transferred, how, and what both sides took."""
+    """One comparison: what was transferred, how, and what both sides took.
+
+    `against` names the other side.
+    """
 
     title: str
     taken: Taken
     goals: Goals
     gated: bool
+    against: str = "ClickHouse"
 
 
 _FIGURES: tuple[tuple[str, Callable[[Figures], float], str], ...] = (
@@ -56,7 +60,7 @@ def report(sections: list[Section]) -> str:
         best = min(f.wall for f in taken.ours)
         lines += [
             f"{section.title}: {rows:,} rows, {len(taken.ours)} pairs, {rows / best:,.0f} rows/s",
-            f"  {'least':<8} {'mergeberg':>10} {'ClickHouse':>11} {'ratio':>6} {'goal':>6}",
+            f"  {'least':<8} {'mergeberg':>10} {section.against:>11} {'ratio':>6} {'goal':>6}",
         ]
         lines += [_line(section, *figure) for figure in _FIGURES]
     return "\n".join(lines)

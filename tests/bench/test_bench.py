@@ -13,6 +13,7 @@ from tests.bench.many import MANY_ROWS, measure_many
 from tests.bench.prepare import Prepared, prepare
 from tests.bench.report import Goals, Section, report
 from tests.bench.series import Side, Taken, spark_side, take_pairs, transfer_side
+from tests.bench.served import measure_served
 
 ROWS = 3_000
 
@@ -45,6 +46,16 @@ def test_the_spark_side_runs_the_whole_job_again_and_again(prepared: Path, tmp_p
 
     assert [f.rows for f in found] == [2 * ROWS, 2 * ROWS]
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.spark
+def test_a_server_and_a_directory_give_the_same_rows(tmp_path: Path) -> None:
+    """A ratio of two sides that export different things would say nothing."""
+    section = measure_served(tmp_path, DATASETS[0], rows=2_000, pairs=1)
+
+    (ours,), (theirs,) = section.taken.ours, section.taken.theirs
+    assert ours.rows == theirs.rows == 4_000
+    assert "embedded" in report([section])
 
 
 @pytest.mark.spark

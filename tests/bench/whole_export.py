@@ -1,6 +1,6 @@
-"""The command that is measured with many partitions: it exports all of them for every line.
+"""A whole export that is measured: every partition of a table, for every line of the input.
 
-python -m tests.bench.many_ours CLICKHOUSE DIRECTORY
+python -m tests.bench.whole_export SOURCE TABLE DIRECTORY
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from tableformat.export.resuming import stored_receipts
 from tableformat.export.selection import AllPartitions
 from tableformat.file_names import RECEIPTS
 from tableformat.names import LakeName, TableName
-from tests.bench.many import MANY_TABLE, Transferred, answer_lines
+from tests.bench.many import Transferred, answer_lines
 
 _MASTER: Final = "local[2]"
 
 
-def export(clickhouse: Path, spark: SparkWhenNeeded, directory: Path) -> Transferred:
+def export(source: str, table_name: str, spark: SparkWhenNeeded, directory: Path) -> Transferred:
     """Export everything into a new warehouse; return what its receipts say.
 
     Raises:
         AssertionError: a partition was not committed.
     """
-    places = Places(SourcePlace(f"chdb:{clickhouse}"), "lake", directory)
+    places = Places(SourcePlace(source, allow_insecure=True), "lake", directory)
     ports = open_ports(places, spark, Silent())
-    to = LakeName.parse("lake.bench.many")
-    request = ExportRequest(TableName.parse(MANY_TABLE), to, AllPartitions(), Wish(), {})
+    to = LakeName.parse("lake.bench.exported")
+    request = ExportRequest(TableName.parse(table_name), to, AllPartitions(), Wish(), {})
     outcomes = export_all(request, ports, master=_MASTER)
     wrong = [o for o in outcomes if o.status.exit_code]
     assert not wrong, wrong[0]
@@ -52,5 +52,5 @@ def export(clickhouse: Path, spark: SparkWhenNeeded, directory: Path) -> Transfe
 
 if __name__ == "__main__":
     session = SparkWhenNeeded(SparkSettings(_MASTER))
-    answer_lines(partial(export, Path(sys.argv[1]), session), Path(sys.argv[2]))
+    answer_lines(partial(export, sys.argv[1], sys.argv[2], session), Path(sys.argv[3]))
     os._exit(0)
