@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,11 @@ from spark_ext.runner import write_all
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.names import TableName
 from tests.child_writer import ChildWriter
-from tests.clickhouse_front import ClickHouseFront
+from tests.clickhouse_front import ClickHouseFront, clickhouse_front
+from tests.clickhouse_source import config_text
 from tests.old_clickhouse import OldPair
 from tests.real_export import RealExport, Rows
+from tests.server_process import wait_until
 
 Exports = Callable[[str], RealExport]
 
@@ -56,6 +59,17 @@ def replicated(pair: OldPair, name: str, inserts: int = 1) -> TableName:
         pair.query(1, f"INSERT INTO db.{name} {rows}")
     pair.query(2, f"SYSTEM SYNC REPLICA db.{name}")
     return TableName("db", name)
+
+
+@pytest.fixture(scope="module")
+def disks_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseFront]:
+    """Run a server with disks of every kind."""
+    disks = tmp_path_factory.mktemp("disks")
+    for disk in ("hot", "cold"):
+        (disks / disk).mkdir()
+    config = config_text(disks).removeprefix("<clickhouse>").removesuffix("</clickhouse>")
+    with clickhouse_front(config=config) as front:
+        yield front
 
 
 class Shards:
@@ -160,6 +174,73 @@ def test_the_oldest_server_is_exported_through_one_replica_and_known_through_the
 
     assert {status for status, _ in first.values()} == {"committed"}
     assert {status for status, _ in again.values()} == {"already_exported"}
+    assert exports.in_lake(name) == exports.in_source(name)
+
+
+def test_of_two_exports_through_two_replicas_at_once_one_wins(
+    old_servers: OldPair, exports_from: Exports
+) -> None:
+    name = replicated(old_servers, "contended")
+    first, second = (exports_from(old_servers.url(number)) for number in (1, 2))
+    meanwhile: list[dict[str, tuple[str, str]]] = []
+    first.before = lambda *_: meanwhile.append(second.statuses(name))
+
+    both = (first.statuses(name), meanwhile[0])
+
+    ended = [{status for status, _ in found.values()} for found in both]
+    assert sorted(ended, key=sorted) == [{"committed"}, {"in_progress"}]
+    assert first.in_lake(name) == first.in_source(name)
+
+
+def test_the_replica_that_is_behind_is_not_chosen(
+    old_servers: OldPair, exports_from: Exports
+) -> None:
+    """It would export a partition without the rows that only the other one has yet."""
+    name = replicated(old_servers, "late")
+    old_servers.query(1, f"SYSTEM STOP FETCHES {name.sql}")
+    old_servers.query(2, f"INSERT INTO {name.sql} SELECT number % 2, number, 'x' FROM numbers(10)")
+    until_behind = f"SELECT count() FROM system.replication_queue WHERE table = '{name.name}'"
+    wait_until(lambda: old_servers.query(1, until_behind) != "0", "replica 1 is behind")
+    exports = exports_from(f"{old_servers.url(1)},{old_servers.url(2).removeprefix('http://')}")
+
+    assert {status for status, _ in exports.statuses(name).values()} == {"committed"}
+    assert len(exports.in_lake(name)) == 110
+    old_servers.query(1, f"SYSTEM START FETCHES {name.sql}")
+
+
+def test_a_partition_that_its_replica_lacks_parts_of_is_refused_in_the_end(
+    old_servers: OldPair, exports_from: Exports
+) -> None:
+    name = replicated(old_servers, "lacking")
+    old_servers.query(1, f"SYSTEM STOP FETCHES {name.sql}")
+    old_servers.query(2, f"INSERT INTO {name.sql} SELECT 0, number, 'x' FROM numbers(10)")
+    until_behind = f"SELECT count() FROM system.replication_queue WHERE table = '{name.name}'"
+    wait_until(lambda: old_servers.query(1, until_behind) != "0", "replica 1 is behind")
+    exports = exports_from(old_servers.url(1))
+    exports.place = replace(exports.place, sync_timeout=0.5) if exports.place else None
+
+    found = exports.statuses(name)
+
+    assert {one: status for one, (status, _) in found.items()} == {"0": "refused", "1": "committed"}
+    assert "has still to do GET_PART 0_" in found["0"][1]
+    old_servers.query(1, f"SYSTEM START FETCHES {name.sql}")
+    old_servers.query(1, f"SYSTEM SYNC REPLICA {name.sql}")
+    assert exports.statuses(name)["0"][0] == "committed"
+    assert len(exports.in_lake(name)) == 110
+
+
+@pytest.mark.parametrize("policy", ["jbod", "tiered", "secret", "objects", "cached"])
+def test_a_server_reads_parts_on_any_disk(
+    disks_server: ClickHouseFront, exports_from: Exports, policy: str
+) -> None:
+    """As files those on encrypted and object disks cannot be opened."""
+    exports = exports_from(disks_server.url)
+    keys = f"PARTITION BY p ORDER BY k SETTINGS storage_policy = '{policy}'"
+    name = exports.clickhouse.filled(f"ENGINE = MergeTree {keys}")
+    if policy == "tiered":
+        exports.clickhouse.command(f"ALTER TABLE {name.sql} MOVE PARTITION ID '0' TO VOLUME 'c'")
+
+    assert {status for status, _ in exports.statuses(name).values()} == {"committed"}
     assert exports.in_lake(name) == exports.in_source(name)
 
 

@@ -29,11 +29,20 @@ _LACKING: Final = "lacking"
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a replica of a table is behind: `delay` in seconds, `unread` entries of its log."""
+    """How far a replica of a table is behind: `delay` in seconds, `unread` entries of its log.
+
+    `lacking` are the parts that it was told of and does not have yet.
+    """
 
     read_only: bool
     delay: int
     unread: int
+    lacking: int
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The lower, the better to read from."""
+        return self.delay, self.unread + self.lacking
 
 
 def connect(settings: ServerSettings, name: TableName | None) -> ServerConnection:
@@ -48,7 +57,7 @@ def connect(settings: ServerSettings, name: TableName | None) -> ServerConnectio
     """
     if len(settings.hosts) == 1:
         return _connection(settings, settings.hosts[0])
-    found: list[tuple[int, int, ServerConnection]] = []
+    found: list[tuple[tuple[int, int], int, ServerConnection]] = []
     reasons: list[str] = []
     for number, host in enumerate(settings.hosts):
         connection = _connection(settings, host)
@@ -64,7 +73,7 @@ def connect(settings: ServerSettings, name: TableName | None) -> ServerConnectio
             connection.close()
             reasons.append(f"{host.url}: its replica of {name} is read-only")
             continue
-        found.append((lag.delay if lag is not None else 0, number, connection))
+        found.append((lag.rank if lag is not None else (0, 0), number, connection))
     if not found:
         message = (
             f"Cannot read from any replica of {settings.shown}: {' '.join(reasons)} Run the same "
@@ -84,15 +93,16 @@ def lag_of(connection: Connection, name: TableName) -> Lag | None:
         SourceError: the source cannot be read.
     """
     found = connection.rows(
-        "SELECT is_readonly, toUInt64(absolute_delay), toInt64(log_max_index), toInt64(log_pointer)"
-        f" FROM system.replicas WHERE {_of_table(name)}"
+        "SELECT is_readonly, toUInt64(absolute_delay), toInt64(log_max_index),"
+        " toInt64(log_pointer), toInt64(inserts_in_queue) FROM system.replicas"
+        f" WHERE {_of_table(name)}"
     )
     if not found:
         return None
-    ((read_only, delay, last, next_one),) = found
+    ((read_only, delay, last, next_one, lacking),) = found
     # The pointer stands at the entry that is read next.
     unread = max(0, whole(last) + 1 - whole(next_one))
-    return Lag(flag(read_only), whole(delay), unread)
+    return Lag(flag(read_only), whole(delay), unread, whole(lacking))
 
 
 @dataclass(frozen=True, slots=True)
