@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import socket
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Final
 
 from tableformat.ledger import Owner
 
-__all__ = ["job_may_be_alive", "may_be_alive", "new_job", "this_process"]
+__all__ = ["can_judge", "job_may_be_alive", "may_be_alive", "new_job", "this_process"]
 
 _BETWEEN: Final = "n"
+_JOB: Final = re.compile(r"(?P<host>[0-9a-f]{8})_(?P<pid>\d+)_(?P<start>[^_]+)_[0-9a-f]{8}")
 _STARTED: Final = 21
 """The position of the start time in /proc/<pid>/stat, counted from 0."""
 
@@ -59,6 +61,20 @@ def job_may_be_alive(job: str) -> bool:
     if fields[0] != _host_mark(host):
         return True
     return may_be_alive(Owner(host, int(fields[1]), fields[2]))
+
+
+def can_judge(job: str) -> bool | None:
+    """Whether this process would see the one that named a job; None for another form of name.
+
+    What it would not see is on another host, in another container, or before the host's last start:
+    such a job may be alive for ever, as far as anybody here can tell.
+    """
+    found = _JOB.fullmatch(job)
+    if found is None:
+        return None
+    me = this_process()
+    same = found["start"].partition(_BETWEEN)[2] == me.start.partition(_BETWEEN)[2]
+    return found["host"] == _host_mark(me.host) and same
 
 
 def _host_mark(host: str) -> str:

@@ -24,6 +24,16 @@ class LocalTable:
     table: TableName
     shard: int | None = None
 
+    @property
+    def fields(self) -> dict[str, int]:
+        """What a line about something of it says first: which shard that is, if it is of one."""
+        return {} if self.shard is None else {"shard": self.shard}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of `fields`."""
+        return tuple(self.fields)
+
 
 def local_tables(
     place: SourcePlace,

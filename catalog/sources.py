@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from catalog.clickhouse.capabilities import READING_SETTINGS
 from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.embedded_uri import parse_source
 from catalog.clickhouse.frozen.source import FrozenPartsSource
 from catalog.clickhouse.frozen.uri import is_parts, parse_parts
 from catalog.clickhouse.origin import STAGING_DATABASE
+from catalog.clickhouse.server.given import PREFIX
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
 from catalog.clickhouse.server.settings import Host, ServerSettings, is_server, parse_server
 from catalog.clickhouse.server.source import ServerSource
 from catalog.clickhouse.source import ClickHouseSource
+from tableformat.errors import UsageError
 from tableformat.names import TableName
 
-__all__ = ["SourcePlace", "open_source", "server_of"]
+__all__ = ["SourcePlace", "each_host", "open_source", "server_of"]
+
+
+def _given_in_environment() -> Mapping[str, str]:
+    return {name: text for name, text in os.environ.items() if name.startswith(PREFIX)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,9 @@ class SourcePlace:
     `sync_timeout` is how many seconds a partition waits for parts that its replica lacks; `hosts`
     are asked instead of those of the address, where that names another shard;
     `ignore_row_policies` lets an export hold rows that its user is not shown; `staging_database` is
-    where staging tables are made.
+    where staging tables are made; `allow_alter` lets a command change the user's own tables.
+    `environment` has what the environment gave when the place was named: processes that are started
+    later need not inherit it.
     """
 
     uri: str = field(repr=False)
@@ -41,6 +51,11 @@ class SourcePlace:
     hosts: tuple[Host, ...] = ()
     ignore_row_policies: bool = False
     staging_database: str = STAGING_DATABASE
+    reading: tuple[tuple[str, str], ...] = ()
+    allow_alter: bool = False
+    environment: Mapping[str, str] = field(
+        default_factory=_given_in_environment, repr=False, hash=False
+    )
 
 
 def open_source(place: SourcePlace, *, is_exporting: bool = False) -> ClickHouseSource:
@@ -87,10 +102,14 @@ def server_of(place: SourcePlace) -> ServerSettings | None:
         RefusedError: it is http and that is not allowed, or others may read the file's secret.
     """
     if not is_server(place.uri):
+        if place.reading:
+            message = "Cannot use --source-setting: the source is no server. Leave it out."
+            raise UsageError(message)
         return None
+    _check_reading(place.reading)
     settings = parse_server(
         place.uri,
-        environment=os.environ,
+        environment=place.environment,
         config_file=place.config_file,
         allow_insecure=place.allow_insecure,
     )
@@ -98,4 +117,29 @@ def server_of(place: SourcePlace) -> ServerSettings | None:
         settings,
         hosts=place.hosts or settings.hosts,
         staging_database=place.staging_database,
+        reading=place.reading,
     )
+
+
+def each_host(place: SourcePlace) -> tuple[SourcePlace, ...]:
+    """Return a place for each host of a server's address; one that is no server is its only place.
+
+    Raises:
+        UsageError: the address, the environment or the file is malformed.
+        RefusedError: it is http and that is not allowed, or others may read the file's secret.
+    """
+    settings = server_of(place)
+    if settings is None:
+        return (place,)
+    return tuple(replace(place, hosts=(host,)) for host in settings.hosts)
+
+
+def _check_reading(given: tuple[tuple[str, str], ...]) -> None:
+    ours = {name for name, _ in READING_SETTINGS} | {"session_timezone"}
+    for name, _ in given:
+        if name in ours:
+            message = (
+                f"Cannot set {name} for the queries of an export: they depend on the value that it "
+                "has there. Leave it out."
+            )
+            raise UsageError(message)

@@ -22,13 +22,16 @@ from spark_ext.exporting import export_all
 from spark_ext.verifying import Verdict, Verifying, VerifyRequest
 from spark_ext.wiring import Places
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
+from tableformat.export.archived import kept_for_ever
 from tableformat.export.in_main import holding
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.selection import ById
 from tableformat.ledger import Key, Record, Row
-from tableformat.names import PartitionId
+from tableformat.mergetree.parts import Part
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import PartitionId, quote_string
 
 __all__ = ["Archived", "archive"]
 
@@ -41,7 +44,8 @@ _IN_MAIN: Final = frozenset(
 class Archived:
     """What became of one partition: the export's outcome, and whether it left the source.
 
-    `status` is `detached`, `dropped` or `kept`; `message` says why it was kept.
+    `status` is `detached`, `dropped` or `kept`; `message` says why it was kept, or what is still to
+    be done by hand.
     """
 
     outcome: Outcome
@@ -98,18 +102,30 @@ class _TakingOut:
         if outcome.status not in _IN_MAIN:
             return Archived(outcome, "kept", outcome.message or outcome.status.value)
         try:
-            done = self._exported(outcome)
+            table = self._source.describe(self._request.table)
+            row, done = self._exported(outcome, table)
             one = PartitionId(outcome.partition_id)
-            if not self._source.parts(self._request.table, one):
+            held = self._source.parts(self._request.table, one)
+            if not held:
                 return Archived(outcome, "kept", "the source has no parts of it any more")
             if not outcome.verified:
                 self._compare(outcome)
-            self._source.take_out(self._request.table, one, done.parts, drop=self._drop)
+            with kept_for_ever(
+                self._ports.ledger,
+                row,
+                done,
+                owner=self._ports.owner,
+                is_alive=self._ports.is_alive,
+                now=self._ports.clock(),
+            ):
+                self._source.take_out(self._request.table, one, done.parts, drop=self._drop)
         except TableFormatError as error:
             return Archived(outcome, "kept", str(error))
-        return Archived(replace(outcome, verified=True), "dropped" if self._drop else "detached")
+        status = "dropped" if self._drop else "detached"
+        text = _elsewhere(table, held) if self._drop and table.engine.replicated else ""
+        return Archived(replace(outcome, verified=True), status, text)
 
-    def _exported(self, outcome: Outcome) -> Record:
+    def _exported(self, outcome: Outcome, table: MergeTreeTable) -> tuple[Row, Record]:
         """Return what the ledger has of an export that is in main as it is now.
 
         Raises:
@@ -117,7 +133,6 @@ class _TakingOut:
         """
         lake = self._lake()
         state = lake.load()
-        table = self._source.describe(self._request.table)
         key = Key(table.identity, outcome.partition_id, state.layout.table_uuid)
         row = self._ports.ledger.read(key.hash)
         held = holding(row, state, key.hash, partial(lake.files_of, state, key.hash))
@@ -127,7 +142,7 @@ class _TakingOut:
                 f"{_where(row, held.text)} The source is as it was."
             )
             raise RefusedError(message)
-        return row.done
+        return row, row.done
 
     def _compare(self, outcome: Outcome) -> None:
         """Compare an export of an earlier run with what the source holds now.
@@ -162,3 +177,12 @@ class _TakingOut:
 
 def _where(row: Row | None, text: str) -> str:
     return text if row is not None else "this ledger does not know its export."
+
+
+def _elsewhere(table: MergeTreeTable, held: tuple[Part, ...]) -> str:
+    """Say what is left on other replicas, each of which has detached parts of its own."""
+    return (
+        f"its {len(held)} part(s) stay detached on its other replicas: run there ALTER TABLE "
+        f"{table.name.sql} DROP DETACHED PART {quote_string(held[0].name)} SETTINGS "
+        "allow_drop_detached = 1, and so on"
+    )

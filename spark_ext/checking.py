@@ -6,12 +6,14 @@ Nothing is started and nothing is made. Owns the gathering; how it is shown is
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Final
 
+from catalog.clickhouse.server.given import harmless_environment
+from catalog.clickhouse.server.report import ServerReport
+from catalog.clickhouse.server.source import ServerSource
 from catalog.clickhouse.source import ClickHouseSource
 from spark_ext.java import find_java
 from tableformat.errors import NotFoundError, RefusedError, UsageError
@@ -59,7 +61,7 @@ class CheckedColumn:
 
 @dataclass(slots=True)
 class Check:
-    """What was found."""
+    """What was found; `server` is None when the source is none."""
 
     columns: list[CheckedColumn] = field(default_factory=list)
     partition_key: str = ""
@@ -73,6 +75,7 @@ class Check:
     versions: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    server: ServerReport | None = None
 
 
 def check_export(
@@ -89,11 +92,17 @@ def check_export(
     Raises:
         TableFormatError: the table is not there, or a side cannot be read: nothing is known then.
     """
+    found = Check()
+    if isinstance(source, ServerSource):
+        found.server = source.report(request.table)
+        found.reasons.extend(found.server.reasons)
+        found.warnings.extend(found.server.notes)
+        if not found.server.is_readable:
+            return found
+    of_server = len(found.reasons)
     table = source.describe(request.table)
-    found = Check(
-        partition_key=table.engine.partition_by or "tuple()",
-        sorting_key=table.engine.order_by or table.engine.primary_key or "tuple()",
-    )
+    found.partition_key = table.engine.partition_by or "tuple()"
+    found.sorting_key = table.engine.order_by or table.engine.primary_key or "tuple()"
     request = _as_remembered(request, table, lake, found)
     mapped = _check_columns(request, table, found)
     spec = _check_spec(request, table, mapped, found) if mapped else None
@@ -101,7 +110,7 @@ def check_export(
         prefix = sort_prefix(table, mapped)
         shown = (f"{f.field}{' DESC' if f.descending else ''}" for f in prefix)
         found.sort_order = ", ".join(shown) or "none"
-    if mapped and spec and lake and ledger and request.to and not found.reasons:
+    if mapped and spec and lake and ledger and request.to and len(found.reasons) == of_server:
         plan = TablePlan(table, mapped, spec, sort_prefix(table, mapped))
         _check_destination(request, plan, lake, ledger, found)
     _check_source(source, table, found)
@@ -215,7 +224,10 @@ def _check_source(source: ClickHouseSource, table: MergeTreeTable, found: Check)
     found.reasons.extend(error.message for error in source.refusals(table.name, ids).values())
     for part in source.all_parts(table.name):
         found.disks[part.disk] = found.disks.get(part.disk, 0) + part.bytes_on_disk
-    policies = source.row_policies(table.name)
+    if others := source.passed_over(table.name):
+        found.warnings.append(f"not read, because it is no part: {', '.join(others)}")
+    # A server's report has them already.
+    policies = source.row_policies(table.name) if found.server is None else None
     if policies:
         found.warnings.append(
             f"row policies are not applied, all rows are exported: {', '.join(policies)}"
@@ -230,7 +242,7 @@ def _check_versions(table: MergeTreeTable, found: Check) -> None:
     found.versions["ClickHouse"] = table.server_version
     found.versions |= {name: version(name) for name in _PACKAGES}
     try:
-        java = find_java(os.environ)
+        java = find_java(harmless_environment())
         found.versions["Java"] = f"{java.version}, from {java.origin}"
     except NotFoundError as error:
         found.versions["Java"] = "none, see below"

@@ -8,19 +8,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
-from catalog.shards import LocalTable
-from tableformat.errors import SourceError
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import JobPorts
 
-__all__ = ["WORST_FIRST", "exit_code", "export_all", "export_tables", "slots", "worst"]
+__all__ = ["WORST_FIRST", "exit_code", "export_all", "slots", "worst"]
 
 WORST_FIRST: Final = (1, 5, 4, 6, 3)
-_WORSE_THAN_FAILED: Final = (1, 5)
 
 
 def export_all(request: ExportRequest, ports: JobPorts, *, master: str) -> tuple[Outcome, ...]:
@@ -41,45 +38,6 @@ def export_all(request: ExportRequest, ports: JobPorts, *, master: str) -> tuple
             ports.observer.finished(outcome)
             outcomes.append(outcome)
     return tuple(outcomes)
-
-
-def export_tables(
-    tables: Sequence[LocalTable],
-    export_one: Callable[[LocalTable], Iterable[Outcome]],
-    note: Callable[[str], None],
-) -> int:
-    """Export every table that a name stands for; return the exit code of all.
-
-    A shard that cannot be read costs its own partitions and no others.
-
-    Args:
-        tables: one, or one of each shard.
-        export_one: exports one of them, and has told of each outcome.
-        note: says which shard it is.
-
-    Raises:
-        SourceError: shards could not be read; the others were exported.
-        TableFormatError: what `export_one` raises otherwise.
-    """
-    outcomes: list[Outcome] = []
-    failed: list[str] = []
-    for one in tables:
-        if one.shard is not None:
-            note(f"shard {one.shard}: {one.table} at {', '.join(h.place for h in one.place.hosts)}")
-        try:
-            outcomes += export_one(one)
-        except SourceError as error:
-            if one.shard is None:
-                raise
-            failed.append(f"shard {one.shard}: {error.message}")
-    code = exit_code(outcomes)
-    if not failed:
-        return code
-    message = f"Cannot export from {len(failed)} of {len(tables)} shards: {' '.join(failed)}"
-    if code in _WORSE_THAN_FAILED:
-        note(message)
-        return code
-    raise SourceError(message)
 
 
 def exit_code(outcomes: Iterable[Outcome]) -> int:

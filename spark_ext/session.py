@@ -7,9 +7,11 @@ it, a cluster's is `spark.executor.memoryOverhead`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from catalog.clickhouse.server.given import SECRETS, harmless_environment
 from spark_ext.java import find_java
 from tableformat.errors import SourceError
 
@@ -50,7 +53,7 @@ def open_session(settings: SparkSettings, *, log: Path | None = None) -> SparkSe
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    java = find_java(os.environ)
+    java = find_java(harmless_environment())
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -58,14 +61,29 @@ def open_session(settings: SparkSettings, *, log: Path | None = None) -> SparkSe
     conf.setMaster(settings.master).setAppName("mergeberg")
     with log.open("wb") if log else tempfile.TemporaryFile(prefix="mergeberg-spark-") as output:
         try:
-            gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                conf=conf, popen_kwargs={"stderr": output, "stdout": output}
-            )
+            with _without_secrets():
+                gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                    conf=conf, popen_kwargs={"stderr": output, "stdout": output}
+                )
             context = SparkContext(gateway=gateway, conf=conf)
             return SparkSession(context)
         except (PySparkException, OSError, RuntimeError) as error:
             output.flush()
             raise SourceError(_not_started(error, output.fileno())) from error
+
+
+@contextlib.contextmanager
+def _without_secrets() -> Iterator[None]:
+    """Keep the secrets of the environment from a process that is started meanwhile.
+
+    The JVM and the Python workers that it starts inherit it, and none of them needs a secret: tasks
+    have theirs by a broadcast. A `SourcePlace` has taken its own before.
+    """
+    held = {name: os.environ.pop(name) for name in SECRETS if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(held)
 
 
 def _defaults(master: str) -> list[tuple[str, str]]:

@@ -305,8 +305,7 @@ def _write(
 
 def _is_cut(plan: WritePlan, error: Exception) -> bool:
     """Whether a server gave no whole answer: no value is the reason, and it may not answer now."""
-    layout = plan.layout
-    by_server = isinstance(layout, ServedLayout) and layout.typed
+    by_server = isinstance(plan.layout, ServedLayout)
     return by_server and isinstance(error, SourceError) and error.code is None
 
 

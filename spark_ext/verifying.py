@@ -153,17 +153,18 @@ class Verifying:
         self._state = lake.load()
         check_table_of_ledger(self._state, ledger)
         self._of_use = staging_in_use(ledger)
-        self._rows = {
-            row.key.partition_id: row
+        known = [
+            row
             for row in ledger.rows()
             if row.key.destination == self._state.layout.table_uuid
             and row.source_table == str(request.table)
             and (row.done is not None or unsettled_mark(row, self._state) is not None)
-        }
-        self._table = self._described()
+        ]
+        self._table = self._described(was_exported=bool(known))
         if self._table is not None:
-            identity = self._table.identity
-            self._rows = {k: r for k, r in self._rows.items() if r.key.source == identity}
+            # Shards have tables of one name, and the same partitions.
+            known = [row for row in known if row.key.source == self._table.identity]
+        self._rows = {row.key.partition_id: row for row in known}
         self._columns = self._digest_columns()
 
     def run(self) -> Iterator[Comparison]:
@@ -184,12 +185,12 @@ class Verifying:
                     subjects.append(found)
             yield from self._compared(subjects)
 
-    def _described(self) -> MergeTreeTable | None:
+    def _described(self, *, was_exported: bool) -> MergeTreeTable | None:
         """Return the source table, None when it is gone and exports of it are known."""
         try:
             return self._source.describe(self._request.table)
         except NotFoundError:
-            if self._rows:
+            if was_exported:
                 return None
             raise
 

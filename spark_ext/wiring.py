@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from catalog.bounded_rest import TimeOuts
 from catalog.clickhouse.digests import FileDigests
+from catalog.clickhouse.server.given import harmless_environment
 from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
@@ -52,7 +52,7 @@ class SparkWhenNeeded:
         """Begin to look for Java, which costs nothing; nothing is started yet."""
         self._settings = settings
         self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-start")
-        self._java = self._starter.submit(find_java, os.environ)
+        self._java = self._starter.submit(find_java, harmless_environment())
         self._session: Future[SparkSession] | None = None
 
     def check(self) -> None:

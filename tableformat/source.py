@@ -178,7 +178,8 @@ class Leftover:
 
     `created` is in milliseconds since 1970 and as exact as the source keeps it; `bytes_on_disk` are
     shared with the source table's files as long as that still has the same parts; `table` is the
-    table whose parts it holds, None when it does not say so itself.
+    table whose parts it holds, None when it does not say so itself, and `made_by` the process that
+    made it, for people, '' when that is not known.
     """
 
     name: str
@@ -187,6 +188,7 @@ class Leftover:
     bytes_on_disk: int
     rows: int
     table: TableName | None
+    made_by: str = ""
 
 
 class Source(Protocol):

@@ -98,14 +98,18 @@ class ClickHouseFront(ServerProcess):
         if not is_about_access(sql):
             self._ask(ask="command", sql=sql)
             return
-        literal = sql.replace("\\", "\\\\").replace("'", "\\'")
-        self.rows(f"SELECT formatQuery('{literal}')")
-        self._change(self.access.after(sql))
+        self._change(self._after(self.access, sql))
 
     def commands(self, *statements: str) -> None:
-        """Run statements as the administrator."""
+        """Run statements as the administrator; what is about rights becomes one change, last."""
+        access = self.access
         for sql in statements:
-            self.command(sql)
+            if is_about_access(sql):
+                access = self._after(access, sql)
+            else:
+                self.command(sql)
+        if access != self.access:
+            self._change(access)
 
     def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
         """Return the rows of a query of the administrator."""
@@ -175,6 +179,12 @@ class ClickHouseFront(ServerProcess):
             # One that the thread started has ended with it.
             self.kill()
             self.start()
+
+    def _after(self, access: Access, sql: str) -> Access:
+        """Return the rights after a statement that the engine can read."""
+        literal = sql.replace("\\", "\\\\").replace("'", "\\'")
+        self.rows(f"SELECT formatQuery('{literal}')")
+        return access.after(sql)
 
     def _change(self, access: Access) -> None:
         self._ask(ask="access", access=access.to_json())

@@ -60,10 +60,10 @@ class Relay:
         with self._lock:
             self._flip_at = self.received + size
 
-    def wait_until_stalled(self) -> None:
+    def wait_until_stalled(self, seconds: float = _SECONDS) -> None:
         """Return when `stall_after` has happened."""
         with self._lock:
-            assert self._lock.wait_for(lambda: self._stands, _SECONDS), "the relay did not stall"
+            assert self._lock.wait_for(lambda: self._stands, seconds), "the relay did not stall"
 
     def resume(self) -> None:
         """Let the bytes flow again."""
@@ -115,9 +115,13 @@ class Relay:
             while piece := client.recv(_PIECE):
                 server.sendall(piece)
             server.shutdown(socket.SHUT_WR)
+        with self._lock:
+            # What stands still would never tell the server that nobody listens any more.
+            if self._stands:
+                _reset(server)
 
     def _hand_back(self, server: socket.socket, client: socket.socket) -> None:
-        with contextlib.suppress(OSError):
+        try:
             while piece := server.recv(_PIECE):
                 now, later, is_cut = self._met(piece)
                 client.sendall(now)
@@ -132,6 +136,10 @@ class Relay:
                         self._lock.wait_for(lambda: not self._stands)
                     client.sendall(later)
             client.shutdown(socket.SHUT_WR)
+        except OSError:
+            # A server that nobody reads would wait for it.
+            _reset(client)
+            _reset(server)
 
     def _met(self, piece: bytes) -> tuple[bytes, bytes | None, bool]:
         """Return what is sent now, what after a standstill, and whether the connection ends."""

@@ -37,6 +37,10 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "a source configuration that is not there": _partitions(
         "https://server", "--source-config", "/nowhere.toml"
     ),
+    "`archive` from a server that may not be changed": (
+        *("archive", "db.events", "--all", "--to", "lake.n.new"),
+        *("--source", "https://archiver@server"),
+    ),
 }
 
 Case = Callable[[Places, pytest.MonkeyPatch], Said]
@@ -58,6 +62,14 @@ def _not_running(places: Places, _: pytest.MonkeyPatch) -> Said:
     with FaultyHttp(answer()) as server:
         url = server.host.url
     return said(places, _partitions(url, "--allow-insecure"))
+
+
+def _not_cleaned_up(places: Places, _: pytest.MonkeyPatch) -> Said:
+    lake = ("--to", "lake.n.cleaned_up")
+    places.run("export", "db.events", "--partition-id", "202401", *lake)
+    with FaultyHttp(answer()) as server:
+        url = server.host.url
+    return said(places, ("gc", *lake, "--source", url, "--allow-insecure"))
 
 
 @contextlib.contextmanager
@@ -128,6 +140,7 @@ SERVERS: dict[str, Case] = {
     "a password and a token": _twice,
     "a file without a certificate": _no_certificate,
     "the server does not run": _not_running,
+    "a server to clean up does not run": _not_cleaned_up,
     "the server does not answer": _answered(SILENT, options="?read-timeout=0.2"),
     "the server ends the connection": _answered(CUT),
     "an answer breaks off": _answered(chunked([b'{"meta": ['], end=False)),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.grant_text import wanted_grant
 from catalog.clickhouse.server.grants import statements
 
@@ -42,6 +41,6 @@ def advice(code: int | None, reason: str = "") -> str | None:
         reason: its text, which names a right that is missing.
     """
     if code == _ACCESS_DENIED and (who := _WHO.search(reason)):
-        given = statements(wanted_grant(reason, STAGING_DATABASE), who["user"])
+        given = statements(wanted_grant(reason), who["user"])
         return f"Run {' '.join(given)}" if given else None
     return None if code is None else _BY_CODE.get(code)

@@ -16,7 +16,7 @@ from tableformat.errors import UnsupportedError
 from tableformat.mergetree.wire_types import WIRE_PAIRS
 from tableformat.names import quote_string
 
-__all__ = ["PERMISSIONS", "Capabilities", "probe_capabilities"]
+__all__ = ["PERMISSIONS", "READING_SETTINGS", "Capabilities", "probe_capabilities"]
 
 # Merges of the clone are blocked by settings, because SYSTEM STOP MERGES is lost on a restart; the
 # space limits do not stop TTL merges, those have their own limit.
@@ -27,7 +27,7 @@ _MERGE_BLOCKERS: Final = (
     ("min_age_to_force_merge_seconds", "0"),
 )
 # One thread gives the rows of a part in their order; the server has other users too.
-_READING: Final = (
+READING_SETTINGS: Final = (
     ("max_threads", "1"),
     ("optimize_read_in_order", "1"),
     ("max_block_size", "16384"),
@@ -116,7 +116,7 @@ class Capabilities:
     @property
     def reading_settings(self) -> tuple[tuple[str, str], ...]:
         """Query settings under which rows are streamed: in order, and in little memory."""
-        return tuple(pair for pair in _READING if pair[0] in self.query_settings)
+        return tuple(pair for pair in READING_SETTINGS if pair[0] in self.query_settings)
 
     @property
     def drop_suffix(self) -> str:

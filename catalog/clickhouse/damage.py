@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from catalog.clickhouse.advice import advice
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.clone import Clone, Refused
 from catalog.clickhouse.connection import ClickHouseError, Connection, flag, text, texts, whole
@@ -36,6 +37,7 @@ NO_CHECK_TABLE: Final = (48, 62)
 _CHECK: Final = "CHECK TABLE"
 _READING: Final = "reading every value"
 _SHOWN: Final = 3
+_REPAIR: Final = "Repair the part from a replica or a backup, or detach it, and run again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ def damaged(
         if alone is None:
             each = (damaged(connection, capabilities, clone, (one,)) for one in partition_ids)
             return {one: why for refused in each for one, why in refused.items()}
-        return {alone: _refuse(clone, alone, f"{how} fails: {_without_place(error.reason)}")}
+        way = advice(error.code, error.reason) or _REPAIR
+        return {alone: _refuse(clone, alone, f"{how} fails: {_without_place(error.reason)}", way)}
     refused: dict[PartitionId, TableFormatError] = {}
     for one in partition_ids:
         if damage := _damage(clone.parts[one], names.get(str(one), ()), answer):
@@ -168,8 +171,5 @@ def _without_place(reason: str) -> str:
     return reason.partition(": (while reading")[0].rstrip(".")
 
 
-def _refuse(clone: Clone, one: PartitionId, damage: str) -> SourceError:
-    return SourceError(
-        f"Cannot export partition {one} of {clone.source}: {damage}. Repair the part from a "
-        "replica or a backup, or detach it, and run again."
-    )
+def _refuse(clone: Clone, one: PartitionId, damage: str, way: str = _REPAIR) -> SourceError:
+    return SourceError(f"Cannot export partition {one} of {clone.source}: {damage}. {way}")

@@ -22,6 +22,7 @@ import catalog
 from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Row
 from catalog.clickhouse.embedded_uri import EmbeddedSettings, parse_source
 from catalog.clickhouse.origin import STAGING_DATABASE
+from catalog.clickhouse.server.given import harmless_environment
 from tableformat.errors import NotFoundError, SourceError
 
 __all__ = ["DEFAULT_WAIT", "EmbeddedConnection", "EmbeddedSettings", "parse_source"]
@@ -269,10 +270,10 @@ def _holder(directory: Path) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment in which the child finds our packages and no others so named."""
+    """Return an environment in which the child finds our packages, without any secret."""
     ours = str(Path(catalog.__file__).parent.parent)
     others = os.environ.get("PYTHONPATH")
-    return os.environ | {"PYTHONPATH": ours + (os.pathsep + others if others else "")}
+    return harmless_environment() | {"PYTHONPATH": ours + (os.pathsep + others if others else "")}
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

@@ -1,21 +1,27 @@
 """Takes exactly the parts of an archived partition out of the source: detached, or dropped.
 
-    the parts are those that were exported -> DETACH PARTITION -> are exactly those detached?
+    the parts are those that were exported -> they are detached -> are exactly those detached?
     -> if not, every one is attached again and the partition is refused -> DROP DETACHED PART
 
-DETACH PARTITION takes what is active in that moment, also a part that was inserted a moment
-ago. So nothing is dropped before the detached parts are compared, by name, with what was seen: a
-part's name belongs to one content for ever.
+A table without replicas is left by DETACH PARTITION, all parts in one moment. That takes what is
+active then, also a part that was inserted a moment ago. So nothing is dropped before the detached
+parts are compared, by name, with what was seen: a part's name belongs to one content for ever.
+
+Of a replicated table nobody sees that much: DETACH PARTITION takes from every replica what it has,
+also a part that was inserted there and has reached no other. So each part is detached by its own
+name, which takes nothing else, whatever is on the way (docs/operating/archive.md).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
-from catalog.clickhouse.connection import ClickHouseError, Connection, texts
+from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts, whole
 from catalog.clickhouse.describe import list_parts, of_table
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.preflight import refused_by_source
@@ -27,6 +33,12 @@ __all__ = ["take_out"]
 
 # A detached part whose name was taken already has a number behind it.
 _AGAIN: Final = re.compile(r"_try\d+\Z")
+# A statement must not be longer than max_query_size.
+_IN_ONE_STATEMENT: Final = 500
+# What the own replica has done is then done when the statement ends; the others follow from the
+# log, also one that is down now.
+_WAITING: Final = ("alter_sync", "replication_alter_partitions_sync")
+_UNAPPLIED_PATCHES: Final = 344
 
 
 def take_out(
@@ -37,6 +49,7 @@ def take_out(
     exported: tuple[ExportedPart, ...],
     *,
     drop: bool,
+    has_replicas: bool,
 ) -> None:
     """Detach a partition that holds exactly the exported parts; drop them if asked to.
 
@@ -46,7 +59,9 @@ def take_out(
         table: that has the partition.
         one: the partition.
         exported: what was exported and verified, by hash and rows.
-        drop: whether the detached parts go for good.
+        drop: whether the detached parts go for good, here and on no other replica.
+        has_replicas: whether parts may come that are not seen here, so that each is detached by
+            its name.
 
     Raises:
         UnsupportedError: this ClickHouse does not show what was detached (code 48).
@@ -63,59 +78,174 @@ def take_out(
         (p.hash_of_all_files, p.rows) for p in exported
     ):
         raise _changed(table, one)
-    active = frozenset(_active_names(connection, table, one))
-    before = frozenset(_detached_names(connection, table, one))
-    connection.command(f"ALTER TABLE {table.sql} DETACH PARTITION ID {quote_string(str(one))}")
-    taken = frozenset(_detached_names(connection, table, one)) - before
-    if not {p.name for p in held} <= {_AGAIN.sub("", name) for name in taken} <= active:
-        _put_back(connection, table, one, taken)
-        raise _changed(table, one)
+    leaving = _Leaving(connection, table, one, frozenset(p.name for p in held))
+    taken = leaving.detach_each(capabilities) if has_replicas else leaving.detach_whole()
     if drop:
-        for name in sorted(taken):
-            connection.command(
-                f"ALTER TABLE {table.sql} DROP DETACHED PART {quote_string(name)} "
-                "SETTINGS allow_drop_detached = 1"
-            )
+        leaving.drop(taken)
 
 
-def _put_back(
-    connection: Connection, table: TableName, one: PartitionId, taken: frozenset[str]
-) -> None:
-    """Attach again what was detached; what cannot be attached is named.
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """A partition on its way out; `names` are its parts with rows, which were exported."""
 
-    Raises:
-        SourceError: a part stays detached.
-    """
-    left = []
-    for name in sorted(taken):
+    connection: Connection
+    table: TableName
+    one: PartitionId
+    names: frozenset[str]
+
+    def detach_whole(self) -> frozenset[str]:
+        """Detach what is in the partition in one moment; return the names in the directory."""
+        rows = self._active()
+        # What came since the parts were compared has rows, and is not among them.
+        if {name for name, count in rows.items() if count} != self.names:
+            raise _changed(self.table, self.one)
+        before = self._detached()
+        self._send(f"DETACH PARTITION ID {quote_string(str(self.one))}")
+        taken = self._detached() - before
+        if not self.names <= _names(taken) <= rows.keys():
+            self._put_back(taken)
+            raise _changed(self.table, self.one)
+        return taken
+
+    def detach_each(self, capabilities: Capabilities) -> frozenset[str]:
+        """Detach the parts by their names; return the names in the directory."""
+        if self._patches():
+            raise self._patched()
+        before = self._detached()
+        setting = next((name for name in _WAITING if name in capabilities.query_settings), None)
+        settings = f" SETTINGS {setting} = 1" if setting else ""
+        names = sorted(self.names)
         try:
-            connection.command(f"ALTER TABLE {table.sql} ATTACH PART {quote_string(name)}")
+            for start in range(0, len(names), _IN_ONE_STATEMENT):
+                some = names[start : start + _IN_ONE_STATEMENT]
+                each = ", ".join(f"DETACH PART {quote_string(name)}" for name in some)
+                self._send(f"{each}{settings}")
         except ClickHouseError as error:
-            left.append(f"{name} ({error.reason})")
-    if left:
-        message = (
-            f"Cannot archive partition {one} of {table}: it changed while it was detached, and "
-            f"{', '.join(left)} could not be attached again. The rows are among the table's "
-            f"detached parts: ALTER TABLE {table.sql} ATTACH PARTITION ID "
-            f"{quote_string(str(one))}."
+            self._put_back(self._taken(before))
+            message = (
+                f"Cannot archive partition {self.one} of {self.table}: ClickHouse did not detach "
+                f"all of its parts: {error.reason}. The source is as it was; run the command again."
+            )
+            raise RefusedError(message, code=error.code) from error
+        taken = self._taken(before)
+        patches = self._patches()
+        if _names(taken) != self.names or patches or any(self._active().values()):
+            self._put_back(taken)
+            raise self._patched() if patches else _changed(self.table, self.one)
+        return taken
+
+    def drop(self, taken: frozenset[str]) -> None:
+        """Drop detached parts.
+
+        Raises:
+            SourceError: one could not be dropped; it is still among the detached ones.
+        """
+        for name in sorted(taken):
+            try:
+                self._alter(
+                    f"DROP DETACHED PART {quote_string(name)} SETTINGS allow_drop_detached = 1"
+                )
+            except SourceError as error:
+                message = (
+                    f"Cannot drop the parts of partition {self.one} of {self.table}, which are "
+                    f"archived and detached: {_reason(error)}. Free the disk with ALTER TABLE "
+                    f"{self.table.sql} DROP DETACHED PART {quote_string(name)} SETTINGS "
+                    "allow_drop_detached = 1, and so on."
+                )
+                raise SourceError(message, code=error.code) from error
+
+    def _send(self, what: str) -> None:
+        """Send a statement that detaches.
+
+        Raises:
+            ClickHouseError: ClickHouse refused it.
+            SourceError: there is no answer; it may have been performed.
+        """
+        try:
+            self._alter(what)
+        except ClickHouseError:
+            raise
+        except SourceError as error:
+            message = (
+                f"Cannot archive partition {self.one} of {self.table}: {_reason(error)}. Whether "
+                "it was detached is not known: its rows are in the table or among the detached "
+                f"parts. Look into system.detached_parts; ALTER TABLE {self.table.sql} ATTACH "
+                f"PARTITION ID {quote_string(str(self.one))} brings them back. Then run the "
+                "command again."
+            )
+            raise SourceError(message, code=error.code) from error
+
+    def _put_back(self, taken: Iterable[str]) -> None:
+        """Attach again what was detached; what cannot be attached is named.
+
+        Raises:
+            SourceError: a part stays detached.
+        """
+        left = []
+        for name in sorted(taken):
+            try:
+                self._alter(f"ATTACH PART {quote_string(name)}")
+            except SourceError as error:
+                left.append(f"{name} ({_reason(error)})")
+        if left:
+            message = (
+                f"Cannot archive partition {self.one} of {self.table}: it changed while it was "
+                f"detached, and {', '.join(left)} could not be attached again. The rows are among "
+                f"the table's detached parts: ALTER TABLE {self.table.sql} ATTACH PARTITION ID "
+                f"{quote_string(str(self.one))}."
+            )
+            raise SourceError(message)
+
+    def _alter(self, what: str) -> None:
+        self.connection.command(f"ALTER TABLE {self.table.sql} {what}")
+
+    def _active(self) -> dict[str, int]:
+        """Return the rows of each active part of the partition, by its name."""
+        found = self.connection.rows(
+            f"SELECT name, toInt64(rows) FROM system.parts WHERE {of_table(self.table)} AND active"
+            f" AND partition_id = {quote_string(str(self.one))}"
         )
-        raise SourceError(message)
+        return {text(row[0]): whole(row[1]) for row in found}
+
+    def _detached(self) -> frozenset[str]:
+        """Return what a statement detached; what ClickHouse set aside by itself has a reason."""
+        found = texts(
+            self.connection,
+            f"SELECT name FROM system.detached_parts WHERE {of_table(self.table)}"
+            f" AND partition_id = {quote_string(str(self.one))} AND ifNull(reason, '') = ''",
+        )
+        return frozenset(found)
+
+    def _taken(self, before: frozenset[str]) -> frozenset[str]:
+        """Return which of the parts were detached since."""
+        return frozenset(n for n in self._detached() - before if _AGAIN.sub("", n) in self.names)
+
+    def _patches(self) -> tuple[str, ...]:
+        """Return the parts that hold lightweight updates of the partition."""
+        return texts(
+            self.connection,
+            f"SELECT name FROM system.parts WHERE {of_table(self.table)} AND active AND"
+            " startsWith(partition_id, 'patch-')"
+            f" AND endsWith(partition_id, {quote_string(f'-{self.one}')})",
+        )
+
+    def _patched(self) -> RefusedError:
+        message = (
+            f"Cannot archive partition {self.one} of {self.table}: it has lightweight updates in "
+            "patch parts, which stay behind when its parts are detached. The source is as it was. "
+            f"Run ALTER TABLE {self.table.sql} APPLY PATCHES IN PARTITION ID "
+            f"{quote_string(str(self.one))}, and the command again when system.parts shows none of "
+            "them any more."
+        )
+        return RefusedError(message, code=_UNAPPLIED_PATCHES)
 
 
-def _active_names(connection: Connection, table: TableName, one: PartitionId) -> tuple[str, ...]:
-    return texts(
-        connection,
-        f"SELECT name FROM system.parts WHERE {of_table(table)} AND active"
-        f" AND partition_id = {quote_string(str(one))}",
-    )
+def _names(taken: Iterable[str]) -> set[str]:
+    return {_AGAIN.sub("", name) for name in taken}
 
 
-def _detached_names(connection: Connection, table: TableName, one: PartitionId) -> tuple[str, ...]:
-    return texts(
-        connection,
-        f"SELECT name FROM system.detached_parts WHERE {of_table(table)}"
-        f" AND partition_id = {quote_string(str(one))}",
-    )
+def _reason(error: SourceError) -> str:
+    return error.reason if isinstance(error, ClickHouseError) else error.message.rstrip(".")
 
 
 def _changed(table: TableName, one: PartitionId) -> RefusedError:

@@ -8,12 +8,10 @@ again to release: nobody else can open an embedded ClickHouse's directory in bet
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Self, assert_never
+from typing import Final, Self, assert_never
 
 from catalog.clickhouse import describe as reading
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
@@ -33,6 +31,7 @@ from catalog.clickhouse.staging import (
     sweep_leftovers,
 )
 from catalog.clickhouse.verify import probed_in
+from catalog.processes import new_job
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
 from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
@@ -49,6 +48,8 @@ from tableformat.names import PartitionId, TableName
 from tableformat.source import Leftover, LeftSnapshot, Probe, ProbedValue, SourceSnapshot
 
 __all__ = ["ClickHouseSource"]
+
+_WITH_REPLICAS: Final = ("Replicated", "Shared")
 
 
 class ClickHouseSource:
@@ -265,7 +266,21 @@ class ClickHouseSource:
             RefusedError: the partition is not what was exported; it stays as it is.
             SourceError: ClickHouse failed; the rows are in the table or among its detached parts.
         """
-        take_out(*self._opened(table), table, partition_id, exported, drop=drop)
+        connection, capabilities = self._opened(table)
+        has_replicas = (reading.engine_of(connection, table) or "").startswith(_WITH_REPLICAS)
+        if has_replicas and connection.address:
+            late = Waiting(connection, self._sync_timeout).refused(table, (partition_id,))
+            if partition_id in late:
+                raise late[partition_id]
+        take_out(
+            connection,
+            capabilities,
+            table,
+            partition_id,
+            exported,
+            drop=drop,
+            has_replicas=has_replicas,
+        )
 
     def close(self) -> None:
         """Let go of the source; snapshots stay. The next call opens it again."""
@@ -326,8 +341,8 @@ class ClickHouseSource:
     def _scratch(self, table: MergeTreeTable) -> Iterator[TableName]:
         """Make an empty staging table that ends with the `with`."""
         connection, capabilities = self._opened()
-        # Like a staging table of a job that is never alive, so that a leftover is swept.
-        name = staging_table(connection, f"scratch-{os.getpid()}-{secrets.token_hex(4)}_1")
+        # Like a staging table of a job of this process, so that a leftover is swept.
+        name = staging_table(connection, f"{new_job()}_1")
         create_staging(connection, capabilities, table, name)
         try:
             yield name

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
@@ -23,8 +24,9 @@ from catalog.clickhouse.connection import (
 )
 from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.offers import Offer
-from catalog.clickhouse.origin import Origin
+from catalog.clickhouse.origin import Made, Origin
 from catalog.clickhouse.table_text import column_list, ttl_columns
+from catalog.processes import this_process
 from tableformat.mergetree.engine_text import old_staging_engine, staging_engine
 from tableformat.mergetree.table import Engine, MergeTreeTable
 from tableformat.names import TableName, quote_identifier, quote_string
@@ -160,7 +162,10 @@ def list_leftovers(connection: Connection, capabilities: Capabilities) -> tuple[
             size, rows = sizes.get(name, (0, 0))
             origin = Origin.parse(comment)
             table = None if origin is None else origin.table
-            leftovers.append(Leftover(name, owner["job"], seconds * 1000, size, rows, table))
+            made_by = origin.made.shown if origin is not None and origin.made else ""
+            leftovers.append(
+                Leftover(name, owner["job"], seconds * 1000, size, rows, table, made_by)
+            )
     return tuple(leftovers)
 
 
@@ -268,7 +273,8 @@ def _create_table(
     """Make the table; where query settings are not taken for it, without them."""
     comment = ""
     if capabilities.has(Offer.TABLE_COMMENTS):
-        comment = f" COMMENT {quote_string(Origin.of(table).comment)}"
+        origin = Origin.of(table, Made.by(this_process(), datetime.now(UTC)))
+        comment = f" COMMENT {quote_string(origin.comment)}"
     start = f"CREATE TABLE {name.sql} AS {table.name.sql}"
     # Parts of the old syntax cannot be opened as files, but a server reads its own.
     if table.engine.old_arguments and capabilities.address:

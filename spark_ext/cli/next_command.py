@@ -33,7 +33,10 @@ _SOURCE: Final = (
     "--allow-insecure",
     "--sync-timeout",
     "--staging-database",
+    "--source-setting",
     "--ignore-row-policies",
+    "--cluster",
+    "--cluster-host",
 )
 _LEDGER: Final = ("--warehouse", "--ledger")
 _MAPPING: Final = ("--partition-spec", "--convert", "--evolve-schema", "--strict")

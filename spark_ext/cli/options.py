@@ -11,8 +11,9 @@ import click
 
 from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
-from catalog.sources import SourcePlace
+from catalog.sources import SourcePlace, server_of
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
+from spark_ext.logs import LoggedObserver
 from tableformat.errors import UsageError
 from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
 from tableformat.mergetree.summary_filter import parse_filter
@@ -75,6 +76,12 @@ _SOURCE: Final = (
         is_flag=True,
         envvar="MERGEBERG_IGNORE_ROW_POLICIES",
         help="Export from a server also what row policies hide from its user.",
+    ),
+    click.option(
+        "--source-setting",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Setting of a server for the queries that read rows. Repeatable.",
     ),
     click.option(
         "--staging-database",
@@ -210,7 +217,7 @@ def source_options(
         def with_place(
             *, source: str | None, source_wait: float, source_config: Path | None,
             allow_insecure: bool, sync_timeout: float, ignore_row_policies: bool,
-            staging_database: str, **others: Any
+            staging_database: str, source_setting: tuple[str, ...], **others: Any
         ) -> int:  # fmt: skip
             place = (
                 None
@@ -223,13 +230,24 @@ def source_options(
                     sync_timeout,
                     ignore_row_policies=ignore_row_policies,
                     staging_database=staging_database,
+                    reading=tuple(pairs("--source-setting", source_setting).items()),
                 )
             )
+            if place is not None:
+                _warn(place, as_json=bool(others.get("as_json")))
             return command(source=place, **others)
 
         return _all(with_place, (address, *_SOURCE))
 
     return added
+
+
+def _warn(place: SourcePlace, *, as_json: bool) -> None:
+    """Say once what the user should know about a server's address."""
+    settings = server_of(place)
+    observer = LoggedObserver(output_for(as_json=as_json))
+    for warning in settings.warnings if settings is not None else ():
+        observer.note(warning)
 
 
 def cluster_options(command: F) -> F:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
+from catalog.processes import can_judge, job_may_be_alive, may_be_alive, new_job, this_process
 
 
 def _of_a_dead_process() -> tuple[str, str, str]:
@@ -52,3 +52,16 @@ def test_a_job_of_another_form_is_left_alone() -> None:
     """Harm prevented: somebody else's table in the staging database is dropped."""
     assert job_may_be_alive("backup_of_events")
     assert job_may_be_alive("")
+
+
+def test_only_jobs_of_this_host_and_its_processes_can_be_judged() -> None:
+    """Harm prevented: a job that nobody here can see is taken for dead, or kept for ever."""
+    _, _, dead = _of_a_dead_process()
+    host, pid, start, tail = new_job().split("_")
+
+    assert can_judge(new_job())
+    assert can_judge(dead)
+    assert can_judge(f"0badcafe_{pid}_{start}_{tail}") is False
+    assert can_judge(f"{host}_{pid}_1n00000000_{tail}") is False, "before the last start"
+    assert can_judge("backup_of_events") is None
+    assert can_judge(f"{host}_{pid}_{start}_{tail}_1") is None

@@ -257,9 +257,13 @@ class Session:
 
         thread = threading.Thread(target=perform)
         thread.start()
+        # Not select(): an engine that was opened often has more than a thousand files.
+        waiting = select.poll()
+        waiting.register(reader, select.POLLIN)
+        waiting.register(ended, select.POLLIN)
         try:
             while True:
-                ready, _, _ = select.select([reader, ended], [], [])
+                ready = {one for one, _ in waiting.poll()}
                 if reader in ready:
                     write(os.read(reader, _PIECE))
                 elif ended in ready:
@@ -267,6 +271,8 @@ class Session:
         finally:
             os.close(reader)
             while thread.is_alive():
+                # One that has not begun to write waits for a reader, and no KILL QUERY ends that.
+                os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
                 # It writes for nobody, and would go on.
                 self._engine.end_queries(str(path))
                 thread.join(_RETRY_SECONDS)

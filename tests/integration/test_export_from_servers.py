@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,19 +12,19 @@ from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.digests import FileDigests
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
-from catalog.iceberg import open_catalog
 from catalog.sources import SourcePlace, server_of
 from spark_ext import wiring
-from spark_ext.cli.main import invoke
 from spark_ext.runner import write_all
+from tableformat.errors import UsageError
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.names import TableName
 from tests.child_writer import ChildWriter
 from tests.clickhouse_front import ClickHouseFront, clickhouse_front
 from tests.clickhouse_source import config_text
 from tests.old_clickhouse import OldPair
-from tests.real_export import RealExport, Rows
+from tests.real_export import RealExport
 from tests.server_process import wait_until
+from tests.shards import Shards
 
 Exports = Callable[[str], RealExport]
 
@@ -72,41 +71,6 @@ def disks_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHous
         yield front
 
 
-class Shards:
-    """A table with 100 rows on each of two servers, and a Distributed one over both."""
-
-    def __init__(self, pair: OldPair, root: Path, name: str) -> None:
-        self._pair, self._root, self._name = pair, root, name
-        for number in (1, 2):
-            pair.query(number, "CREATE DATABASE IF NOT EXISTS db")
-            pair.query(
-                number,
-                f"CREATE TABLE db.{name} (p UInt8, k UInt64, s String) ENGINE ="
-                f" ReplicatedMergeTree('/shards/{number}/{name}', 'r') PARTITION BY p ORDER BY k",
-            )
-            rows = f"SELECT number % 2, number, toString(number) FROM numbers({number - 1}00, 100)"
-            pair.query(number, f"INSERT INTO db.{name} {rows}")
-        over = f"AS db.{name} ENGINE = Distributed(shards, db, {name})"
-        pair.query(1, f"CREATE TABLE db.{name}_everywhere {over}")
-
-    def run(self) -> tuple[int, str]:
-        """Export the Distributed table; return the exit code and what was said."""
-        out, err = io.StringIO(), io.StringIO()
-        words = ["export", f"db.{self._name}_everywhere", "--all", "--to", f"lake.n.{self._name}"]
-        words += ["--source", self._pair.url(1), "--allow-insecure", "--manifest-ttl", "0"]
-        words += ["--warehouse", str(self._root / "warehouse"), "--max-retries", "0"]
-        for number in (1, 2):
-            one = self._pair.replica(number)
-            words += ["--cluster-host", f"127.0.0.1:{one.tcp_port}=127.0.0.1:{one.http_port}"]
-        return invoke(words, out, err), out.getvalue() + err.getvalue()
-
-    def in_lake(self) -> Rows:
-        """Return the rows of the lake table, sorted."""
-        catalog = open_catalog("lake", warehouse=self._root / "warehouse").catalog
-        found = catalog.load_table(f"n.{self._name}").scan().to_arrow().to_pylist()
-        return sorted((row["p"], row["k"], row["s"]) for row in found)
-
-
 @pytest.fixture
 def shards(
     old_servers: OldPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +103,37 @@ def test_rows_come_from_the_newest_server_as_they_are(
     with FileDigests() as digests:
         assert {c.verdict for c in exports.verify(name, digests)} == {"equal"}
     assert exports.clickhouse.staging_tables() == ()
+
+
+def test_settings_of_the_user_go_with_the_queries_that_read_rows(
+    newest_server: ClickHouseFront, exports_from: Exports
+) -> None:
+    """A busy server is read as fast as its owner allows."""
+    exports = exports_from(newest_server.url)
+    assert exports.place is not None
+    exports.place = replace(exports.place, reading=(("max_network_bandwidth", "100000000"),))
+    name = exports.clickhouse.filled()
+
+    assert {status for status, _ in exports.statuses(name).values()} == {"committed"}
+
+    for request in newest_server.requests("FORMAT ArrowStream"):
+        assert request.parameters["max_network_bandwidth"] == "100000000"
+        assert request.parameters["max_threads"] == "1"
+    assert len(newest_server.requests("FORMAT ArrowStream")) == 2
+
+
+@pytest.mark.parametrize(
+    ("uri", "name", "said"),
+    [
+        ("http://h", "max_threads", "Cannot set max_threads for the queries of an export"),
+        ("chdb:.", "priority", "Cannot use --source-setting: the source is no server"),
+    ],
+)
+def test_a_setting_that_would_change_rows_or_nothing_is_refused(
+    uri: str, name: str, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        server_of(SourcePlace(uri, allow_insecure=True, reading=((name, "1"),)))
 
 
 def test_a_nested_column_arrives_whole_from_a_server_without_our_casts(
@@ -283,9 +278,9 @@ def test_both_shards_of_a_distributed_table_land_in_the_same_lake_partitions(
 ) -> None:
     exported = shards("whole")
 
-    assert exported.run()[0] == 0
+    assert exported.export()[0] == 0
     assert exported.in_lake() == sorted((n % 2, n, str(n)) for n in range(200))
-    code, said = exported.run()
+    code, said = exported.export()
     assert (code, said.count("already exported")) == (0, 4)
 
 
@@ -295,11 +290,11 @@ def test_a_shard_that_is_down_costs_its_own_partitions_and_no_others(
     exported = shards("halved")
     old_servers.kill(2)
 
-    code, said = exported.run()
+    code, said = exported.export()
 
     assert code == 4
     assert "Cannot export from 1 of 2 shards: shard 2: Cannot" in said
     assert exported.in_lake() == sorted((n % 2, n, str(n)) for n in range(100))
     old_servers.start(2)
-    assert exported.run()[0] == 0
+    assert exported.export()[0] == 0
     assert exported.in_lake() == sorted((n % 2, n, str(n)) for n in range(200))

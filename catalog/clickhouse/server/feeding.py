@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Self
@@ -22,6 +22,7 @@ DECODING_SETTINGS: Final = (
 """What a query sets that reads the pipe: by default a column of the answer by another name would be
 passed over, and the one that was expected filled with defaults."""
 
+_READ_ON: Final = 1_048_576
 OpenStream = Callable[[], AbstractContextManager[ServerStream]]
 
 
@@ -65,14 +66,26 @@ class Feeding:
     def _run(self) -> None:
         try:
             with self._pipe.open("wb", buffering=0) as sink, self._open_stream() as stream:
-                for chunk in stream.chunks():
-                    _write_all(sink.fileno(), chunk)
-                self._said = stream.said_at_end
-        except BrokenPipeError:
-            # The reader stopped first, and says why itself.
-            return
+                chunks = stream.chunks()
+                try:
+                    for chunk in chunks:
+                        _write_all(sink.fileno(), chunk)
+                except BrokenPipeError:
+                    # The reader stopped first, perhaps at the text of an error, which is the end.
+                    _read_on(chunks)
+                if stream.is_complete:
+                    self._said = stream.said_at_end
         except SourceError as error:
             self._failed = error
+
+
+def _read_on(chunks: Iterator[bytes]) -> None:
+    """Read what is left of an answer, unless it is much."""
+    left = _READ_ON
+    for chunk in chunks:
+        left -= len(chunk)
+        if left < 0:
+            return
 
 
 def _write_all(descriptor: int, chunk: bytes) -> None:

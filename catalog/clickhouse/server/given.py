@@ -19,10 +19,20 @@ from typing import Any, Final
 from catalog.clickhouse.server.credentials import ClientCertificate, Credentials, Secret
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 
-__all__ = ["PREFIX", "Given", "choose", "in_environment", "in_file"]
+__all__ = [
+    "PREFIX",
+    "SECRETS",
+    "Given",
+    "choose",
+    "harmless_environment",
+    "in_environment",
+    "in_file",
+]
 
 PREFIX: Final = "MERGEBERG_SOURCE_"
 _NAMES: Final = ("user", "password", "token", "ca-file", "certificate", "key")
+SECRETS: Final = (f"{PREFIX}PASSWORD", f"{PREFIX}TOKEN")
+"""The variables of the environment that hold a secret."""
 _TABLE: Final = "source"
 _OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -78,6 +88,11 @@ def in_file(path: Path) -> Given:
         )
         raise RefusedError(message)
     return _given(f"the configuration {path}", table, path.parent)
+
+
+def harmless_environment() -> dict[str, str]:
+    """Return this process's environment without secrets: for processes that need none of them."""
+    return {name: text for name, text in os.environ.items() if name not in SECRETS}
 
 
 def choose(layers: tuple[Given, ...]) -> tuple[Credentials, str | None]:

@@ -32,11 +32,13 @@ _LINE: Final = re.compile(
 _ROLES: Final = re.compile(rf"GRANT (?P<roles>{_NAME}(?:, {_NAME})*) TO .+", re.DOTALL)
 _COLUMNS: Final = re.compile(r"(?P<privilege>[A-Za-z ]+?)\s*\((?P<columns>.*)\)", re.DOTALL)
 _WANTED: Final = re.compile(
-    r"necessary to have (?:the )?grants? (?P<what>[A-Za-z][A-Za-z ,]*?(?:\([^)]*\))?"
-    r"(?: for at least one column)?"
-    rf"(?:, [A-Za-z][A-Za-z ]*)*) ON (?P<database>{_NAME})(?:\.(?P<table>{_NAME}))?",
+    r"necessary to have (?:the )?grants? (?P<what>[A-Za-z][A-Za-z ]*?(?:\([^)]*\))?"
+    r"(?:, [A-Za-z][A-Za-z ]*?(?:\([^)]*\))?)*?)(?: for at least one column on| ON) "
+    rf"(?P<database>{_NAME})(?:\.(?P<table>{_NAME}))?",
     re.DOTALL,
 )
+# A job's name (catalog/processes.py) and a number.
+_STAGING_TABLE: Final = re.compile(r".+_\d+_\w+_[0-9a-f]{8}_\d+", re.DOTALL)
 # What each privilege is a part of; whatever is not named here is a part of the first word of it.
 _PARENTS: Final = {
     "ALTER DELETE": ("ALTER TABLE", "ALTER"),
@@ -133,7 +135,7 @@ def allows(lines: Iterable[Given], grant: Grant) -> bool:
     return held
 
 
-def wanted_grant(reason: str, staging: str) -> tuple[Grant, ...]:
+def wanted_grant(reason: str) -> tuple[Grant, ...]:
     """Return the rights that the text of an error 497 asks for, () when it names none.
 
     A right on some columns becomes one on their table, and one on a staging table one on their
@@ -144,11 +146,9 @@ def wanted_grant(reason: str, staging: str) -> tuple[Grant, ...]:
         return ()
     database = _unquoted(found["database"])
     table = _unquoted(found["table"] or "*")
-    target = Target(
-        "" if database == "*" else database, "" if table == "*" or database == staging else table
-    )
-    what = found["what"].replace(" for at least one column", "")
-    names = (re.sub(r"\s*\(.*\)", "", one, flags=re.DOTALL) for one in _split(what))
+    whole = table == "*" or _STAGING_TABLE.fullmatch(table) is not None
+    target = Target("" if database == "*" else database, "" if whole else table)
+    names = (re.sub(r"\s*\(.*\)", "", one, flags=re.DOTALL) for one in _split(found["what"]))
     return tuple(Grant(name.strip().upper(), target, "") for name in names)
 
 

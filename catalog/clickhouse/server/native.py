@@ -22,6 +22,7 @@ import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 
 from catalog.clickhouse.capabilities import PERMISSIONS
+from catalog.clickhouse.connection import ClickHouseError
 from catalog.clickhouse.server.feeding import DECODING_SETTINGS, Feeding, OpenStream
 from tableformat.errors import SourceError
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
@@ -67,11 +68,7 @@ def native_batches(
             except (AdbcError, OSError, pa.ArrowException) as error:
                 # Where the answer was not whole, that is the reason.
                 feeding.end(well=False)
-                message = (
-                    f"Cannot read an answer of ClickHouse: {_first_line(error)}. Run the same "
-                    "command again."
-                )
-                raise SourceError(message) from error
+                raise _unreadable(error) from error
             feeding.end(well=True)
 
 
@@ -97,6 +94,8 @@ def _batches(sql: str) -> Iterator[pa.RecordBatch]:
             yield from reader
 
 
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().split("\n", 1)[0].split(" (version ", 1)[0].rstrip(". ")
-    return text.rpartition("[chdb] ")[2]
+def _unreadable(error: Exception) -> SourceError:
+    """Return why no values could be made; ClickHouse's own number says that it is not the wire."""
+    said = ClickHouseError(str(error).strip().rpartition("[chdb] ")[2])
+    message = f"Cannot read an answer of ClickHouse: {said.reason}. Run the same command again."
+    return SourceError(message, code=said.code)

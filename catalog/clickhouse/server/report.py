@@ -13,7 +13,7 @@ from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.grants import ARCHIVE, NICE, Grant, Target
 from catalog.clickhouse.server.policies import hidden_rows, refuse_hidden
 from catalog.clickhouse.server.replicas import lag_of
-from catalog.clickhouse.server.rights import Asked, ask_rights, unreadable_system_tables
+from catalog.clickhouse.server.rights import Asked, ask_rights, unreadable_tables
 from catalog.clickhouse.server.standing import Standing, standing_of
 from catalog.clickhouse.staging import list_leftovers
 from tableformat.names import TableName
@@ -173,7 +173,7 @@ def _too(connection: ServerConnection, table: TableName, standing: Standing) -> 
     missing = list(ask_rights(connection, tuple(tried)).missing)
     for grant in wanted:
         if grant.on.database == "system":
-            missing += unreadable_system_tables(connection, (grant,))
+            missing += unreadable_tables(connection, (grant,))
     if standing.policies is not None and standing.policies.are_seen:
         missing = [g for g in missing if g.privilege != "SHOW ROW POLICIES"]
     return tuple(missing)

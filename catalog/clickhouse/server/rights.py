@@ -28,7 +28,7 @@ from catalog.clickhouse.server.grants import Grant
 from tableformat.errors import InternalError
 from tableformat.names import quote_identifier
 
-__all__ = ["Asked", "Rights", "ask_rights", "unreadable_system_tables", "user_of"]
+__all__ = ["Asked", "Rights", "ask_rights", "unreadable_tables", "user_of"]
 
 _ACCESS_DENIED: Final = 497
 _SYNTAX_ERROR: Final = 62
@@ -101,10 +101,8 @@ def ask_rights(connection: ServerConnection, wanted: tuple[Grant, ...]) -> Right
     return Rights(Asked.SHOW_GRANTS, missing, seen.idle, seen.hidden)
 
 
-def unreadable_system_tables(
-    connection: ServerConnection, wanted: tuple[Grant, ...]
-) -> tuple[Grant, ...]:
-    """Return the system tables among the wanted rights that the user may not read.
+def unreadable_tables(connection: ServerConnection, wanted: tuple[Grant, ...]) -> tuple[Grant, ...]:
+    """Return the tables among the wanted rights that the user may not read, by reading them.
 
     A table that the version does not have is not among them.
 
@@ -207,7 +205,8 @@ def _privileges(connection: ServerConnection) -> frozenset[str]:
 
 
 def _nothing(grant: Grant) -> str:
-    return " LIMIT 0" if grant.on.table in _WITHOUT_TABLE else _NONE
+    of_system = grant.on.database == "system" and grant.on.table not in _WITHOUT_TABLE
+    return _NONE if of_system else " LIMIT 0"
 
 
 def _is_readable(connection: ServerConnection, sql: str, *, others: bool) -> bool:

@@ -9,7 +9,6 @@ value of an option. The options are connect-timeout, read-timeout (seconds) and 
 
 from __future__ import annotations
 
-import logging
 import re
 import urllib.parse
 from collections.abc import Mapping
@@ -24,7 +23,6 @@ from tableformat.errors import RefusedError, UsageError
 
 __all__ = ["Host", "ServerSettings", "Tls", "is_server", "parse_server"]
 
-_LOGGER: Final = logging.getLogger("mergeberg.source")
 _PORTS: Final = {"https": 8443, "http": 8123}
 _HIGHEST_PORT: Final = 65_535
 _HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
@@ -69,8 +67,8 @@ class ServerSettings:
     """The replicas of one source, and how to speak to any of them.
 
     The time-outs are seconds: to connect, and to wait for the next bytes of an answer.
-    `staging_database` is where staging tables are made. `warnings` are sentences for the user about
-    what was given.
+    `staging_database` is where staging tables are made, `reading` are the user's settings for the
+    queries that read rows. `warnings` are sentences for the user about what was given.
     """
 
     hosts: tuple[Host, ...]
@@ -80,6 +78,7 @@ class ServerSettings:
     read_timeout: float = _READ_TIMEOUT
     compress: bool = False
     staging_database: str = STAGING_DATABASE
+    reading: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -106,7 +105,8 @@ def parse_server(
     """Read the address of a server, and who logs in there.
 
     A user, a password, a token or a certificate is taken from the address, else from the
-    environment, else from the file. What the user should know is logged and kept in `warnings`.
+    environment, else from the file. What the user should know is kept in `warnings`, for whoever
+    speaks to the user.
 
     Args:
         uri: the address.
@@ -142,10 +142,7 @@ def parse_server(
     settings = ServerSettings(
         hosts, credentials, Tls(ca), warnings=_warnings(shown, scheme, password)
     )
-    settings = _with_options(settings, options)
-    for warning in settings.warnings:
-        _LOGGER.warning("%s", warning)
-    return settings
+    return _with_options(settings, options)
 
 
 def _taken_apart(uri: str) -> tuple[str, str | None, Secret | None, str]:

@@ -145,8 +145,9 @@ class ServedSlice:
             raise self._unreadable(error) from error
 
     def _stream(self, sql: str) -> Any:
+        settings = (*self.layout.settings, *self.client.settings.reading)
         query_id = f"{query_prefix(self.plan.job)}{self.slice.number}-{uuid.uuid4().hex}"
-        return self.client.stream(sql, settings=self.layout.settings, query_id=query_id)
+        return self.client.stream(sql, settings=settings, query_id=query_id)
 
     @property
     def _from(self) -> str:

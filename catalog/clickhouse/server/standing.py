@@ -21,7 +21,7 @@ from catalog.clickhouse.server.rights import (
     Asked,
     Rights,
     ask_rights,
-    unreadable_system_tables,
+    unreadable_tables,
     user_of,
 )
 from catalog.clickhouse.table_text import ttl_columns
@@ -32,6 +32,7 @@ __all__ = ["Profile", "Standing", "check_system_tables", "profile_of", "standing
 
 _ACCESS_DENIED: Final = 497
 _READ_ONLY: Final = 164
+_NO_DDL: Final = 392
 _UNASKED: Final = Rights(Asked.NOTHING, why="the profile forbids it anyway")
 
 
@@ -41,6 +42,13 @@ class Profile:
 
     readonly: str = "0"
     allows_ddl: bool = True
+
+    @property
+    def code(self) -> int | None:
+        """ClickHouse's number for that, None when nothing is forbidden."""
+        if self.readonly != "0":
+            return _READ_ONLY
+        return None if self.allows_ddl else _NO_DDL
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -111,7 +119,7 @@ class Standing:
         ]
         if not reasons:
             return None
-        code = _READ_ONLY if self.profile.reasons else _ACCESS_DENIED if self.missing else None
+        code = self.profile.code or (_ACCESS_DENIED if self.missing else None)
         if len(reasons) == 1:
             return RefusedError(f"{self.what}: {reasons[0]}", code=code)
         listed = "\n".join(f"  - {reason}" for reason in reasons)
@@ -136,7 +144,7 @@ def standing_of(connection: ServerConnection, table: TableName, staging: str) ->
         return Standing(table, user, profile, (), _UNASKED, None)
     user = user_of(connection)
     engine, query = _seen_of(connection, table)
-    unreadable = unreadable_system_tables(
+    unreadable = unreadable_tables(
         connection, system_grants(is_replicated=not engine or engine.startswith("Replicated"))
     )
     names = {grant.on.table for grant in unreadable}
@@ -151,6 +159,8 @@ def standing_of(connection: ServerConnection, table: TableName, staging: str) ->
     wanted = export_grants(need)
     # While it may change nothing, the server says that it has no right to.
     rights = _UNASKED if profile.reasons else ask_rights(connection, wanted)
+    if rights.asked is Asked.NOTHING:
+        rights = replace(rights, missing=unreadable_tables(connection, wanted[:1]))
     if not engine and wanted[0] not in rights.missing:
         # There is no such table, and whoever describes it says so.
         rights = replace(rights, missing=())
@@ -181,7 +191,7 @@ def check_system_tables(connection: ServerConnection) -> None:
         RefusedError: some cannot be read.
         SourceError: the server cannot be asked.
     """
-    missing = unreadable_system_tables(connection, system_grants(is_replicated=False))
+    missing = unreadable_tables(connection, system_grants(is_replicated=False))
     if not missing:
         return
     user = user_of(connection)

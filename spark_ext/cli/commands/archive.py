@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
 import click
 
+from catalog.altering import check_alter_allowed, check_alter_rights
 from catalog.bounded_rest import TimeOuts
+from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace
 from spark_ext.archiving import Archived, archive
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.options import (
     catalog_options,
+    cluster_options,
     conversions,
     ledger_options,
     mapping_options,
@@ -28,8 +31,9 @@ from spark_ext.cli.options import (
     where_option,
 )
 from spark_ext.cli.output import Output
-from spark_ext.exporting import WORST_FIRST
+from spark_ext.exporting import worst
 from spark_ext.session import SparkSettings
+from spark_ext.sharding import each_table
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest
@@ -52,8 +56,15 @@ _MIB: Final = 1024 * 1024
     default=False,
     help="Drop the archived parts from the source; by default they are detached and stay on disk.",
 )
+@click.option(
+    "--allow-alter",
+    is_flag=True,
+    envvar="MERGEBERG_ALLOW_ALTER",
+    help="Change the table on a server; a directory of your own needs no such permission.",
+)
 @mapping_options
 @spark_options
+@cluster_options
 @source_options()
 @ledger_options
 @catalog_options
@@ -63,12 +74,15 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     partition_spec: str | None, convert: tuple[str, ...], target_file_size: int,
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
-    *, everything: bool, drop: bool, evolve_schema: bool, strict: bool, as_json: bool
+    cluster: str | None, cluster_host: tuple[str, ...],
+    *, everything: bool, drop: bool, allow_alter: bool, evolve_schema: bool, strict: bool,
+    as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of TABLE, compare every column, and only then take them out of the source.
 
     A partition that changed meanwhile, or is not equal in every figure, stays in the source. A
     partition that was exported before is compared again. Running the command again goes on.
+    A server is changed only with --allow-alter.
 
     \b
     Examples:
@@ -76,9 +90,13 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
           --to lake.analytics.events
       mergeberg archive db.events --all --where "max_time < '2024-01-01'" --drop \\
           --to lake.analytics.events
+      mergeberg archive db.events --all --source https://archiver@ch1.example --allow-alter \\
+          --to lake.analytics.events
     """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
     name = TableName.parse(table)
+    source = replace(source, allow_alter=allow_alter)
+    check_alter_allowed(source, name, drop=drop)
     request = ExportRequest(
         table=name,
         to=parse_destination(to, name, source),
@@ -94,20 +112,30 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     time_outs = TimeOuts(connect_timeout, read_timeout)
     places = Places(source, request.to.catalog, warehouse, ledger, time_outs)
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
-    ports = open_ports(places, spark, output, verify=True)
-    found = []
-    with contextlib.closing(ports.ledger):
-        for one in archive(request, ports, places, master=master, drop=drop):
-            _show(output, one, as_json=as_json)
-            found.append(one)
-    codes = {one.exit_code for one in found}
-    return next((code for code in WORST_FIRST if code in codes), 0)
+    tables = local_tables(
+        source, name, cluster=cluster, cluster_hosts=pairs("--cluster-host", cluster_host)
+    )
+
+    def archive_one(one: LocalTable) -> int:
+        check_alter_rights(one.place, one.table)
+        at = replace(places, source=one.place)
+        ports = open_ports(at, spark, output, verify=True)
+        codes = []
+        with contextlib.closing(ports.ledger):
+            wanted = replace(request, table=one.table)
+            for found in archive(wanted, ports, at, master=master, drop=drop):
+                _show(output, found, one, as_json=as_json)
+                codes.append(found.exit_code)
+        return worst(codes)
+
+    return each_table(tables, archive_one, output.note, doing="archive from")
 
 
-def _show(output: Output, one: Archived, *, as_json: bool) -> None:
+def _show(output: Output, one: Archived, of: LocalTable, *, as_json: bool) -> None:
     if as_json:
         output.record(
             {
+                **of.fields,
                 "partition_id": one.outcome.partition_id,
                 "source": one.status,
                 "message": one.message,
@@ -123,3 +151,5 @@ def _show(output: Output, one: Archived, *, as_json: bool) -> None:
             f"{text} · {one.outcome.rows:,} rows are in {one.outcome.table}, snapshot "
             f"{one.outcome.snapshot_id}, equal to the source"
         )
+        if one.message:
+            output.say(f"  {one.message}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import contextlib
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -11,27 +13,35 @@ import click
 from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import open_catalog
 from catalog.ledgers.uris import open_ledger
+from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
 from spark_ext.checking import Check, CheckRequest, check_export
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.options import (
     catalog_options,
+    cluster_options,
     conversions,
     ledger_options,
     mapping_options,
     output_for,
     output_options,
+    pairs,
     source_options,
 )
 from spark_ext.cli.output import Output, human_bytes
+from spark_ext.cli.server_screen import server_record, show_server
 from spark_ext.cli.space import Space, measured_space, show_space
 from spark_ext.exporting import slots
 from spark_ext.session import TASK_MEMORY
+from spark_ext.sharding import each_table
+from tableformat.errors import SourceError
 from tableformat.names import TableName
 
 __all__ = ["check"]
 
 _REFUSED: Final = 3
+# A user that is read-only; a right that is missing.
+_MAY_NOT: Final = (164, 497)
 _COLUMNS: Final = ("column", "clickhouse", "iceberg", "kind", "note")
 
 
@@ -39,6 +49,7 @@ _COLUMNS: Final = ("column", "clickhouse", "iceberg", "kind", "note")
 @click.argument("table")
 @click.option("--to", help="The destination: catalog.namespace.table.")
 @mapping_options
+@cluster_options
 @source_options()
 @ledger_options
 @catalog_options
@@ -46,14 +57,17 @@ _COLUMNS: Final = ("column", "clickhouse", "iceberg", "kind", "note")
 def check(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, to: str | None, partition_spec: str | None, convert: tuple[str, ...],
     source: SourcePlace, warehouse: Path, ledger: str | None,
-    connect_timeout: float, read_timeout: float, *, evolve_schema: bool, strict: bool, as_json: bool
+    connect_timeout: float, read_timeout: float, cluster: str | None,
+    cluster_host: tuple[str, ...], *, evolve_schema: bool, strict: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Say whether TABLE (database.table) can be exported, and how each column would be mapped.
 
-    Starts nothing and changes nothing. Ends with 3, and all reasons, when it cannot be exported.
+    Starts nothing and changes nothing. Ends with 3, and all reasons, when it cannot be exported. Of
+    a server it also says what its user may not do, as GRANT statements.
 
     \b
     Examples:
+      mergeberg check db.events --source https://exporter@ch1.example
       mergeberg check db.events --source chdb:./clickhouse
       mergeberg check db.events --to lake.analytics.events --partition-spec "day(ts)"
     """  # noqa: D301  \b is Click's mark for lines to keep
@@ -70,35 +84,64 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
         else None
     )
     known = open_ledger(ledger, local_warehouse=lake.local_warehouse) if lake else None
-    opened = open_source(source)
+    hosts = pairs("--cluster-host", cluster_host)
+
+    def check_one(one: LocalTable) -> int:
+        wanted = replace(request, table=one.table)
+        with open_source(one.place) as opened:
+            found = check_export(wanted, opened, lake, known)
+        location = lake.local_warehouse if lake else warehouse.absolute()
+        spaces = _spaces(wanted, found, location)
+        if as_json:
+            output.record({**one.fields, **_record(found, spaces)})
+        else:
+            _show(output, found, spaces, str(one.table))
+        return _REFUSED if found.reasons else 0
+
+    with contextlib.closing(known) if known else contextlib.nullcontext():
+        tables = _tables(source, name, cluster, hosts)
+        return each_table(tables, check_one, output.note, doing="check")
+
+
+def _tables(
+    source: SourcePlace, name: TableName, cluster: str | None, hosts: Mapping[str, str]
+) -> tuple[LocalTable, ...]:
+    """Return what a name stands for; itself, where the user may not even ask that.
+
+    Raises:
+        TableFormatError: a cluster is named and unknown, or the server cannot be read.
+    """
     try:
-        found = check_export(request, opened, lake, known)
-    finally:
-        opened.close()
-        if known:
-            known.close()
+        return local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
+    except SourceError as error:
+        if cluster is not None or error.code not in _MAY_NOT:
+            raise
+        # What the user lacks is what the report of the server is about.
+        return (LocalTable(source, name),)
+
+
+def _spaces(request: CheckRequest, found: Check, warehouse: Path | None) -> tuple[Space, ...]:
+    """Measure what is free, and say where it is not enough."""
     spaces = measured_space(
         found.disks,
-        destination=sum(found.disks.values()) if destination else 0,
+        destination=sum(found.disks.values()) if request.to else 0,
         location=found.location,
-        warehouse=lake.local_warehouse if lake else warehouse.absolute(),
+        warehouse=warehouse,
     )
     found.reasons.extend(
-        f"Cannot export {name}: not enough space: {s}. Free some, or export fewer partitions."
+        f"Cannot export {request.table}: not enough space: {s}. Free some, or export fewer "
+        "partitions."
         for s in spaces
         if s.side == "destination" and not s.enough
     )
-    if as_json:
-        output.record(_record(found, spaces))
-    else:
-        _show(output, found, spaces, str(name))
-    return _REFUSED if found.reasons else 0
+    return spaces
 
 
 def _record(found: Check, spaces: tuple[Space, ...]) -> dict[str, object]:
     """Return everything as one object."""
     partitions = [{**asdict(p), "partition_id": p.partition_id.value} for p in found.partitions]
     return {
+        **(server_record(found.server) if found.server else {}),
         "works": not found.reasons,
         "reasons": found.reasons,
         "warnings": found.warnings,
@@ -118,7 +161,24 @@ def _record(found: Check, spaces: tuple[Space, ...]) -> dict[str, object]:
 def _show(output: Output, found: Check, spaces: tuple[Space, ...], name: str) -> None:
     rows = sum(p.rows for p in found.partitions)
     size = sum(p.bytes_on_disk for p in found.partitions)
-    output.say(f"{name}: {len(found.partitions)} partition(s), {rows:,} rows, {human_bytes(size)}")
+    if found.server is not None:
+        show_server(output, found.server)
+    if found.partition_key:
+        size_text = f"{len(found.partitions)} partition(s), {rows:,} rows, {human_bytes(size)}"
+        output.say(f"{name}: {size_text}")
+        _show_table(output, found)
+        show_space(output, spaces, as_json=False)
+    for warning in found.warnings:
+        output.say(f"note: {warning}")
+    if not found.reasons:
+        output.say("It would work.")
+        return
+    output.say(f"It would not work, {len(found.reasons)} reason(s):")
+    for reason in found.reasons:
+        output.say(f"  - {reason}")
+
+
+def _show_table(output: Output, found: Check) -> None:
     output.table(_COLUMNS, [asdict(c) for c in found.columns])
     output.say(f"partition key  {found.partition_key} -> {found.spec or 'not known'}")
     output.say(f"sorting key    {found.sorting_key} -> {found.sort_order or 'not known'}")
@@ -131,12 +191,3 @@ def _show(output: Output, found: Check, spaces: tuple[Space, ...], name: str) ->
         f"{human_bytes(TASK_MEMORY * number)} for the {number} of local[*]; on a cluster raise "
         f"spark.executor.memoryOverhead to {TASK_MEMORY // 1024**2}m for each core"
     )
-    show_space(output, spaces, as_json=False)
-    for warning in found.warnings:
-        output.say(f"note: {warning}")
-    if not found.reasons:
-        output.say("It would work.")
-        return
-    output.say(f"It would not work, {len(found.reasons)} reason(s):")
-    for reason in found.reasons:
-        output.say(f"  - {reason}")

@@ -29,14 +29,14 @@ from spark_ext.cli.options import (
     where_option,
 )
 from spark_ext.cli.rehearsal import show_rehearsal
-from spark_ext.exporting import export_all, export_tables, slots, worst
+from spark_ext.exporting import exit_code, export_all, slots, worst
 from spark_ext.session import SparkSettings
+from spark_ext.sharding import each_table
 from spark_ext.stopping import Stopping
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.errors import UsageError
 from tableformat.export.claim import Wish
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
-from tableformat.export.outcome import Outcome
 from tableformat.export.retrying import MAX_RETRIES
 from tableformat.export.slices import FileFormat
 from tableformat.names import TableName
@@ -169,14 +169,14 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
     with Stopping(grace, output.note) as stopping:
 
-        def export_one(one: LocalTable) -> tuple[Outcome, ...]:
+        def export_one(one: LocalTable) -> int:
             ports = open_ports(replace(places, source=one.place), spark, output, verify=verify)
             with contextlib.closing(ports.ledger):
                 wanted = replace(request, table=one.table)
                 told = replace(ports, should_stop=stopping.is_told)
-                return export_all(wanted, told, master=master)
+                return exit_code(export_all(wanted, told, master=master))
 
-        return export_tables(tables, export_one, output.note)
+        return each_table(tables, export_one, output.note, doing="export from")
 
 
 def _wish(wish: Wish) -> Wish:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import click
 
 from catalog.bounded_rest import TimeOuts
 from catalog.ledgers.memory import milliseconds
-from catalog.processes import job_may_be_alive, may_be_alive, this_process
-from catalog.sources import SourcePlace, open_source
+from catalog.processes import may_be_alive, this_process
+from catalog.sources import SourcePlace
 from catalog.storage import open_storage
 from spark_ext.cli.lake import open_existing
 from spark_ext.cli.options import (
@@ -25,29 +24,28 @@ from spark_ext.cli.options import (
 )
 from spark_ext.cli.output import Output, counted, human_bytes
 from spark_ext.cli.times import parse_duration
+from spark_ext.staging import StagingSweep
 from spark_ext.wiring import commit_ports
-from tableformat.effects import Step
+from tableformat.errors import SourceError
 from tableformat.export.cleaning import Cleaning
 from tableformat.export.leases import Leases
-from tableformat.export.leftovers import staging_in_use
-from tableformat.export.settling import Ports
-from tableformat.export.sweeping import Kind, Sweeping, Thing
+from tableformat.export.sweeping import Sweeping, Thing
 from tableformat.ledger import LeaseHeld, Ledger
 from tableformat.names import LakeName
-from tableformat.source import Leftover, Source
 
 __all__ = ["gc"]
 
 
 @click.command()
 @click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
-@source_options(default=None, says="Also look for staging tables there:")
+@source_options(default=None, says="Also look for staging tables there, on every host:")
 @click.option(
     "--older-than",
     default="0s",
     show_default=True,
     metavar="AGE",
-    help="Only what was begun so long ago, e.g. 12h or 1d. It filters; it proves nothing.",
+    help="Only what was begun so long ago, e.g. 12h or 1d. It filters and proves nothing, but for "
+    "staging tables of runs on other hosts, of which nobody here can see whether they are at work.",
 )
 @click.option("--yes", is_flag=True, help="Remove it; without this it is only told.")
 @ledger_options
@@ -67,6 +65,7 @@ def gc(  # noqa: PLR0913  one parameter per option
     Examples:
       mergeberg gc --to lake.analytics.events
       mergeberg gc --to lake.analytics.events --older-than 1d --yes
+      mergeberg gc --to lake.analytics.events --source https://ch1.example,ch2.example --yes
     """  # noqa: D301  \b is Click's mark for lines to keep
     age = parse_duration("--older-than", older_than)
     name = LakeName.parse(to)
@@ -82,10 +81,16 @@ def gc(  # noqa: PLR0913  one parameter per option
     with contextlib.closing(known), leases:
         sweeping = Sweeping(cleaning, leases, _holder(known), age, milliseconds())
         found = sweeping.sweep() if yes else sweeping.find()
-        if source is not None:
-            with open_source(source) as opened:
-                found += _staging(opened, ports, sweeping, yes=yes)
-    _show(output, found, yes=yes, as_json=as_json)
+        staging = StagingSweep(ports, age, sweeping.now, drops=yes)
+        staged = staging.everywhere(source) if source is not None else ()
+    _show(output, (*found, *(t for host in staged for t in host.things)), yes=yes, as_json=as_json)
+    failed = [host.failure for host in staged if host.failure]
+    if failed:
+        message = (
+            f"Cannot clean up staging tables at {len(failed)} of {counted(len(staged), 'host')}: "
+            f"{' '.join(failed)}"
+        )
+        raise SourceError(message)
     return 0
 
 
@@ -95,27 +100,6 @@ def _holder(ledger: Ledger) -> Callable[[str], LeaseHeld | None]:
         return held if held is not None and may_be_alive(held.owner) else None
 
     return living
-
-
-def _staging(source: Source, ports: Ports, sweeping: Sweeping, *, yes: bool) -> tuple[Thing, ...]:
-    """Tell of the staging tables in a source, and drop those that no export can go on with."""
-    in_use = staging_in_use(ports.ledger)
-    found = [_staging_table(one, in_use, sweeping) for one in source.leftovers()]
-    kept = {one.location for one in found if not one.may_go}
-    if yes:
-        ports.effects(Step.SWEEP_SOURCE, lambda: source.sweep_leftovers(job_may_be_alive, kept))
-    return tuple(found)
-
-
-def _staging_table(one: Leftover, in_use: frozenset[str], sweeping: Sweeping) -> Thing:
-    thing = Thing(Kind.STAGING_TABLE, one.name, one.bytes_on_disk, may_go=False, why="")
-    if job_may_be_alive(one.job):
-        return replace(thing, why="the run that made it may be at work")
-    if one.name in in_use:
-        return replace(thing, why="its export can be gone on with, or cancelled")
-    if one.created > sweeping.now - sweeping.older_than:
-        return replace(thing, why="of a dead run, and younger than --older-than")
-    return replace(thing, may_go=True, why="its run is dead, and no export can go on with it")
 
 
 def _show(output: Output, found: tuple[Thing, ...], *, yes: bool, as_json: bool) -> None:

@@ -3,43 +3,66 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Final
 
 import click
 
+from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
-from spark_ext.cli.options import output_for, output_options, source_options
+from spark_ext.cli.options import (
+    cluster_options,
+    output_for,
+    output_options,
+    pairs,
+    source_options,
+)
+from spark_ext.sharding import each_table
 from tableformat.names import TableName
 
 __all__ = ["partitions"]
 
+_COLUMNS: Final = (
+    "partition_id",
+    "partition",
+    "parts",
+    "rows",
+    "bytes_on_disk",
+    "min_time",
+    "max_time",
+)
+
 
 @click.command()
 @click.argument("table")
+@cluster_options
 @source_options()
 @output_options
-def partitions(table: str, source: SourcePlace, *, as_json: bool) -> int:
-    """List the partitions of TABLE (database.table) with active parts.
+def partitions(
+    table: str, source: SourcePlace, cluster: str | None, cluster_host: tuple[str, ...],
+    *, as_json: bool
+) -> int:  # fmt: skip
+    """List the partitions of TABLE (database.table) with active parts, of every shard.
 
     \b
     Example:
       mergeberg partitions db.events --source chdb:./clickhouse
     """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
-    name = TableName.parse(table)
-    opened = open_source(source)
-    try:
-        opened.describe(name)
-        found = opened.partitions(name)
-    finally:
-        opened.close()
-    columns = (
-        "partition_id",
-        "partition",
-        "parts",
-        "rows",
-        "bytes_on_disk",
-        "min_time",
-        "max_time",
+    tables = local_tables(
+        source,
+        TableName.parse(table),
+        cluster=cluster,
+        cluster_hosts=pairs("--cluster-host", cluster_host),
     )
-    output.table(columns, [{**asdict(p), "partition_id": p.partition_id.value} for p in found])
-    return 0
+
+    def list_one(one: LocalTable) -> int:
+        with open_source(one.place) as opened:
+            opened.describe(one.table)
+            found = opened.partitions(one.table)
+        output.table(
+            (*one.columns, *_COLUMNS),
+            [{**one.fields, **asdict(p), "partition_id": p.partition_id.value} for p in found],
+        )
+        return 0
+
+    return each_table(tables, list_one, output.note)

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 
 from catalog.bounded_rest import TimeOuts
 from catalog.clickhouse.digests import FileDigests
+from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
 from spark_ext.cli.destination import parse_destination
 from spark_ext.cli.lake import open_existing
 from spark_ext.cli.options import (
     catalog_options,
+    cluster_options,
     conversions,
     ledger_options,
     output_for,
     output_options,
+    pairs,
     partition_options,
     selection,
     source_options,
 )
 from spark_ext.cli.output import Output, counted
+from spark_ext.sharding import each_table
 from spark_ext.verifying import Comparison, Verdict, Verifying, VerifyRequest, exit_code
 from tableformat.names import TableName
 
@@ -48,6 +52,7 @@ _SAID = {
     metavar="COLUMN=HOW",
     help="A conversion of the export that the lake table does not remember. Repeatable.",
 )
+@cluster_options
 @source_options()
 @ledger_options
 @catalog_options
@@ -56,6 +61,7 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, to: str,
     convert: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
+    cluster: str | None, cluster_host: tuple[str, ...],
     *, everything: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Compare exported partitions of the ClickHouse TABLE (database.table) with their source.
@@ -82,21 +88,32 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     lake, known = open_existing(
         request.to, what, warehouse=warehouse, ledger=ledger, time_outs=time_outs
     )
-    found = []
-    with (
-        contextlib.closing(known),
-        open_source(source) as opened,
-        FileDigests() as digests,
-    ):
-        for comparison in Verifying(request, opened, lake, known, digests).run():
-            _show(output, comparison, str(request.to), as_json=as_json)
-            found.append(comparison)
-    return exit_code(found, named=not everything)
+    hosts = pairs("--cluster-host", cluster_host)
+
+    def verify_one(one: LocalTable) -> int:
+        found = []
+        wanted = replace(request, table=one.table)
+        with open_source(one.place) as opened, FileDigests() as digests:
+            for comparison in Verifying(wanted, opened, lake, known, digests).run():
+                _show(output, comparison, str(request.to), one, as_json=as_json)
+                found.append(comparison)
+        return exit_code(found, named=not everything)
+
+    with contextlib.closing(known):
+        tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
+        return each_table(tables, verify_one, output.note, doing="verify")
 
 
-def _show(output: Output, found: Comparison, table: str, *, as_json: bool) -> None:
+def _show(output: Output, found: Comparison, table: str, one: LocalTable, *, as_json: bool) -> None:
     if as_json:
-        output.record({**asdict(found), "table": table, "rows_per_second": found.rows_per_second})
+        output.record(
+            {
+                **one.fields,
+                **asdict(found),
+                "table": table,
+                "rows_per_second": found.rows_per_second,
+            }
+        )
         return
     text = f"partition {found.partition_id}: {_SAID[found.verdict]}"
     if found.compared_with:

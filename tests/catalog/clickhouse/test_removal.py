@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import Connection
-from catalog.clickhouse.source import ClickHouseSource
-from tableformat.errors import RefusedError
+from catalog.clickhouse.removal import take_out
+from tableformat.errors import RefusedError, SourceError, TableFormatError
 from tableformat.ledger import ExportedPart
 from tableformat.names import PartitionId, TableName
 from tests.clickhouse_source import Clickhouse
@@ -34,16 +35,41 @@ def rows(clickhouse: Clickhouse, name: TableName) -> tuple[int, int]:
     return int(str(shown[0][0])), int(str(detached[0][0]))
 
 
+def taken_out(
+    connection: Connection,
+    name: TableName,
+    known: tuple[ExportedPart, ...],
+    *,
+    drop: bool,
+    has_replicas: bool,
+) -> None:
+    """Take partition 1 out; each statement is the same for a table that really has replicas."""
+    capabilities = probe_capabilities(connection)
+    take_out(connection, capabilities, name, _ONE, known, drop=drop, has_replicas=has_replicas)
+
+
+_BOTH_WAYS = pytest.mark.parametrize("has_replicas", [False, True], ids=["whole", "part by part"])
+
+
+@_BOTH_WAYS
 @pytest.mark.parametrize("drop", [False, True], ids=["detached", "dropped"])
-def test_what_was_exported_leaves_the_table(clickhouse: Clickhouse, *, drop: bool) -> None:
+def test_what_was_exported_leaves_the_table(
+    clickhouse: Clickhouse, *, drop: bool, has_replicas: bool
+) -> None:
     name = clickhouse.filled()
     clickhouse.command(f"INSERT INTO {name.sql} (p, k, s) VALUES (1, 1000, 'more')")
+    known = exported(clickhouse, name)
 
-    clickhouse.source.take_out(name, _ONE, exported(clickhouse, name), drop=drop)
+    taken_out(clickhouse.connection, name, known, drop=drop, has_replicas=has_replicas)
 
     assert rows(clickhouse, name) == (0, 0 if drop else 2)
     clickhouse.command(f"ALTER TABLE {name.sql} ATTACH PARTITION ID '1'")
     assert rows(clickhouse, name) == (0 if drop else 51, 0)
+
+
+def shown(clickhouse: Clickhouse, name: TableName) -> set[tuple[object, ...]]:
+    """Return the rows of partition 1 that a SELECT shows."""
+    return set(clickhouse.rows(f"SELECT toInt64(k), s FROM {name.sql} WHERE p = 1"))
 
 
 @pytest.mark.parametrize(
@@ -54,9 +80,9 @@ def test_what_was_exported_leaves_the_table(clickhouse: Clickhouse, *, drop: boo
         "ALTER TABLE {t} DETACH PARTITION ID '1'",
     ],
 )
-@pytest.mark.parametrize("drop", [False, True], ids=["detach", "drop"])
+@_BOTH_WAYS
 def test_a_partition_that_changed_since_its_export_stays(
-    clickhouse: Clickhouse, change: str, *, drop: bool
+    clickhouse: Clickhouse, change: str, *, has_replicas: bool
 ) -> None:
     """Harm prevented: rows that were never exported are dropped from the source."""
     name = clickhouse.filled()
@@ -65,13 +91,13 @@ def test_a_partition_that_changed_since_its_export_stays(
     before = rows(clickhouse, name)
 
     with pytest.raises(RefusedError, match="not those that were exported and compared any more"):
-        clickhouse.source.take_out(name, _ONE, known, drop=drop)
+        taken_out(clickhouse.connection, name, known, drop=True, has_replicas=has_replicas)
 
     assert rows(clickhouse, name) == before
 
 
 class _Meanwhile:
-    """A connection on which something happens before a command."""
+    """A connection on which something happens once, before a statement."""
 
     def __init__(self, real: Connection, before: str, act: Callable[[], None]) -> None:
         self._real, self._before, self._act = real, before, act
@@ -80,10 +106,17 @@ class _Meanwhile:
         return getattr(self._real, name)
 
     def command(self, sql: str) -> None:
+        self._look(sql)
+        self._real.command(sql)
+
+    def rows(self, sql: str) -> tuple[tuple[object, ...], ...]:
+        self._look(sql)
+        return self._real.rows(sql)
+
+    def _look(self, sql: str) -> None:
         if self._before in sql:
             self._before = "nothing"
             self._act()
-        self._real.command(sql)
 
 
 @pytest.mark.parametrize(
@@ -91,24 +124,92 @@ class _Meanwhile:
     [
         "INSERT INTO {t} (p, k, s) VALUES (1, 1000, 'late')",
         "OPTIMIZE TABLE {t} PARTITION ID '1' FINAL",
+        "ALTER TABLE {t} UPDATE s = 'x' WHERE k = 1 SETTINGS mutations_sync = 2",
+        "UPDATE {t} SET s = 'x' WHERE k = 1",
+    ],
+    ids=["insert", "merge", "mutation", "lightweight update"],
+)
+@pytest.mark.parametrize(
+    ("has_replicas", "when"),
+    [
+        (False, "SELECT name, toInt64(rows)"),
+        (False, "ifNull(reason, '') = ''"),
+        (False, "ALTER TABLE"),
+        (True, "endsWith(partition_id"),
+        (True, "ifNull(reason, '') = ''"),
+        (True, "ALTER TABLE"),
     ],
 )
-def test_what_comes_in_the_last_moment_is_put_back(clickhouse: Clickhouse, change: str) -> None:
+def test_what_comes_in_the_last_moment_is_put_back(
+    clickhouse: Clickhouse, change: str, when: str, *, has_replicas: bool
+) -> None:
     """Harm prevented: DETACH takes a part with it that was inserted a moment ago."""
-    name = clickhouse.filled()
+    settings = "enable_block_number_column = 1, enable_block_offset_column = 1"
+    name = clickhouse.filled(f"ENGINE = MergeTree PARTITION BY p ORDER BY k SETTINGS {settings}")
     clickhouse.command(f"INSERT INTO {name.sql} (p, k, s) VALUES (1, 999, 'more')")
+    known = exported(clickhouse, name)
+    before = shown(clickhouse, name)
+    act = change.format(t=name.sql)
+    meanwhile = _Meanwhile(clickhouse.connection, when, lambda: clickhouse.command(act))
+
+    with pytest.raises(TableFormatError, match=r"The source is as it was|unapplied patch parts"):
+        taken_out(
+            meanwhile,  # type: ignore[arg-type]
+            name,
+            known,
+            drop=True,
+            has_replicas=has_replicas,
+        )
+
+    late = {"INSERT": {(1000, "late")}, "OPTIMI": set()}.get(change[:6], {(1, "x")})
+    assert late <= shown(clickhouse, name)
+    assert {k for k, _ in before} <= {k for k, _ in shown(clickhouse, name)}
+    assert rows(clickhouse, name) == (51 + change.startswith("INSERT"), 0)
+
+
+def test_what_comes_after_the_parts_were_detached_one_by_one_brings_them_back(
+    clickhouse: Clickhouse,
+) -> None:
+    """So that a partition is never half in the table, with rows that no export has."""
+    name = clickhouse.filled()
     known = exported(clickhouse, name)
     meanwhile = _Meanwhile(
         clickhouse.connection,
-        "DETACH PARTITION",
-        lambda: clickhouse.command(change.format(t=name.sql)),
+        "SELECT name, toInt64(rows)",
+        lambda: clickhouse.command(f"INSERT INTO {name.sql} (p, k, s) VALUES (1, 1000, 'late')"),
     )
 
-    source = ClickHouseSource(lambda _: meanwhile)  # type: ignore[arg-type,return-value]
     with pytest.raises(RefusedError, match="The source is as it was"):
-        source.take_out(name, _ONE, known, drop=True)
+        taken_out(
+            meanwhile,  # type: ignore[arg-type]
+            name,
+            known,
+            drop=True,
+            has_replicas=True,
+        )
+    assert rows(clickhouse, name) == (51, 0)
 
-    assert rows(clickhouse, name) == (51 + change.startswith("INSERT"), 0)
+
+def test_a_statement_whose_answer_is_lost_says_where_the_rows_are(clickhouse: Clickhouse) -> None:
+    """Harm prevented: nobody looks for rows that a DETACH without an answer took."""
+    name = clickhouse.filled()
+    known = exported(clickhouse, name)
+
+    def lose() -> None:
+        clickhouse.command(f"ALTER TABLE {name.sql} DETACH PARTITION ID '1'")
+        message = "Cannot reach ClickHouse: it ended the connection before it answered."
+        raise SourceError(message)
+
+    meanwhile = _Meanwhile(clickhouse.connection, "DETACH PARTITION", lose)
+    with pytest.raises(SourceError, match=r"Whether it was detached is not known.*ATTACH PART"):
+        taken_out(
+            meanwhile,  # type: ignore[arg-type]
+            name,
+            known,
+            drop=True,
+            has_replicas=False,
+        )
+    assert rows(clickhouse, name) == (0, 1)
 
 
 def test_other_partitions_and_older_detached_parts_are_left_alone(clickhouse: Clickhouse) -> None:

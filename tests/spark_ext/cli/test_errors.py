@@ -24,6 +24,7 @@ from tableformat.names import LakeName
 from tests import wrong_folders, wrong_ledgers, wrong_replacements, wrong_servers, wrong_versions
 from tests.errors_page import Said, rows, said
 from tests.wrong_places import Places
+from tests.wrong_rights import RIGHTS
 
 
 def export(*words: str, table: str = "db.events", to: str = "lake.n.new") -> tuple[str, ...]:
@@ -359,7 +360,7 @@ def _leased_here(ledger: SqliteLedger, key: Key) -> bool:
 
 def test_the_page_has_exactly_what_is_tested() -> None:
     of_servers = [*wrong_servers.SOURCES, *wrong_servers.SERVERS, *wrong_versions.VERSIONS]
-    assert sorted(rows()) == sorted([*UNCHANGED, *PREPARED, *BEGUN, *of_servers])
+    assert sorted(rows()) == sorted([*UNCHANGED, *PREPARED, *BEGUN, *of_servers, *RIGHTS])
 
 
 def test_a_text_says_the_same_as_the_object_for_programs(places: Places) -> None:

@@ -6,8 +6,10 @@ import logging
 
 import pytest
 
+from tests.clickhouse_front import ClickHouseFront
 from tests.errors_page import rows, said
 from tests.wrong_places import Places
+from tests.wrong_rights import RIGHTS
 from tests.wrong_servers import HIDDEN, SERVERS, SOURCES
 
 
@@ -27,6 +29,17 @@ def test_a_wrong_server_says_what_the_page_says(
     places: Places, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     assert SERVERS[what](places, monkeypatch) == rows()[what]
+
+
+@pytest.mark.parametrize("what", RIGHTS)
+def test_a_user_without_rights_is_told_what_the_page_says(
+    places: Places, newest_server: ClickHouseFront, what: str
+) -> None:
+    """And nothing is left in the source."""
+    assert RIGHTS[what](places, newest_server) == rows()[what]
+
+    left = "SELECT name FROM system.tables WHERE database = 'mergeberg_staging'"
+    assert newest_server.rows(left) == ()
 
 
 @pytest.mark.parametrize("what", SOURCES)

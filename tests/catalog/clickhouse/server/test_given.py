@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.server.credentials import ClientCertificate, Credentials, Secret
+from catalog.clickhouse.server.given import harmless_environment
 from catalog.clickhouse.server.settings import ServerSettings, parse_server
+from catalog.sources import SourcePlace, server_of
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -138,3 +140,22 @@ def test_certificates_are_read_as_texts(tmp_path: Path) -> None:
             environment={"MERGEBERG_SOURCE_CERTIFICATE": str(tmp_path / "both.pem")},
             allow_insecure=True,
         )
+
+
+def test_processes_inherit_no_secret_and_a_place_keeps_what_was_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The environment of a process can be read, and it hands it on; its files can be named."""
+    monkeypatch.setenv("MERGEBERG_SOURCE_USER", "exporter")
+    monkeypatch.setenv("MERGEBERG_SOURCE_PASSWORD", "pa55")
+    place = SourcePlace("https://ch1")
+
+    inherited = harmless_environment()
+    monkeypatch.delenv("MERGEBERG_SOURCE_PASSWORD")
+
+    assert inherited["MERGEBERG_SOURCE_USER"] == "exporter"
+    assert "pa55" not in inherited.values()
+    assert "pa55" not in repr(place)
+    settings = server_of(place)
+    assert settings is not None
+    assert settings.credentials == Credentials("exporter", Secret("pa55"))

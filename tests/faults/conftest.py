@@ -1,0 +1,51 @@
+"""Servers for exports that get into trouble, and the one process that writes their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clickhouse_front import ClickHouseFront
+from tests.old_clickhouse import OldPair
+from tests.properties.task_worker import TaskWorker
+from tests.server_trouble import Trouble
+
+
+@pytest.fixture(scope="session")
+def worker() -> Iterator[TaskWorker]:
+    """Run the real tasks, export after export."""
+    with TaskWorker() as made:
+        yield made
+
+
+@pytest.fixture
+def newest(
+    newest_server: ClickHouseFront,
+    worker: TaskWorker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Trouble:
+    """Return the newest ClickHouse, which is well so far, and an empty warehouse."""
+    return Trouble(newest_server.url, newest_server, tmp_path, worker, monkeypatch)
+
+
+@pytest.fixture
+def oldest(
+    old_servers: OldPair, worker: TaskWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Trouble]:
+    """Return the first of the two oldest servers, and an empty warehouse."""
+    made = Trouble(old_servers.url(1), old_servers.replica(1), tmp_path, worker, monkeypatch)
+    yield made
+    old_servers.mend()
+    for database in ("db", "mergeberg_staging"):
+        made.ask(f"DROP DATABASE IF EXISTS {database}")
+
+
+@pytest.fixture(params=["newest", "oldest"])
+def either(request: pytest.FixtureRequest) -> Trouble:
+    """Return the newest, then the oldest."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Trouble)
+    return found

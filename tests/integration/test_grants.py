@@ -1,0 +1,334 @@
+"""What a user of a server must be granted: nothing more works, nothing less is printed."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.clickhouse.server.client import ServerClient
+from catalog.clickhouse.server.connection import ServerConnection
+from catalog.sources import SourcePlace, server_of
+from spark_ext import wiring
+from spark_ext.cli.main import invoke
+from tableformat.errors import RefusedError
+from tableformat.names import TableName
+from tests.clickhouse_front import ClickHouseFront
+from tests.front.faults import error
+from tests.real_export import RealExport
+
+TABLE = TableName("db", "events")
+NO_CHECK_GRANT = error(62, "SYNTAX_ERROR", "Syntax error: failed at position 7 (GRANT)")
+
+
+class Exporter:
+    """A user who knows what `check` prints, and an administrator who does it."""
+
+    def __init__(self, front: ClickHouseFront, root: Path) -> None:
+        self.front, self._root = front, root
+        self.uri = f"{front.url.replace('//', '//exporter@')}?read-timeout=60"
+        settings = server_of(SourcePlace(front.url, allow_insecure=True))
+        assert settings is not None
+        self._administrator = ServerConnection(ServerClient(settings, settings.hosts[0]))
+        self.exports = self.exporting()
+
+    def exporting(self, *, ignore_row_policies: bool = False) -> RealExport:
+        place = SourcePlace(self.uri, allow_insecure=True, ignore_row_policies=ignore_row_policies)
+        return RealExport(self._administrator, self._root, place)
+
+    def check(self, *options: str) -> dict[str, Any]:
+        code, said = self.said("check", "--json", *options)
+        found: dict[str, Any] = json.loads(said.splitlines()[0])
+        assert code == (0 if found["works"] else 3)
+        return found
+
+    def said(self, command: str, *options: str) -> tuple[int, str]:
+        """Run a command on the table as the user; return exit code and what was said."""
+        out, err = io.StringIO(), io.StringIO()
+        places = ["--source", self.uri, "--allow-insecure", "--warehouse", str(self._root / "w")]
+        code = invoke([command, str(TABLE), *places, *options], out, err)
+        # Notes, such as the warning that http is not encrypted, are for people.
+        notes = [line for line in err.getvalue().splitlines() if not line.startswith("·")]
+        return code, out.getvalue() + "".join(f"{line}\n" for line in notes)
+
+    def missing(self) -> list[str]:
+        return [grant["statement"] for grant in self.check()["grants"]]
+
+    def given_all(self) -> None:
+        """Run what `check` prints."""
+        self.front.commands(*self.missing())
+        assert self.missing() == []
+
+    def staged(self) -> tuple[tuple[object, ...], ...]:
+        """Return what is left in the staging database, asked past the server's faults."""
+        return self.front.rows(
+            "SELECT name FROM system.tables WHERE database = 'mergeberg_staging'"
+        )
+
+    def refusal(self) -> str:
+        with pytest.raises(RefusedError, match=r"Cannot .* as the user 'exporter': ") as raised:
+            self.exports.run(TABLE)
+        return raised.value.message
+
+
+@pytest.fixture
+def exporter(
+    newest_server: ClickHouseFront, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Exporter:
+    """Make a table, and a user who may nothing; whose exports start no Spark."""
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "check", lambda _: None)
+    newest_server.commands(
+        "CREATE DATABASE db",
+        "CREATE TABLE db.events (p UInt8, k UInt64, s String TTL toDateTime(0) + k) ENGINE ="
+        " MergeTree PARTITION BY p ORDER BY k",
+        "SYSTEM STOP TTL MERGES db.events",
+        "INSERT INTO db.events SELECT number % 2, 4e9 + number, toString(number) FROM numbers(100)",
+        "CREATE USER exporter",
+    )
+    return Exporter(newest_server, tmp_path)
+
+
+def test_following_check_from_nothing_leads_to_an_export(exporter: Exporter) -> None:
+    """An administrator copies what is printed, until it says that it would work."""
+    rounds = 0
+    while not (found := exporter.check())["works"]:
+        exporter.front.commands(*(grant["statement"] for grant in found["grants"]))
+        rounds += 1
+
+    assert rounds <= 2
+    found = exporter.exports.statuses(TABLE)
+    assert {status for status, _ in found.values()} == {"committed"}
+    assert exporter.exports.in_lake(TABLE) == exporter.exports.in_source(TABLE)
+    assert exporter.staged() == ()
+
+
+def test_each_right_taken_away_is_named_before_anything_is_made(exporter: Exporter) -> None:
+    """As the statement that gives it, by `check` and by `export`."""
+    rights = [
+        (privilege, grant["on"])
+        for grant in exporter.check()["grants"]
+        for privilege in grant["privileges"]
+        if grant["on"] not in ("system.replicas", "system.replication_queue")
+    ]
+    exporter.given_all()
+
+    assert len(rights) == 20
+    given_back: tuple[str, ...] = ()
+    for privilege, on in rights:
+        exporter.front.commands(*given_back, f"REVOKE {privilege} ON {on} FROM exporter")
+        expected = f"GRANT {privilege} ON {on} TO exporter;"
+        assert exporter.missing() == [expected]
+        assert exporter.refusal().endswith(f"a right is missing. Run {expected}")
+        given_back = (expected,)
+
+    assert exporter.staged() == ()
+    exporter.front.commands(*given_back)
+    assert exporter.missing() == []
+
+
+def test_a_server_without_check_grant_is_asked_what_it_shows(exporter: Exporter) -> None:
+    """Wildcards and what was taken away again are read as ClickHouse means them."""
+    exporter.given_all()
+    exporter.front.fail_next(NO_CHECK_GRANT, times=1000, containing="CHECK GRANT")
+
+    found = exporter.check()
+    assert (found["grants"], found["works"]) == ([], True)
+    assert found["server"]["rights"] == "none is missing, asked by SHOW GRANTS"
+
+    exporter.front.commands(
+        "GRANT ALTER, SELECT ON *.* TO exporter",
+        "REVOKE SELECT ON db.events FROM exporter",
+        "REVOKE ALTER DELETE, CHECK ON mergeberg_staging.* FROM exporter",
+    )
+    expected = [
+        "GRANT SELECT ON db.events TO exporter;",
+        "GRANT ALTER DELETE, CHECK ON mergeberg_staging.* TO exporter;",
+    ]
+    assert exporter.missing() == expected
+    assert all(f"a right is missing. Run {one}" in exporter.refusal() for one in expected)
+
+
+def test_an_administrator_may_make_the_staging_database(exporter: Exporter) -> None:
+    """Then no right to make databases is asked for, and none is needed."""
+    exporter.front.commands(
+        "CREATE DATABASE mergeberg_staging",
+        # A user that has no right on it cannot see that it is there.
+        "GRANT SELECT ON mergeberg_staging.* TO exporter",
+    )
+    exporter.given_all()
+
+    assert "CREATE DATABASE" not in str(exporter.front.access.users["exporter"].grants)
+    assert {s for s, _ in exporter.exports.statuses(TABLE).values()} == {"committed"}
+
+
+def test_select_on_columns_is_not_enough_for_a_clone(exporter: Exporter) -> None:
+    exporter.given_all()
+    exporter.front.commands(
+        "REVOKE SELECT ON db.events FROM exporter",
+        "GRANT SELECT(p, k, s) ON db.events TO exporter",
+    )
+
+    (grant,) = exporter.check()["grants"]
+    assert grant["statement"] == "GRANT SELECT ON db.events TO exporter;"
+    assert "columns alone is not enough" in grant["privileges"]["SELECT"]
+    assert exporter.refusal().endswith("Run GRANT SELECT ON db.events TO exporter;")
+
+
+def test_where_no_right_can_be_asked_the_first_failure_names_it(exporter: Exporter) -> None:
+    """Neither CHECK GRANT nor SHOW GRANTS: what ClickHouse says becomes the statement to run."""
+    exporter.given_all()
+    for asked in ("CHECK GRANT", "SHOW GRANTS"):
+        exporter.front.fail_next(NO_CHECK_GRANT, times=1000, containing=asked)
+    taken = (
+        ("SELECT", "db.events"),
+        ("CREATE DATABASE", "mergeberg_staging.*"),
+        ("CREATE TABLE", "mergeberg_staging.*"),
+        # ClickHouse names both, whichever of them is missing.
+        ("INSERT, ALTER DELETE", "mergeberg_staging.*"),
+        ("CHECK", "mergeberg_staging.*"),
+    )
+    for privilege, on in taken:
+        exporter.front.command(f"REVOKE {privilege} ON {on} FROM exporter")
+        rights = exporter.check()["server"]["rights"]
+        assert rights.startswith("cannot be asked (this version has no GRANT)")
+        code, said = exporter.said("export", "--all", "--to", "lake.n.t", "--max-retries", "0")
+
+        assert code == (3 if on == "db.events" else 4)
+        assert f"Run GRANT {privilege} ON {on} TO exporter;" in said
+        assert exporter.staged() == ()
+        exporter.front.command(f"GRANT {privilege} ON {on} TO exporter")
+
+
+Prepared = Callable[[str], None]
+
+
+@pytest.mark.parametrize("are_seen", [True, False], ids=["seen", "hidden"])
+@pytest.mark.parametrize("kind", ["PERMISSIVE", "RESTRICTIVE"])
+def test_rows_that_a_policy_hides_from_the_user_are_not_exported(
+    exporter: Exporter,
+    kind: str,
+    are_seen: bool,  # noqa: FBT001
+) -> None:
+    """A clone has no policies, so every row would be in the lake."""
+    exporter.given_all()
+    if are_seen:
+        exporter.front.command("GRANT SHOW ROW POLICIES ON *.* TO exporter")
+    exporter.front.command(
+        f"CREATE ROW POLICY half ON db.events AS {kind} FOR SELECT USING k % 4 < 2 TO exporter"
+    )
+
+    found = exporter.check()
+    assert not found["works"]
+    assert all("--ignore-row-policies" in reason for reason in found["reasons"])
+    if are_seen:
+        assert "row policies hide rows from it (half ON db.events)" in exporter.refusal()
+    else:
+        refused = exporter.exports.statuses(TABLE)
+        assert {status for status, _ in refused.values()} == {"refused"}
+        assert "the user 'exporter' is shown 25 of its 50 rows" in refused["0"][1]
+    assert exporter.staged() == ()
+
+
+def test_a_policy_that_hides_one_partition_costs_that_one_alone(exporter: Exporter) -> None:
+    exporter.given_all()
+    exporter.front.command("CREATE ROW POLICY odd ON db.events FOR SELECT USING p = 1 TO exporter")
+
+    found = exporter.exports.statuses(TABLE)
+
+    assert [found["0"][0], found["1"][0]] == ["refused", "committed"]
+    assert "is shown 0 of its 50 rows" in found["0"][1]
+    assert exporter.staged() == ()
+
+
+def test_a_policy_for_another_user_refuses_nothing(exporter: Exporter) -> None:
+    exporter.given_all()
+    exporter.front.commands(
+        "CREATE USER analyst",
+        "CREATE ROW POLICY some ON db.events FOR SELECT USING p = 1 TO analyst",
+        "GRANT SHOW ROW POLICIES ON *.* TO exporter",
+    )
+
+    found = exporter.check()
+    assert found["works"]
+    assert found["server"]["row_policies"] == (
+        "for other users only: some ON db.events; no row is hidden"
+    )
+    assert {s for s, _ in exporter.exports.statuses(TABLE).values()} == {"committed"}
+
+
+def test_hidden_rows_are_exported_when_the_user_says_so(exporter: Exporter) -> None:
+    exporter.given_all()
+    exporter.front.command("CREATE ROW POLICY odd ON db.events FOR SELECT USING p = 1 TO exporter")
+    exports = exporter.exporting(ignore_row_policies=True)
+
+    assert exporter.check("--ignore-row-policies")["works"]
+    assert {s for s, _ in exports.statuses(TABLE).values()} == {"committed"}
+    assert len(exports.in_lake(TABLE)) == 100
+
+
+def test_rows_deleted_lightly_are_not_taken_for_hidden(exporter: Exporter) -> None:
+    exporter.given_all()
+    exporter.front.command("DELETE FROM db.events WHERE k % 10 = 3")
+
+    assert exporter.check()["works"]
+    assert {s for s, _ in exporter.exports.statuses(TABLE).values()} == {"committed"}
+    assert len(exporter.exports.in_lake(TABLE)) == 90
+
+
+@pytest.mark.parametrize(
+    ("profile", "expected"),
+    [
+        ("readonly = 2", "it has readonly = 2, and a snapshot makes a staging table"),
+        ("allow_ddl = 0", "it has allow_ddl = 0, and a snapshot makes a staging table"),
+    ],
+)
+def test_a_user_that_may_change_nothing_is_refused(
+    exporter: Exporter, profile: str, expected: str
+) -> None:
+    exporter.given_all()
+    exporter.front.command(f"ALTER USER exporter SETTINGS {profile}")
+
+    (reason,) = exporter.check()["reasons"]
+    assert expected in reason
+    assert expected in exporter.refusal()
+    code, said = exporter.said("export", "--all", "--to", "lake.n.t")
+    assert (code, said.count("\n")) == (3, 2)
+    assert exporter.staged() == ()
+
+
+def test_a_read_only_user_is_told_by_check(exporter: Exporter) -> None:
+    """One that may not even send settings."""
+    exporter.given_all()
+    exporter.front.command("ALTER USER exporter SETTINGS readonly = 1")
+
+    (reason,) = exporter.check()["reasons"]
+    assert "it has readonly = 1" in reason
+    code, said = exporter.said("export", "--all", "--to", "lake.n.t")
+    assert (code, said.count("\n")) == (4, 2)
+    assert "in readonly mode" in said
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "text", "advice"),
+    [
+        (201, "QUOTA_EXCEEDED", "Quota for user `exporter` for 3600s has been exceeded", "quota"),
+        (202, "TOO_MANY_SIMULTANEOUS_QUERIES", "Too many simultaneous", "max_concurrent_queries"),
+    ],
+)
+def test_a_limit_of_the_user_is_one_line_with_what_to_raise(
+    exporter: Exporter, code: int, name: str, text: str, advice: str
+) -> None:
+    exporter.given_all()
+    exporter.front.fail_next(error(code, name, text), times=50, containing="system.tables")
+
+    exit_code, said = exporter.said("export", "--all", "--to", "lake.n.t")
+
+    assert (exit_code, said.count("\n")) == (4, 2)
+    assert text in said
+    assert advice in said
+    assert exporter.staged() == ()

@@ -1,0 +1,164 @@
+"""`mergeberg export` in a process of its own, of which everything is kept that others could see.
+
+Watched while it runs: the command line and the environment of every process that it starts, and
+the files of Spark's temporary directory. Left afterwards: outputs, logs, the lake, the ledger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.typedef import Record
+
+from tests.repository.source_files import ROOT
+from tests.server_process import wait_until
+
+__all__ = ["WatchedExport"]
+
+_SECONDS: Final = 240.0
+_LOOK_SECONDS: Final = 0.2
+_RUN: Final = "from spark_ext.cli.main import run; run()"
+_SPARK: Final = (
+    "spark.eventLog.enabled=true",
+    "spark.eventLog.compress=false",
+    # The texts of the plans, as the tab SQL / DataFrame shows them.
+    "spark.sql.ui.explainMode=extended",
+    "spark.eventLog.logStageExecutorMetrics=true",
+)
+
+
+@dataclass
+class WatchedExport:
+    """One run in a directory, and what of it could be seen; `secret` is looked for."""
+
+    root: Path
+    secret: bytes
+    code: int = -1
+    out: str = ""
+    err: str = ""
+    command_lines: set[bytes] = field(default_factory=set)
+    environments: dict[int, bytes] = field(default_factory=dict)
+    """Of every process but the export itself."""
+    broadcast_modes: set[tuple[int, int]] = field(default_factory=set)
+    """Modes of a file that held the secret, and of the directory of its Spark, above it."""
+
+    def run(self, *words: str, environment: dict[str, str], conf: tuple[str, ...] = ()) -> None:
+        """Run it to its end, and wait for the end of everything that it started."""
+        for name in ("events", "spark", "temporary", "warehouse"):
+            (self.root / name).mkdir(exist_ok=True)
+        settings = (
+            *_SPARK,
+            f"spark.eventLog.dir=file://{self.root}/events",
+            f"spark.local.dir={self.root}/spark",
+            *conf,
+        )
+        command = [sys.executable, "-c", _RUN, "--log", f"json:{self.root}/log.json", "export"]
+        command += [*words, "--warehouse", f"{self.root}/warehouse", "--master", "local[2]"]
+        command += ["--verify", "--debug", "--max-retries", "0", "--allow-insecure"]
+        command += [word for setting in settings for word in ("--conf", setting)]
+        inherited = {n: v for n, v in os.environ.items() if not n.startswith("MERGEBERG_")}
+        process = subprocess.Popen(
+            command,
+            cwd=self.root,
+            env={
+                **inherited,
+                "PYTHONPATH": str(ROOT),
+                "TMPDIR": f"{self.root}/temporary",
+                **environment,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with self._watching(process.pid):
+            self.out, self.err = process.communicate(timeout=_SECONDS)
+        self.code = process.returncode
+        wait_until(lambda: not any(map(_runs, self.environments)), "all that was started had ended")
+
+    def everything(self) -> Iterator[tuple[str, bytes]]:
+        """Yield, with a name, what is left of the run, and what could be seen of its processes."""
+        yield "stdout", self.out.encode()
+        yield "stderr", self.err.encode()
+        yield "ps", b"\n".join(self.command_lines)
+        yield from ((f"environment of {pid}", e) for pid, e in self.environments.items())
+        for path in sorted(self.root.rglob("*")):
+            if path.is_file():
+                yield str(path.relative_to(self.root)), _contents(path)
+
+    def shows(self) -> list[str]:
+        """Return the names of what shows the secret."""
+        return [name for name, content in self.everything() if self.secret in content]
+
+    @contextlib.contextmanager
+    def _watching(self, pid: int) -> Iterator[None]:
+        ends = threading.Event()
+
+        def watch() -> None:
+            while not ends.wait(_LOOK_SECONDS):
+                self._look(pid)
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            ends.set()
+            thread.join()
+
+    def _look(self, pid: int) -> None:
+        for one in _descendants(pid):
+            with contextlib.suppress(OSError):
+                self.command_lines.add(Path(f"/proc/{one}/cmdline").read_bytes())
+                if one != pid:
+                    seen = Path(f"/proc/{one}/environ").read_bytes()
+                    # A process that is just forked still has its parent's, and then gets its own.
+                    self.environments[one] = seen or self.environments.get(one, b"")
+        spark = self.root / "spark"
+        for path in spark.rglob("*"):
+            with contextlib.suppress(OSError):
+                if path.is_file() and self.secret in path.read_bytes():
+                    above = spark / path.relative_to(spark).parts[0]
+                    modes = (path.stat().st_mode & 0o777, above.stat().st_mode & 0o777)
+                    self.broadcast_modes.add(modes)
+
+
+def _descendants(pid: int) -> set[int]:
+    """Return a process and all that it started, directly or not, and that still run."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            parents[int(stat.parent.name)] = int(fields[1])
+    found = {pid}
+    while more := {one for one, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _contents(path: Path) -> bytes:
+    """Return the bytes of a file, and for a compressed one also what stands in it."""
+    content = path.read_bytes()
+    if path.suffix == ".parquet":
+        return content + repr(pq.read_table(path).to_pylist()).encode()
+    if path.suffix == ".avro":
+        with AvroFile[Record](PyArrowFileIO().new_input(str(path))) as records:
+            return content + repr(list(records)).encode()
+    return content
