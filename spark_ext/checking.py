@@ -72,6 +72,7 @@ class Check:
     location: str | None = None
     partitions: tuple[PartitionSummary, ...] = ()
     disks: dict[str, int] = field(default_factory=dict)
+    free_at_server: dict[str, int] | None = None
     versions: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
@@ -224,6 +225,7 @@ def _check_source(source: ClickHouseSource, table: MergeTreeTable, found: Check)
     found.reasons.extend(error.message for error in source.refusals(table.name, ids).values())
     for part in source.all_parts(table.name):
         found.disks[part.disk] = found.disks.get(part.disk, 0) + part.bytes_on_disk
+    found.free_at_server = source.free_bytes()
     if others := source.passed_over(table.name):
         found.warnings.append(f"not read, because it is no part: {', '.join(others)}")
     # A server's report has them already.

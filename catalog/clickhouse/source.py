@@ -16,8 +16,9 @@ from typing import Final, Self, assert_never
 from catalog.clickhouse import describe as reading
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
 from catalog.clickhouse.clone import within
-from catalog.clickhouse.connection import ClickHouseError, Connection, texts
+from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts, whole
 from catalog.clickhouse.left_snapshot import Search, find_left_snapshot
+from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.partition_values import stands_for_all, unresolved
 from catalog.clickhouse.preflight import refused_by_source
 from catalog.clickhouse.removal import take_out
@@ -126,6 +127,23 @@ class ClickHouseSource:
             SourceError: the source cannot be read.
         """
         return refused_by_source(*self._opened(table), table, partition_ids)
+
+    def free_bytes(self) -> dict[str, int] | None:
+        """Return what is free on the disks of a server, by their root directory.
+
+        None for a source whose disks are on this host, where everybody can look. A server that does
+        not show its disks gives none.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        connection, capabilities = self._opened()
+        if not connection.address:
+            return None
+        if not capabilities.has(Offer.DISKS):
+            return {}
+        found = connection.rows("SELECT path, toUInt64(free_space) FROM system.disks")
+        return {text(row[0]): whole(row[1]) for row in found}
 
     def passed_over(self, table: TableName) -> tuple[str, ...]:  # noqa: ARG002  none of any table
         """Return the names of what lies beside the parts and is not read: only files have that."""

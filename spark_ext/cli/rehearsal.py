@@ -51,6 +51,7 @@ def show_rehearsal(
             note=output.note,
             storage=open_storage,
         )
+        at_server = source.free_bytes()
     finally:
         source.close()
         ledger.close()
@@ -60,6 +61,7 @@ def show_rehearsal(
         destination=found.destination_bytes,
         location=found.location,
         warehouse=lake.local_warehouse,
+        at_server=at_server,
     )
     show_space(output, spaces, as_json=as_json)
     output.note("nothing was done: this was a dry run")

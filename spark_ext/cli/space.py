@@ -39,7 +39,12 @@ class Space:
 
 
 def measured_space(
-    source: Mapping[str, int], *, destination: int, location: str | None, warehouse: Path | None
+    source: Mapping[str, int],
+    *,
+    destination: int,
+    location: str | None,
+    warehouse: Path | None,
+    at_server: Mapping[str, int] | None = None,
 ) -> tuple[Space, ...]:
     """Return what is needed and free on every disk of the source and at the destination.
 
@@ -48,6 +53,7 @@ def measured_space(
         destination: bytes that the files are expected to need.
         location: of the destination's table, None when it is not made yet.
         warehouse: the local warehouse, None when the catalog is another one.
+        at_server: what is free on the source's disks as its server says; None when they are here.
 
     Raises:
         DestinationError: a place cannot be read.
@@ -55,7 +61,10 @@ def measured_space(
     at = location or (str(warehouse) if warehouse is not None else "")
     # Of parts without a disk, which nobody writes, a snapshot keeps nothing.
     disks = [(disk, size) for disk, size in sorted(source.items()) if disk]
-    spaces = [Space("source", disk, size, _free(disk)) for disk, size in disks]
+    spaces = [
+        Space("source", disk, size, _free(disk) if at_server is None else at_server.get(disk))
+        for disk, size in disks
+    ]
     return (*spaces, Space("destination", at or "(not made yet)", destination, _free(at)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,8 @@ from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.sources import SourcePlace, server_of
 from spark_ext import wiring
+from spark_ext.cli import space
+from spark_ext.cli.main import invoke
 from spark_ext.runner import write_all
 from tableformat.errors import UsageError
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
@@ -103,6 +107,27 @@ def test_rows_come_from_the_newest_server_as_they_are(
     with FileDigests() as digests:
         assert {c.verdict for c in exports.verify(name, digests)} == {"equal"}
     assert exports.clickhouse.staging_tables() == ()
+
+
+def test_check_tells_what_is_free_at_the_server_and_not_here(
+    newest_server: ClickHouseFront, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest_server.commands(
+        "CREATE DATABASE db",
+        "CREATE TABLE db.t (p UInt8, k UInt64) ENGINE = MergeTree PARTITION BY p ORDER BY k",
+        "INSERT INTO db.t SELECT 0, number FROM numbers(1000)",
+    )
+    ((free,),) = newest_server.rows("SELECT toUInt64(free_space) FROM system.disks")
+    words = ["check", "db.t", "--source", newest_server.url, "--allow-insecure", "--json"]
+    monkeypatch.setattr(space, "_free", lambda _: 7)
+    out, err = io.StringIO(), io.StringIO()
+
+    assert invoke([*words, "--warehouse", str(tmp_path / "warehouse")], out, err) == 0
+
+    told = {one["side"]: one["free"] for one in json.loads(out.getvalue())["space"]}
+    assert told["destination"] == 7
+    assert isinstance(free, int)
+    assert abs(told["source"] - free) < 2**33
 
 
 def test_settings_of_the_user_go_with_the_queries_that_read_rows(

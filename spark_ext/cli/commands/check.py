@@ -127,6 +127,7 @@ def _spaces(request: CheckRequest, found: Check, warehouse: Path | None) -> tupl
         destination=sum(found.disks.values()) if request.to else 0,
         location=found.location,
         warehouse=warehouse,
+        at_server=found.free_at_server,
     )
     found.reasons.extend(
         f"Cannot export {request.table}: not enough space: {s}. Free some, or export fewer "
