@@ -7,7 +7,6 @@ own, which answers as if it had the table; nothing is kept of them.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -19,6 +18,7 @@ from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.feeding import DECODING_SETTINGS, Feeding
+from catalog.clickhouse.server.pipes import named_pipe
 from tableformat.errors import SourceError
 from tableformat.mergetree.wire_types import qualified
 from tableformat.names import SOURCE_ALIAS, TableName, quote_identifier, quote_string
@@ -61,9 +61,8 @@ def computed_rows(
     with (
         tempfile.TemporaryDirectory(prefix="mergeberg-decoded-") as made,
         EmbeddedConnection(Path(made, "clickhouse"), create=True) as ours,
+        named_pipe() as pipe,
     ):
-        pipe = Path(made, "rows.native")
-        os.mkfifo(pipe, 0o600)
         if capabilities.server_zone:
             ours.command(f"SET session_timezone = {quote_string(capabilities.server_zone)}")
         _allow_types(ours)

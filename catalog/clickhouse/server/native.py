@@ -8,8 +8,6 @@ Loads chdb, so it is imported inside tasks only.
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -24,6 +22,7 @@ from adbc_driver_manager import Error as AdbcError
 from catalog.clickhouse.capabilities import PERMISSIONS
 from catalog.clickhouse.connection import ClickHouseError
 from catalog.clickhouse.server.feeding import DECODING_SETTINGS, Feeding, OpenStream
+from catalog.clickhouse.server.pipes import named_pipe
 from tableformat.errors import SourceError
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
@@ -59,17 +58,14 @@ def native_batches(
     Raises:
         SourceError: the answer is not whole, or has a value that cannot be cast.
     """
-    with tempfile.TemporaryDirectory(prefix="mergeberg-native-") as directory:
-        pipe = Path(directory, "rows.native")
-        os.mkfifo(pipe, 0o600)
-        with Feeding(open_stream, pipe) as feeding:
-            try:
-                yield from _batches(_sql(pipe, select, layout))
-            except (AdbcError, OSError, pa.ArrowException) as error:
-                # Where the answer was not whole, that is the reason.
-                feeding.end(well=False)
-                raise _unreadable(error) from error
-            feeding.end(well=True)
+    with named_pipe() as pipe, Feeding(open_stream, pipe) as feeding:
+        try:
+            yield from _batches(_sql(pipe, select, layout))
+        except (AdbcError, OSError, pa.ArrowException) as error:
+            # Where the answer was not whole, that is the reason.
+            feeding.end(well=False)
+            raise _unreadable(error) from error
+        feeding.end(well=True)
 
 
 def _sql(pipe: Path, select: str, layout: ServedLayout) -> str:
