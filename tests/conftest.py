@@ -47,6 +47,7 @@ def old_servers(old_pair_of_session: OldPair) -> Iterator[OldPair]:
     """Lend the replicas to a test, which may end and pause them; the next one finds them mended."""
     yield old_pair_of_session
     old_pair_of_session.mend()
+    old_pair_of_session.forget_staging()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from catalog.clickhouse.connection import Connection
+from catalog.clickhouse.server.client import ServerClient
+from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.iceberg import open_catalog
 from catalog.ledgers import uris
@@ -33,7 +35,7 @@ from tableformat.source import Source
 from tests.child_writer import ChildWriter
 from tests.clickhouse_source import Clickhouse, Through
 
-__all__ = ["RealExport", "Rows"]
+__all__ = ["Exports", "RealExport", "Rows", "of_server"]
 
 Rows = list[tuple[object, ...]]
 
@@ -153,3 +155,16 @@ class RealExport:
     def name_of(self, name: TableName) -> LakeName:
         """Return the destination of a table."""
         return LakeName("lake", ("n",), name.name)
+
+
+Exports = Callable[[str], RealExport]
+"""Makes exports whose source is the server of an address."""
+
+
+def of_server(uri: str, root: Path) -> RealExport:
+    """Return exports from a server into a warehouse below `root`; http is allowed."""
+    place = SourcePlace(uri, allow_insecure=True)
+    settings = server_of(place)
+    assert settings is not None
+    connection = ServerConnection(ServerClient(settings, settings.hosts[0]))
+    return RealExport(connection, root, place)

@@ -13,8 +13,25 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from tableformat.export.slices import Slice
+from tableformat.names import SOURCE_ALIAS, quote_string
+from tableformat.receipt import PartRange
 
-__all__ = ["OpenSlice", "OpenTogether", "OpenedSlice"]
+__all__ = ["OpenSlice", "OpenTogether", "OpenedSlice", "condition_of"]
+
+
+def condition_of(slice_: Slice) -> str:
+    """Return the condition that leaves the rows of a slice in the table that has its parts."""
+    return " OR ".join(_condition(part) for part in slice_.ranges)
+
+
+def _condition(part: PartRange) -> str:
+    name = f"{SOURCE_ALIAS}._part = {quote_string(part.name)}"
+    if part.start is None or part.stop is None:
+        return f"({name})"
+    return (
+        f"({name} AND {SOURCE_ALIAS}._part_offset >= {part.start}"
+        f" AND {SOURCE_ALIAS}._part_offset < {part.stop})"
+    )
 
 
 class OpenedSlice(Protocol):

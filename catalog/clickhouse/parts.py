@@ -24,13 +24,12 @@ import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 from adbc_driver_manager.dbapi import Cursor
 
-from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether
+from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether, condition_of
 from catalog.clickhouse.part_links import parts_directory
 from tableformat.errors import InternalError, SourceError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_string
-from tableformat.receipt import PartRange
 from tableformat.source import PartsLayout
 
 __all__ = ["open_slice", "open_slices", "reading", "running"]
@@ -288,17 +287,7 @@ def _where(slice_: Slice, table: _Table) -> str:
     alone = table.private and _names(*table.slices) == _names(slice_)
     if alone and all(part.start is None for part in slice_.ranges):
         return ""
-    return " WHERE " + " OR ".join(_condition(part) for part in slice_.ranges)
-
-
-def _condition(part: PartRange) -> str:
-    name = f"{SOURCE_ALIAS}._part = {quote_string(part.name)}"
-    if part.start is None or part.stop is None:
-        return f"({name})"
-    return (
-        f"({name} AND {SOURCE_ALIAS}._part_offset >= {part.start}"
-        f" AND {SOURCE_ALIAS}._part_offset < {part.stop})"
-    )
+    return f" WHERE {condition_of(slice_)}"
 
 
 def _parts_text(slice_: Slice) -> str:

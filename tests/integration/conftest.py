@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
+from spark_ext import wiring
+from tests.child_writer import ChildWriter
 from tests.clickhouse_source import config_text
-from tests.real_export import RealExport
+from tests.old_clickhouse import OldPair
+from tests.real_export import Exports, RealExport, of_server
+from tests.shards import Shards
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +25,24 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealExport]:
     config.write_text(config_text(root))
     with EmbeddedConnection(root / "data", create=True, config_file=config) as connection:
         yield RealExport(connection, root)
+
+
+@pytest.fixture
+def shards(
+    old_servers: OldPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Shards]:
+    """Make shards, whose exports need no Spark."""
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(
+        wiring, "SparkWriter", lambda _, server: ChildWriter(lambda *_: None, server)
+    )
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    return lambda name: Shards(old_servers, tmp_path, name)
+
+
+@pytest.fixture
+def exports_from(tmp_path: Path) -> Exports:
+    """Make exports whose source is the server of an address."""
+    return lambda uri: of_server(uri, tmp_path)

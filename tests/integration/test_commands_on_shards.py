@@ -3,29 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
-import pytest
-
-from spark_ext import wiring
-from tests.child_writer import ChildWriter
 from tests.old_clickhouse import OldPair
 from tests.shards import Shards
-
-
-@pytest.fixture
-def shards(
-    old_servers: OldPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], Shards]:
-    """Make shards, whose exports need no Spark."""
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
-    monkeypatch.setattr(
-        wiring, "SparkWriter", lambda _, server: ChildWriter(lambda *_: None, server)
-    )
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    return lambda name: Shards(old_servers, tmp_path, name)
 
 
 def test_what_is_listed_says_of_which_shard_it_is(shards: Callable[[str], Shards]) -> None:

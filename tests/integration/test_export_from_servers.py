@@ -12,10 +12,7 @@ import pytest
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.digests import FileDigests
-from catalog.clickhouse.server.client import ServerClient
-from catalog.clickhouse.server.connection import ServerConnection
 from catalog.sources import SourcePlace, server_of
-from spark_ext import wiring
 from spark_ext.cli import space
 from spark_ext.cli.main import invoke
 from spark_ext.runner import write_all
@@ -26,25 +23,9 @@ from tests.child_writer import ChildWriter
 from tests.clickhouse_front import ClickHouseFront, clickhouse_front
 from tests.clickhouse_source import config_text
 from tests.old_clickhouse import OldPair
-from tests.real_export import RealExport
+from tests.real_export import Exports
 from tests.server_process import wait_until
 from tests.shards import Shards
-
-Exports = Callable[[str], RealExport]
-
-
-@pytest.fixture
-def exports_from(tmp_path: Path) -> Exports:
-    """Make exports whose source is the server of an address."""
-
-    def made(uri: str) -> RealExport:
-        place = SourcePlace(uri, allow_insecure=True)
-        settings = server_of(place)
-        assert settings is not None
-        connection = ServerConnection(ServerClient(settings, settings.hosts[0]))
-        return RealExport(connection, tmp_path, place)
-
-    return made
 
 
 def replicated(pair: OldPair, name: str, inserts: int = 1) -> TableName:
@@ -73,21 +54,6 @@ def disks_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHous
     config = config_text(disks).removeprefix("<clickhouse>").removesuffix("</clickhouse>")
     with clickhouse_front(config=config) as front:
         yield front
-
-
-@pytest.fixture
-def shards(
-    old_servers: OldPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], Shards]:
-    """Make shards, whose exports need no Spark."""
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
-    monkeypatch.setattr(
-        wiring, "SparkWriter", lambda _, server: ChildWriter(lambda *_: None, server)
-    )
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    return lambda name: Shards(old_servers, tmp_path, name)
 
 
 def test_rows_come_from_the_newest_server_as_they_are(

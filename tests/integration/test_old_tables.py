@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-
-import pytest
 
 from catalog.clickhouse.digests import FileDigests
-from catalog.clickhouse.server.client import ServerClient
-from catalog.clickhouse.server.connection import ServerConnection
-from catalog.sources import SourcePlace, server_of
 from tableformat.names import TableName
 from tests.clickhouse_front import ClickHouseFront
 from tests.old_clickhouse import OldPair
 from tests.old_source import OldSource
-from tests.real_export import RealExport
-
-Exports = Callable[[str], RealExport]
+from tests.real_export import Exports
 
 OLD_SYNTAX = "ENGINE = SummingMergeTree(d, intHash32(k), (k, intHash32(k)), 8192, (v))"
 OLD_COLUMNS = "d Date, k UInt64, v UInt64, s String"
@@ -35,20 +27,6 @@ EVERY_VALUE = (
     " if(number % 2 = 0, 'a', 'b'), ['x', toString(number)], [NULL, number % 9],"
     " toUUID('61f0c404-5cb3-11e7-907b-a6006ad3dba0') FROM numbers(1000)"
 )
-
-
-@pytest.fixture
-def exports_from(tmp_path: Path) -> Exports:
-    """Make exports whose source is the server of an address."""
-
-    def made(uri: str) -> RealExport:
-        place = SourcePlace(uri, allow_insecure=True)
-        settings = server_of(place)
-        assert settings is not None
-        connection = ServerConnection(ServerClient(settings, settings.hosts[0]))
-        return RealExport(connection, tmp_path, place)
-
-    return made
 
 
 def test_every_type_of_the_oldest_version_is_exported_by_month_and_verified(

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from catalog.clickhouse.advice import advice
 from catalog.clickhouse.connection import ClickHouseError
-from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether
+from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether, condition_of
 from catalog.clickhouse.server.arrow_stream import arrow_batches
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
@@ -32,8 +32,7 @@ from catalog.clickhouse.server.settings import ServerSettings
 from tableformat.errors import InternalError, SourceError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.mergetree.wire_types import qualified
-from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
-from tableformat.receipt import PartRange
+from tableformat.names import SOURCE_ALIAS, quote_identifier
 from tableformat.source import ServedLayout
 
 __all__ = ["ServedSlice", "reading"]
@@ -151,8 +150,7 @@ class ServedSlice:
 
     @property
     def _from(self) -> str:
-        where = " OR ".join(_condition(part) for part in self.slice.ranges)
-        return f"FROM {self.slice.place} AS {_ALIAS} WHERE {where}"
+        return f"FROM {self.slice.place} AS {SOURCE_ALIAS} WHERE {condition_of(self.slice)}"
 
     def _unreadable(self, error: SourceError) -> SourceError:
         names = [part.source_name for part in self.slice.ranges]
@@ -172,19 +170,6 @@ class ServedSlice:
         if isinstance(error, ClickHouseError):
             return error.reason
         return _AGAIN.sub("", _CANNOT.sub("", error.message)).rstrip(".")
-
-
-_ALIAS: Final = quote_identifier(SOURCE_ALIAS)
-
-
-def _condition(part: PartRange) -> str:
-    name = f"{_ALIAS}._part = {quote_string(part.name)}"
-    if part.start is None or part.stop is None:
-        return f"({name})"
-    return (
-        f"({name} AND {_ALIAS}._part_offset >= {part.start}"
-        f" AND {_ALIAS}._part_offset < {part.stop})"
-    )
 
 
 def _layout(plan: WritePlan) -> ServedLayout:
