@@ -75,6 +75,8 @@ servers: $(SERVERS_STAMP) ## Get the servers that tests start
 
 soak: $(STAMP) ## Hours of generated tables, crashes, competition, chaos, kills and the model; ARGS="--tables 500 --seed 7"
 	$(BIN)/python -m tests.properties $(ARGS)
+	$(BIN)/python -m tests.properties --tables 500 --way arrow
+	$(BIN)/python -m tests.properties --tables 500 --way native
 	$(BIN)/python -m tests.enumeration && $(BIN)/python -m tests.enumeration.real
 	$(BIN)/python -m tests.competition
 	$(BIN)/python -m tests.chaos --minutes 10
