@@ -160,7 +160,7 @@ def test_copies_that_die_at_any_moment_while_others_export(tmp_path: Path) -> No
                 # Before the first note it only starts.
                 process.stderr.readline()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=chance.uniform(0, 3))
+                    process.wait(timeout=chance.uniform(0, 0.5))
                 killed.append(process.poll() is None)
 
     with ThreadPoolExecutor(len(sources)) as pool:
