@@ -14,12 +14,23 @@ STAMP := $(VENV)/.ready-py$(VERSION)
 READERS := .readers
 READERS_LOCK := requirements/readers/readers.lock
 READERS_STAMP := $(READERS)/.ready-py$(VERSION)
+# A Spark Connect client, which cannot be installed beside PySpark.
+CONNECT_LOCK := requirements/connect/connect.lock
+CONNECT_STAMP := $(READERS)/.connect-py$(VERSION)
+JARS_STAMP := $(READERS)/.jars
 # The servers that tests start, out of Debian's packages and unpacked below here.
 SERVERS := .servers
 SERVERS_STAMP := $(SERVERS)/.ready
 
+# The Java side of Spark SQL; what it is made of is checked by a digest, so a look costs two seconds.
+JAR := spark_ext/jvm/mergeberg-spark.jar
+JAR_OF := $(wildcard spark_ext/jvm/*.py spark_ext/jvm/src/mergeberg/spark/*.java spark_ext/procedures/*.py)
+
 CODE := $(wildcard tableformat catalog spark_ext conformance) tests
 PYTEST := $(BIN)/python -m pytest
+# A file's tests stay together and in the order of tests/conftest.py; a test that ends its process is
+# begun once more at most.
+IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -46,6 +57,21 @@ $(READERS_STAMP): $(READERS_LOCK)
 	$(READERS)/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	touch $@
 
+$(CONNECT_STAMP): $(CONNECT_LOCK)
+	rm -rf $(READERS)/connect $(READERS)/.connect-*
+	$(PYTHON) -m venv $(READERS)/connect
+	$(READERS)/connect/bin/pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --requirement $<
+	touch $@
+
+$(JAR): $(JAR_OF) | $(STAMP)
+	$(BIN)/python -m spark_ext.jvm.build
+	touch $@
+
+# Before the tests, because two processes must not fetch into one directory at once.
+$(JARS_STAMP): tests/iceberg_runtime.py | $(STAMP)
+	$(BIN)/python -m tests.java_catalog
+	touch $@
+
 $(SERVERS_STAMP): tests/debian_packages.py | $(STAMP)
 	$(BIN)/python -m tests.debian_packages $(SERVERS)/clickhouse-18.16 clickhouse-server
 	touch $@
@@ -62,18 +88,18 @@ demo: $(STAMP) ## Fill an embedded ClickHouse, export it through Spark, read it 
 clean-demo: ## Remove what the demo made
 	rm -rf demo
 
-check: lint ## Lint and the fast tests: before every commit
+check: lint $(JAR) ## Lint and the fast tests: before every commit
 	$(PYTEST) -m 'not spark and not slow'
 
-test: lint $(READERS_STAMP) $(SERVERS_STAMP) ## Everything: lint, then all tests, the fast ones first
-	$(PYTEST)
+test: lint $(JAR) $(READERS_STAMP) $(CONNECT_STAMP) $(JARS_STAMP) $(SERVERS_STAMP) ## Everything: lint, then all tests, the fast ones first, two at once
+	$(PYTEST) $(IN_TWO)
 
 readers: $(STAMP) $(READERS_STAMP) ## Ask every reading engine; with ARGS=record write down what it says
 	$(if $(ARGS),$(BIN)/python -m tests.readers $(ARGS),$(PYTEST) tests/readers)
 
 servers: $(SERVERS_STAMP) ## Get the servers that tests start
 
-soak: $(STAMP) ## Hours of generated tables, crashes, competition, chaos, kills and the model; ARGS="--tables 500 --seed 7"
+soak: $(STAMP) ## Hours of generated tables, crashes, competition, chaos, kills, the older Spark and the model; ARGS="--tables 500 --seed 7"
 	$(BIN)/python -m tests.properties $(ARGS)
 	$(BIN)/python -m tests.properties --tables 500 --way arrow
 	$(BIN)/python -m tests.properties --tables 500 --way native
@@ -81,6 +107,7 @@ soak: $(STAMP) ## Hours of generated tables, crashes, competition, chaos, kills 
 	$(BIN)/python -m tests.competition
 	$(BIN)/python -m tests.chaos --minutes 10
 	$(BIN)/python -m tests.big --kills 10
+	$(BIN)/python -m tests.other_spark
 	$(BIN)/python -m tests.model
 
 model: $(STAMP) ## Ask the model of the commit protocol every question (half an hour); ARGS="ok-move --trace"
@@ -105,9 +132,11 @@ format: $(STAMP) ## Format the code and mend what ruff can mend
 lock: ## Resolve requirements/ anew for this PYTHON (all of them: see CONTRIBUTING.md)
 	$(PYTHON) requirements/lock.py
 
-lock-readers: ## Resolve the environment of the other readers anew
+lock-readers: ## Resolve the environments of the other readers, a Connect client and the older Spark anew
 	$(PYTHON) requirements/lock.py readers
+	$(PYTHON) requirements/lock.py connect
+	$(PYTHON) requirements/lock.py older-spark
 
 clean: clean-demo ## Remove everything that can be made again
-	rm -rf $(VENV) $(READERS) $(SERVERS) .model dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(READERS) $(SERVERS) .model dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(JAR)
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

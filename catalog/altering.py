@@ -2,28 +2,28 @@
 
 An embedded ClickHouse is the user's own directory, and nobody else has it open, so a command that
 says that it changes the source is enough. A server has other users, and the command may be one of
-many in a script: it is changed only where that was allowed, whatever its grants are.
+many in a script: it is changed only where that was allowed, whatever its grants are. Frozen parts
+are never changed.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Final
 
+from catalog.clickhouse.frozen.uri import is_parts
 from catalog.clickhouse.server.grants import ARCHIVE, Grant, Target, statements
 from catalog.clickhouse.server.replicas import connect
 from catalog.clickhouse.server.rights import ask_rights, user_of
-from catalog.sources import SourcePlace, server_of
-from tableformat.errors import RefusedError
+from catalog.sources import SourcePlace, open_source, server_of
+from tableformat.clickhouse_codes import ACCESS_DENIED, NOT_IMPLEMENTED
+from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.names import TableName
 
-__all__ = ["check_alter_allowed", "check_alter_rights"]
-
-_ACCESS_DENIED: Final = 497
+__all__ = ["check_alter_allowed", "check_alter_rights", "pass_on"]
 
 
 def check_alter_allowed(place: SourcePlace, table: TableName, *, drop: bool) -> None:
-    """Refuse to archive from a server that was not allowed to be changed. Nothing is sent.
+    """Refuse to archive from a source that may not be changed. Nothing is sent.
 
     Args:
         place: the source.
@@ -31,8 +31,16 @@ def check_alter_allowed(place: SourcePlace, table: TableName, *, drop: bool) -> 
         drop: whether detached parts would be dropped.
 
     Raises:
+        UnsupportedError: it is frozen parts (code 48).
         RefusedError: it is a server, and --allow-alter was not given.
     """
+    if is_parts(place.uri):
+        message = (
+            f"Cannot archive partitions of {table}: its source is frozen parts, which are only "
+            "read. Export them, take the partitions out on their server, or remove the part "
+            "folders yourself."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     server = server_of(place)
     if server is None or place.allow_alter:
         return
@@ -66,9 +74,36 @@ def check_alter_rights(place: SourcePlace, table: TableName) -> None:
         f"Cannot archive partitions of {table} as the user {user!r}: a right is missing. Run "
         f"{' '.join(statements(missing, user))}"
     )
-    raise RefusedError(message, code=_ACCESS_DENIED)
+    raise RefusedError(message, code=ACCESS_DENIED)
 
 
 def _grants(table: TableName) -> tuple[Grant, ...]:
     on = Target(table.database, table.name)
     return tuple(Grant(privilege, on, why) for privilege, why in ARCHIVE)
+
+
+def pass_on(place: SourcePlace, table: TableName, statement: str) -> None:
+    """Let a source run a statement about one of its tables; its answer is the error it gives.
+
+    Args:
+        place: the source.
+        table: that the statement is about.
+        statement: ClickHouse's SQL, which names the table.
+
+    Raises:
+        UnsupportedError: the source is frozen parts (code 48).
+        RefusedError: the source does not allow it.
+        SourceError: ClickHouse refuses the statement, or cannot be reached.
+    """
+    what = f"Cannot run {statement.partition(chr(10))[0]}"
+    if is_parts(place.uri):
+        message = f"{what}: its source is frozen parts, only read. Run it on their server."
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    if not place.allow_alter:
+        message = (
+            f"{what}: it changes {table}, and its source does not allow that. Allow it with "
+            "--allow-alter."
+        )
+        raise RefusedError(message)
+    with open_source(place) as source:
+        source.command(table, statement)

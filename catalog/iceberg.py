@@ -33,7 +33,9 @@ from pyiceberg.utils.config import Config
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, BoundedRestCatalog, TimeOuts
 from catalog.bounded_sql import BoundedSqlCatalog
+from catalog.iceberg_failures import first_line, unreachable, unreadable
 from catalog.shared_sql import SharedSqlCatalog
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import (
     Commit,
     FileInMain,
@@ -43,15 +45,15 @@ from tableformat.committer import (
     Sent,
     Staged,
 )
-from tableformat.errors import DestinationError, NotFoundError, UnsupportedError
+from tableformat.errors import NotFoundError, UnsupportedError
 from tableformat.iceberg import snapshot
 from tableformat.iceberg.main_files import MainFiles
 from tableformat.iceberg.references import References
 from tableformat.names import LakeName
 
-__all__ = ["LOCAL_CATALOG", "IcebergTable", "OpenedCatalog", "open_catalog"]
+__all__ = ["LOCAL_CATALOG", "IcebergTable", "OpenedCatalog", "configured_catalogs", "open_catalog"]
 
-_MOST_REASONS: Final = 3
+_NO_PROPERTIES: Final[Mapping[str, Any]] = {}
 LOCAL_CATALOG: Final = "lake"
 """The catalog that needs no configuration."""
 
@@ -84,7 +86,7 @@ class OpenedCatalog:
             opened = SharedSqlCatalog(self.name, uri=uri, warehouse=root.as_uri())
             return _closed_with_it(opened)
         except Exception as error:
-            raise _unreachable(self.name, "open the catalog", error) from error
+            raise unreachable(self.name, "open the catalog", error) from error
 
     def table(self, name: LakeName) -> IcebergTable | None:
         """Return an existing table, None when there is none.
@@ -102,9 +104,9 @@ class OpenedCatalog:
             _refuse_view(catalog, name)
             return None
         except (InvalidMetadata, ValidationError) as error:
-            raise _unreadable(name, error) from error
+            raise unreadable(name, error) from error
         except Exception as error:
-            raise _unreachable(self.name, f"load {name}", error) from error
+            raise unreachable(self.name, f"load {name}", error) from error
         return IcebergTable(catalog, name, loaded)
 
     def create(
@@ -137,7 +139,7 @@ class OpenedCatalog:
                 )
             return IcebergTable(catalog, name, catalog.load_table(name.identifier))
         except Exception as error:
-            raise _unreachable(self.name, f"create {name}", error) from error
+            raise unreachable(self.name, f"create {name}", error) from error
 
 
 class IcebergTable:
@@ -165,9 +167,9 @@ class IcebergTable:
                 f"Cannot find {self.name} any more: it was dropped or renamed meanwhile. Run the "
                 "command again."
             )
-            raise NotFoundError(message, code=60) from error
+            raise NotFoundError(message, code=UNKNOWN_TABLE) from error
         except Exception as error:
-            raise _unreachable(self.name.catalog, f"load {self.name}", error) from error
+            raise unreachable(self.name.catalog, f"load {self.name}", error) from error
         return snapshot.state_of(table)
 
     def files_of(
@@ -233,7 +235,7 @@ class IcebergTable:
         try:
             yield
         except OSError as error:
-            raise _unreachable(self.name.catalog, f"{what} of {self.name}", error) from error
+            raise unreachable(self.name.catalog, f"{what} of {self.name}", error) from error
 
     def _request(
         self,
@@ -244,12 +246,16 @@ class IcebergTable:
         try:
             self._catalog.commit_table(snapshot.table_of(state), requirements, updates)
         except Exception as error:  # noqa: BLE001  every answer but a success is "unknown" (protocol.md step 7)
-            return Sent(applied=False, error=f"{type(error).__name__}: {_said(error)}")
+            return Sent(applied=False, error=f"{type(error).__name__}: {first_line(error)}")
         return Sent(applied=True)
 
 
 def open_catalog(
-    name: str, *, warehouse: Path, time_outs: TimeOuts = DEFAULT_TIME_OUTS
+    name: str,
+    *,
+    warehouse: Path,
+    time_outs: TimeOuts = DEFAULT_TIME_OUTS,
+    properties: Mapping[str, Any] = _NO_PROPERTIES,
 ) -> OpenedCatalog:
     """Open a catalog by name: PyIceberg's configuration of it, else, for `lake`, the local one.
 
@@ -257,27 +263,46 @@ def open_catalog(
         name: the catalog's name, the first part of a destination.
         warehouse: the directory of the built-in local catalog.
         time_outs: for catalogs that are asked over a network.
+        properties: PyIceberg's, of a catalog that is configured elsewhere; they count where
+            PyIceberg itself has no configuration of the name.
 
     Raises:
         NotFoundError: no catalog of that name is configured.
         DestinationError: the configuration cannot be read.
     """
-    try:
-        configured = Config().get_catalog_config(name)
-        known = Config().get_known_catalogs()
-    except Exception as error:
-        raise _unreachable(name, "read PyIceberg's configuration", error) from error
-    if configured:
-        return OpenedCatalog(name, None, configured, time_outs)
+    configured = _configurations(name)
+    if name.lower() in configured:
+        return OpenedCatalog(name, None, configured[name.lower()], time_outs)
+    if properties:
+        return OpenedCatalog(name, None, properties, time_outs)
     if name == LOCAL_CATALOG:
         return OpenedCatalog(name, warehouse.absolute(), time_outs=time_outs)
-    others = "".join(f"{other}, " for other in sorted(known))
+    others = "".join(f"{other}, " for other in sorted(configured))
     message = (
         f"Cannot find the catalog {name!r}: it is not configured. Name one of {others}"
         f"{LOCAL_CATALOG} (built in, its files are in --warehouse), or configure {name!r} in "
         f"~/.pyiceberg.yaml or with PYICEBERG_CATALOG__{name.upper()}__URI."
     )
     raise NotFoundError(message)
+
+
+def configured_catalogs() -> frozenset[str]:
+    """Return the names, in lower case, of the catalogs that PyIceberg has a configuration of.
+
+    Raises:
+        DestinationError: the configuration cannot be read.
+    """
+    return frozenset(_configurations(LOCAL_CATALOG))
+
+
+def _configurations(asked: str) -> dict[str, Mapping[str, Any]]:
+    """Return PyIceberg's properties of every catalog that has some; `asked` is for the error."""
+    try:
+        config = Config()
+        held = {name: config.get_catalog_config(name) for name in config.get_known_catalogs()}
+    except Exception as error:
+        raise unreachable(asked, "read PyIceberg's configuration", error) from error
+    return {name: properties for name, properties in held.items() if properties}
 
 
 def _configured(name: str, properties: Mapping[str, Any], time_outs: TimeOuts) -> Catalog:
@@ -287,6 +312,8 @@ def _configured(name: str, properties: Mapping[str, Any], time_outs: TimeOuts) -
         return BoundedRestCatalog(name, time_outs, **properties)
     if kind in {"", "sql"} and uri.startswith("postgresql"):
         return BoundedSqlCatalog(name, time_outs, **properties)
+    if kind in {"", "sql"} and uri.startswith("sqlite"):
+        return SharedSqlCatalog(name, **properties)
     return load_catalog(name, **properties)
 
 
@@ -324,48 +351,11 @@ def _refuse_view(catalog: Catalog, name: LakeName) -> None:
     except NotImplementedError:
         return
     except Exception as error:
-        raise _unreachable(name.catalog, f"load {name}", error) from error
+        raise unreachable(name.catalog, f"load {name}", error) from error
     if found:
         message = (
             f"Cannot use {name} as a destination: Destination storage View does not support "
             "MergeTree parts or uses unsupported partitioning. Name a table, or a name that "
             "nothing has: it is created."
         )
-        raise UnsupportedError(message, code=48)
-
-
-def _unreadable(name: LakeName, error: Exception) -> UnsupportedError:
-    """Return the refusal of a table whose metadata cannot be read, with the reasons in it.
-
-    Catalogs that answer over HTTP raise the parser's own error, the others wrap it.
-    """
-    cause = error if isinstance(error, InvalidMetadata) else error.__cause__
-    said = cause.errors() if isinstance(cause, InvalidMetadata) else []
-    reasons = dict.fromkeys(str(one["msg"]).removeprefix("Value error, ") for one in said)
-    why = "; ".join([*reasons][:_MOST_REASONS]) or str(error)
-    return UnsupportedError(
-        f"Cannot use {name} as a destination: its metadata holds what only newer versions of "
-        f"Iceberg have, or is damaged ({why}). Export into a new table: a name that nothing has "
-        "is created.",
-        code=48,
-    )
-
-
-def _said(error: Exception) -> str:
-    """Return the first line: what databases add is the statement, with its values."""
-    return next(iter(str(error).splitlines()), "")
-
-
-def _unreachable(catalog: str, what: str, error: Exception) -> DestinationError:
-    said = _said(error).rstrip(". ")
-    if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("psycopg"):
-        return DestinationError(
-            f"Cannot {what}: the URI of the catalog {catalog!r} asks for the driver {error.name}, "
-            "which is not installed. Run: pip install 'mergeberg[postgres]', and let the URI begin "
-            "with postgresql+psycopg2://."
-        )
-    return DestinationError(
-        f"Cannot {what}: the catalog {catalog!r} or its storage failed with "
-        f"{type(error).__name__}: {said}. Check its configuration, rights and network; running the "
-        "command again is safe."
-    )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)

@@ -1,4 +1,7 @@
-"""Finds the tables that a name stands for: itself, or a local table of every shard of a cluster."""
+"""Finds the tables that a name stands for: itself, or a local table of every shard of a cluster.
+
+And the hosts of a cluster, for what is done on each of them.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.replicas import connect
-from catalog.clickhouse.server.shards import distributed_table, hosts_of, shards_of
+from catalog.clickhouse.server.shards import Distributed, distributed_table, hosts_of, shards_of
 from catalog.clickhouse.server.shown import without_secret
-from catalog.sources import SourcePlace, server_of
-from tableformat.errors import UsageError
+from catalog.sources import SourcePlace, each_host, server_of
+from tableformat.clickhouse_codes import READONLY
+from tableformat.errors import SourceError, UsageError
 from tableformat.names import TableName
 
-__all__ = ["LocalTable", "local_tables"]
+__all__ = ["LocalTable", "hosts_to_look_at", "local_tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,8 @@ def local_tables(
         place: the source that was named.
         table: a Distributed table, or any other.
         cluster: whose shards have the table; None for the one of a Distributed table.
-        cluster_hosts: `HOST:PORT` over HTTP by `HOST:PORT` as the cluster names it.
+        cluster_hosts: `HOST:PORT` over HTTP by `HOST:PORT` as the cluster names it, besides those
+            of the place.
 
     Raises:
         UsageError: a cluster is named, and the source is no server.
@@ -59,14 +65,10 @@ def local_tables(
     settings = server_of(place)
     if settings is None:
         if cluster is not None:
-            message = (
-                f"Cannot look for the cluster {cluster!r} in {without_secret(place.uri)}: it is no "
-                "server. Name one of its hosts, --source https://HOST."
-            )
-            raise UsageError(message)
+            raise _no_server(place, f"the cluster {cluster!r}")
         return (LocalTable(place, table),)
     with contextlib.closing(connect(settings, None)) as connection:
-        distributed = distributed_table(connection, table)
+        distributed = _distributed(connection, table)
         of = cluster or (distributed.cluster if distributed else None)
         if of is None:
             return (LocalTable(place, table),)
@@ -74,9 +76,72 @@ def local_tables(
         shards = shards_of(connection, of)
     return tuple(
         LocalTable(
-            replace(place, hosts=hosts_of(settings, shard, cluster_hosts or {})),
+            replace(place, hosts=hosts_of(settings, shard, _over_http(place, cluster_hosts))),
             local,
             shard.number,
         )
         for shard in shards
     )
+
+
+def hosts_to_look_at(
+    place: SourcePlace,
+    *,
+    cluster: str | None = None,
+    table: TableName | None = None,
+    cluster_hosts: Mapping[str, str] | None = None,
+) -> tuple[SourcePlace, ...]:
+    """Return a place for each host of a source, or of all shards of a cluster, each once.
+
+    Args:
+        place: the source that was named.
+        cluster: whose hosts are meant; None for the one of `table`, or for the source's own.
+        table: a Distributed table; any other is on the source's own hosts.
+        cluster_hosts: `HOST:PORT` over HTTP by `HOST:PORT` as the cluster names it, besides those
+            of the place.
+
+    Raises:
+        UsageError: a cluster or a table is named, and the source is no server.
+        NotFoundError: the server knows no such cluster.
+        UnsupportedError: what the Distributed table stands for cannot be told.
+        SourceError: the server cannot be read.
+    """
+    settings = server_of(place)
+    if cluster is None and table is None:
+        return each_host(place)
+    if settings is None:
+        raise _no_server(place, f"the cluster {cluster!r}" if cluster else f"the hosts of {table}")
+    if cluster is None and table is not None:
+        found = [one.place for one in local_tables(place, table, cluster_hosts=cluster_hosts)]
+    else:
+        with contextlib.closing(connect(settings, None)) as connection:
+            shards = shards_of(connection, str(cluster))
+        over_http = _over_http(place, cluster_hosts)
+        hosts = (hosts_of(settings, shard, over_http) for shard in shards)
+        found = [replace(place, hosts=one) for one in hosts]
+    return tuple(dict.fromkeys(one for at in found for one in each_host(at)))
+
+
+def _over_http(place: SourcePlace, given: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return where hosts of a cluster speak HTTP: as it was given beside a source, or with it."""
+    return {**dict(place.cluster_hosts), **(given or {})}
+
+
+def _no_server(place: SourcePlace, what: str) -> UsageError:
+    message = (
+        f"Cannot look for {what} in {without_secret(place.uri)}: it is no server. Name one of its "
+        "hosts, --source https://HOST."
+    )
+    return UsageError(message)
+
+
+def _distributed(connection: ServerConnection, table: TableName) -> Distributed | None:
+    """Return what a Distributed table stands for, None when nobody is told that it is one."""
+    try:
+        return distributed_table(connection, table)
+    except SourceError as error:
+        # A user with readonly = 1 may ask nothing as it has to be asked here. Who reads the table
+        # next says that, with whatever else that user lacks.
+        if error.code != READONLY:
+            raise
+    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -40,7 +40,9 @@ class SourcePlace:
     `ignore_row_policies` lets an export hold rows that its user is not shown; `staging_database` is
     where staging tables are made; `allow_alter` lets a command change the user's own tables.
     `environment` has what the environment gave when the place was named: processes that are started
-    later need not inherit it.
+    later need not inherit it. `cluster_hosts` says where hosts of a cluster speak HTTP, as pairs of
+    `HOST:PORT` as the cluster names it and over HTTP. `opened` gives the source where it is an
+    object of this process, which no address names; `uri` is then only shown.
     """
 
     uri: str = field(repr=False)
@@ -53,9 +55,11 @@ class SourcePlace:
     staging_database: str = STAGING_DATABASE
     reading: tuple[tuple[str, str], ...] = ()
     allow_alter: bool = False
+    cluster_hosts: tuple[tuple[str, str], ...] = ()
     environment: Mapping[str, str] = field(
         default_factory=_given_in_environment, repr=False, hash=False
     )
+    opened: Callable[[], ClickHouseSource] | None = field(default=None, repr=False)
 
 
 def open_source(place: SourcePlace, *, is_exporting: bool = False) -> ClickHouseSource:
@@ -71,6 +75,8 @@ def open_source(place: SourcePlace, *, is_exporting: bool = False) -> ClickHouse
         UnsupportedError: another kind of source.
         UsageError: the text is malformed.
     """
+    if place.opened is not None:
+        return place.opened()
     server = server_of(place)
     if server is not None:
         return ServerSource(

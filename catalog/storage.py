@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from tableformat.storage import Storage, StoredObject
 __all__ = ["LocalStorage", "local_path", "open_storage"]
 
 _IN_PROGRESS: Final = ".inprogress"
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_LOCAL: Final = re.compile(r"file:(?://)?(?=/)")
 
 
 def open_storage(location: str) -> Storage:
@@ -29,10 +32,10 @@ def open_storage(location: str) -> Storage:
     Raises:
         UnsupportedError: its scheme is not served.
     """
-    scheme, found, _ = location.partition("://")
-    if found and scheme != "file":
+    scheme = _SCHEME.match(location)
+    if scheme and scheme[1] != "file":
         message = (
-            f"Cannot use {location}: storage of the scheme {scheme!r} is not supported yet. "
+            f"Cannot use {location}: storage of the scheme {scheme[1]!r} is not supported yet. "
             "Use a path or a file:// location."
         )
         raise UnsupportedError(message)
@@ -49,8 +52,8 @@ def local_path(location: str, what: str) -> Path:
     Raises:
         UnsupportedError: it is on no local disk.
     """
-    scheme, found, _ = location.partition("://")
-    if found and scheme != "file":
+    scheme = _SCHEME.match(location)
+    if scheme and scheme[1] != "file":
         message = (
             f"Cannot {what} {location}: only files on a local disk can be read for it yet. Copy "
             "the table to a local warehouse, or mount the bucket as a directory, and name that."
@@ -132,7 +135,7 @@ class LocalStorage:
 
 
 def _files(prefix: str) -> Iterator[StoredObject]:
-    head = "file://" if prefix.startswith("file://") else ""
+    head = _head(prefix)
     with _failing("list", prefix):
         for path in sorted(_path(prefix).rglob("*")):
             # A file may go between being seen and being asked for its size.
@@ -169,7 +172,13 @@ class _LocalSink:
 
 
 def _path(location: str) -> Path:
-    return Path(location.removeprefix("file://"))
+    return Path(location.removeprefix(_head(location)))
+
+
+def _head(location: str) -> str:
+    """Return what stands before a path; file:/path, as Hadoop writes it, is file:///path."""
+    found = _LOCAL.match(location)
+    return found[0] if found else ""
 
 
 def _hidden(path: Path, mark: str = "") -> Path:

@@ -1,9 +1,10 @@
 """Writes the locks of the Python that runs it: every package at one version, with its hashes.
 
 One lock per Python, because the packages that are needed differ with it. Run it as `make lock`, or
-`make lock PYTHON=python3.12` for another; `make lock-readers` writes readers/readers.lock, of which
-there is one, because its packages are the same for every Python. It makes an environment of its
-own, because it must not depend on the lock that it writes.
+`make lock PYTHON=python3.12` for another; `make lock-readers` writes readers/readers.lock,
+connect/connect.lock and older-spark/older-spark.lock, of which there is one each, because their
+packages are the same for every Python. It makes an environment of its own, because it must not
+depend on the lock that it writes.
 """
 
 from __future__ import annotations
@@ -51,12 +52,13 @@ _OPTIONS = (
 
 
 def main() -> None:
-    """Resolve the extra `dev`, or the readers, and write requirements/py3XX.lock, or theirs."""
-    if sys.argv[1:] == ["readers"]:
-        name, what = "readers/readers.lock", ("requirements/readers/readers.in",)
+    """Resolve the extra `dev`, or what is named, and write requirements/py3XX.lock, or its lock."""
+    if sys.argv[1:]:
+        name = f"{sys.argv[1]}/{sys.argv[1]}.lock"
+        what = [f"requirements/{sys.argv[1]}/{sys.argv[1]}.in"]
     else:
         name = f"py{sys.version_info.major}{sys.version_info.minor}.lock"
-        what = ("--extra=dev", "pyproject.toml")
+        what = ["--extra=dev", "pyproject.toml"]
     # Local wheels would put hashes into the lock that nobody else can have.
     environ = {key: value for key, value in os.environ.items() if key != "PIP_FIND_LINKS"}
     with tempfile.TemporaryDirectory(prefix="mergeberg-lock-") as directory:

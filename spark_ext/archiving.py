@@ -21,12 +21,15 @@ from catalog.sources import open_source
 from spark_ext.exporting import export_all
 from spark_ext.verifying import Verdict, Verifying, VerifyRequest
 from spark_ext.wiring import Places
+from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
 from tableformat.export.archived import kept_for_ever
+from tableformat.export.exit_codes import REFUSED
 from tableformat.export.in_main import holding
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
+from tableformat.export.same_table import other_table
 from tableformat.export.selection import ById
 from tableformat.ledger import Key, Record, Row
 from tableformat.mergetree.parts import Part
@@ -55,11 +58,11 @@ class Archived:
     @property
     def exit_code(self) -> int:
         """0 when it left the source, else that of the outcome, or 3."""
-        return 0 if self.status != "kept" else self.outcome.status.exit_code or 3
+        return 0 if self.status != "kept" else self.outcome.status.exit_code or REFUSED
 
 
 def archive(
-    request: ExportRequest, ports: JobPorts, places: Places, *, master: str, drop: bool
+    request: ExportRequest, ports: JobPorts, places: Places, *, slots: int, drop: bool
 ) -> Iterator[Archived]:
     """Archive what was asked for; yield what became of each partition.
 
@@ -67,13 +70,13 @@ def archive(
         request: what to export.
         ports: of the export, with digests: every export is compared after its commit.
         places: where source and lake are.
-        master: Spark's master.
+        slots: how many tasks can run at a time.
         drop: whether the source's parts are dropped instead of detached.
 
     Raises:
         TableFormatError: the request was refused as a whole, or failed before any partition.
     """
-    outcomes = export_all(request, ports, master=master)
+    outcomes = export_all(request, ports, slots=slots)
     with open_source(places.source) as source:
         taking = _TakingOut(request, ports, source, drop=drop)
         for outcome in outcomes:
@@ -135,6 +138,11 @@ class _TakingOut:
         state = lake.load()
         key = Key(table.identity, outcome.partition_id, state.layout.table_uuid)
         row = self._ports.ledger.read(key.hash)
+        if other := other_table(row, table):
+            message = (
+                f"Cannot archive partition {outcome.partition_id} of {self._request.table}: {other}"
+            )
+            raise RefusedError(message)
         held = holding(row, state, key.hash, partial(lake.files_of, state, key.hash))
         if row is None or row.done is None or not held.holds(row.done.landed):
             message = (
@@ -171,7 +179,7 @@ class _TakingOut:
         lake = self._ports.lake.table(self._request.to)
         if not isinstance(lake, IcebergTable):
             message = f"Cannot find {self._request.to} any more. Run the command again."
-            raise NotFoundError(message, code=60)
+            raise NotFoundError(message, code=UNKNOWN_TABLE)
         return lake
 
 

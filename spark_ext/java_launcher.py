@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["launcher_home"]
+__all__ = ["cache_directory", "launcher_home"]
 
 _SCRIPT: Final = """\
 #!/bin/sh
@@ -51,7 +51,7 @@ def launcher_home(java: Path, environ: Mapping[str, str]) -> Path:
         A directory that serves as `JAVA_HOME`.
     """
     script = _SCRIPT.format(java=shlex.quote(str(java)))
-    cache = _cache_directory(environ)
+    cache = cache_directory(environ)
     if cache is not None:
         with suppress(OSError):
             home = cache / "java" / hashlib.sha256(script.encode()).hexdigest()[:16]
@@ -60,7 +60,12 @@ def launcher_home(java: Path, environ: Mapping[str, str]) -> Path:
     return _temporary_launcher(script)
 
 
-def _cache_directory(environ: Mapping[str, str]) -> Path | None:
+def cache_directory(environ: Mapping[str, str]) -> Path | None:
+    """Return where this user's files that can be made again lie; None when nothing says it.
+
+    Args:
+        environ: as for `launcher_home`.
+    """
     for name, below in (("XDG_CACHE_HOME", "."), ("HOME", ".cache")):
         # A relative path would depend on the working directory; the XDG rules say to ignore it.
         if Path(environ.get(name, "")).is_absolute():

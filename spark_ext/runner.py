@@ -7,6 +7,7 @@ runs on a job group of its own, so that cancelling it stops nothing else in the 
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
 import uuid
@@ -23,7 +24,7 @@ import tableformat.errors
 from catalog.storage import open_storage
 from spark_ext.progress import ProgressListener
 from spark_ext.tasks import ANSWER_SCHEMA, ServerAccess, TaskWork
-from tableformat.errors import InternalError, SourceError, TableFormatError
+from tableformat.errors import InternalError, SourceError, StoppedError, TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.file_names import stop_mark
@@ -38,6 +39,9 @@ _LOOK_SECONDS: Final = 1.0
 # what such a task still writes is invisible, and has a name of its own.
 _CANCEL_SECONDS: Final = 0.3
 _PYTHON_ERROR: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*): (?P<message>.*)", re.MULTILINE)
+_CANCELLED: Final = re.compile(
+    r"\[SPARK_JOB_CANCELLED\] (?P<why>[^\n]*?)(?: SQLSTATE: \w+)?$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ def write(
 
     Raises:
         SourceError: Spark could not run the tasks; the message is the one of the task.
+        StoppedError: the Spark job was cancelled from outside.
         InternalError: a slice has no answer, or two.
     """
     if not tasks:
@@ -244,12 +249,26 @@ def _error(row: Row) -> TableFormatError:
     return error
 
 
-def _plain(plan: WritePlan, error: Exception) -> SourceError:
+def _plain(plan: WritePlan, error: Exception) -> SourceError | StoppedError:
     """Return what the Python task said, without the page of Java around it."""
     text = str(error)
+    cancelled = _CANCELLED.search(text)
+    if cancelled is not None:
+        message = (
+            f"Cannot export {plan.table}: its Spark job was cancelled: "
+            f"{cancelled['why'].rstrip('. ')}. Finished files are kept; run the same command again."
+        )
+        return StoppedError(message)
     found = _PYTHON_ERROR.findall(text.partition("JVM stacktrace")[0])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = ": ".join(found[-1]) if found else (lines[0] if lines else type(error).__name__)
+    if found and found[-1][0] == "ModuleNotFoundError":
+        message = (
+            f"Cannot export {plan.table}: the Python of the session's workers is another one: "
+            f"{said.rstrip('.')}. Set PYSPARK_PYTHON to {sys.executable}, or on a cluster to a "
+            "Python on every host that has mergeberg, before the session starts."
+        )
+        return SourceError(message)
     message = (
         f"Cannot export {plan.table}: a Spark task failed: {said.rstrip('.')}. "
         "Finished files are kept; run the same command again."

@@ -25,7 +25,7 @@ from catalog.clickhouse.server.given import SECRETS, harmless_environment
 from spark_ext.java import find_java
 from tableformat.errors import SourceError
 
-__all__ = ["TASK_MEMORY", "SparkSettings", "open_session"]
+__all__ = ["TASK_MEMORY", "SparkSettings", "default_settings", "open_session"]
 
 TASK_MEMORY: Final = 800 * 1024 * 1024
 """Bytes outside the JVM to plan for each task slot (performance.md section 4)."""
@@ -57,7 +57,7 @@ def open_session(settings: SparkSettings, *, log: Path | None = None) -> SparkSe
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    conf = SparkConf().setAll(_defaults(settings.master)).setAll(list(settings.conf))
+    conf = SparkConf().setAll(default_settings(settings.master)).setAll(list(settings.conf))
     conf.setMaster(settings.master).setAppName("mergeberg")
     with log.open("wb") if log else tempfile.TemporaryFile(prefix="mergeberg-spark-") as output:
         try:
@@ -86,7 +86,8 @@ def _without_secrets() -> Iterator[None]:
         os.environ.update(held)
 
 
-def _defaults(master: str) -> list[tuple[str, str]]:
+def default_settings(master: str) -> list[tuple[str, str]]:
+    """Return what a Spark that the command line starts is set to, where the user says nothing."""
     defaults = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -7,16 +7,12 @@ and the command fails with what it said, after all have had their turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from catalog.shards import LocalTable
-from spark_ext.exporting import worst
 from tableformat.errors import NotFoundError, RefusedError, SourceError, TableFormatError
+from tableformat.export.exit_codes import WORSE_THAN_FAILED, worst
 
 __all__ = ["each_table"]
-
-# What was found wrong in the lake says more than that a shard could not be used.
-_WORSE_THAN_FAILED: Final = (1, 5)
 
 
 def each_table(
@@ -64,7 +60,7 @@ def each_table(
     if not failed:
         return code
     together = _joined(failed, len(tables), doing)
-    if code in _WORSE_THAN_FAILED:
+    if code in WORSE_THAN_FAILED:
         note(together.message)
         return code
     raise together

@@ -1,4 +1,4 @@
-"""What `gc` finds in the staging database of a source, and drops: on every host of its address.
+"""What `gc` finds in the staging database of a source, and drops, on every host that it is given.
 
 Each replica has staging tables of its own, and a host that is down keeps none of the others from
 being looked at. A table goes when no export can go on with it and its run is dead; of a run on
@@ -8,18 +8,19 @@ that the user named decides.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from catalog.clickhouse.connection import ClickHouseError
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.processes import can_judge, job_may_be_alive
-from catalog.sources import SourcePlace, each_host, open_source
-from tableformat.effects import Step
+from catalog.sources import SourcePlace, open_source
+from tableformat.effects import Effects, Step
 from tableformat.errors import SourceError, UsageError
 from tableformat.export.leftovers import staging_in_use
-from tableformat.export.settling import Ports
 from tableformat.export.thing import Kind, Thing
+from tableformat.ledger import Ledger
 from tableformat.source import Leftover
 
 __all__ = ["StagedAtHost", "StagingSweep"]
@@ -37,23 +38,23 @@ class StagedAtHost:
 class StagingSweep:
     """Tells of staging tables, and with `drops` drops those that may go.
 
-    `older_than` is an age in milliseconds, 0 when the user named none; `now` is since 1970.
+    `ledger` says which exports can be gone on with. `older_than` is an age in milliseconds, 0 when
+    the user named none; `now` is since 1970.
     """
 
-    ports: Ports
+    ledger: Ledger
+    effects: Effects
     older_than: int
     now: int
     drops: bool
 
-    def everywhere(self, place: SourcePlace) -> tuple[StagedAtHost, ...]:
-        """Return what every host of a source has, and has no more.
+    def everywhere(self, places: Iterable[SourcePlace]) -> tuple[StagedAtHost, ...]:
+        """Return what every one of some hosts has, and has no more.
 
         Raises:
-            UsageError: the address is malformed.
-            RefusedError: it may not be used.
             LedgerError: the ledger cannot be read.
         """
-        return tuple(self._at(one) for one in each_host(place))
+        return tuple(self._at(one) for one in places)
 
     def _at(self, place: SourcePlace) -> StagedAtHost:
         where = f" at {place.hosts[0].url}" if place.hosts else ""
@@ -63,7 +64,7 @@ class StagingSweep:
             try:
                 left = source.leftovers()
                 # After the tables: of what begins meanwhile either the ledger knows, or nobody.
-                in_use = staging_in_use(self.ports.ledger)
+                in_use = staging_in_use(self.ledger)
                 for one in left:
                     thing = self._judged(one, in_use, where)
                     if self.drops and thing.may_go:
@@ -78,7 +79,7 @@ class StagingSweep:
         """Drop a staging table; return what became of it where ClickHouse does not let it go."""
         drop = partial(source.release_staging, (one.name,))
         try:
-            self.ports.effects(Step.SWEEP_SOURCE, drop)
+            self.effects(Step.SWEEP_SOURCE, drop)
         except ClickHouseError as error:
             return replace(thing, may_go=False, why=error.message)
         return thing

@@ -12,14 +12,12 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Final, Self
+from typing import Self
 
 from tableformat.errors import StoppedError
+from tableformat.export.exit_codes import FAILED
 
-__all__ = ["EXIT", "Stopping"]
-
-EXIT: Final = 4
-"""The exit code of a second SIGTERM: failed, safe to run again."""
+__all__ = ["Stopping"]
 
 
 class Stopping:
@@ -81,7 +79,7 @@ class Stopping:
     def _heard(self, _signal: int, _frame: FrameType | None) -> None:
         if self._told:
             # Not by way of exceptions: whatever holds the process up now would hold that up too.
-            os._exit(EXIT)
+            os._exit(FAILED)
         self._told = True
         text = (
             f"told to stop: what runs is finished, for {self._grace:g} s at most; a second time "

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Final
 
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.file_hashes import changed_files
 from catalog.iceberg import IcebergTable
 from catalog.processes import job_may_be_alive, new_job
+from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.digest import Difference, Digest, KeptDigest
 from tableformat.errors import (
     DestinationError,
@@ -28,11 +28,13 @@ from tableformat.errors import (
 )
 from tableformat.export.claim import content_of
 from tableformat.export.commit import unsettled_mark
+from tableformat.export.exit_codes import DIFFERS, FAILED, REFUSED, worst
 from tableformat.export.in_main import holding
 from tableformat.export.job import MOST_PARTITIONS
 from tableformat.export.leftovers import staging_in_use
 from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.plan import remembered_conversions
+from tableformat.export.same_table import other_table
 from tableformat.export.selection import AllPartitions, ById, Selection
 from tableformat.export.verification import LakeDigests, columns_of, differences, digest_location
 from tableformat.iceberg.schema import map_columns
@@ -44,8 +46,6 @@ from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TableName
 
 __all__ = ["Comparison", "Verdict", "VerifyRequest", "Verifying", "exit_code"]
-
-_WORST_FIRST: Final = (1, 4, 3)
 
 
 class Verdict(StrEnum):
@@ -60,7 +60,7 @@ class Verdict(StrEnum):
     @property
     def exit_code(self) -> int:
         """0 equal, 1 differs, 3 nothing can be said, 4 a side cannot be read."""
-        return {"equal": 0, "differs": 1, "failed": 4}.get(self.value, 3)
+        return {"equal": 0, "differs": DIFFERS, "failed": FAILED}.get(self.value, REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +122,9 @@ def exit_code(comparisons: Iterable[Comparison], *, named: bool) -> int:
         comparisons: of all partitions.
         named: whether the user named the partition; of all of them some need not be exported.
     """
-    codes = {
+    return worst(
         c.verdict.exit_code for c in comparisons if named or c.verdict is not Verdict.NOT_EXPORTED
-    }
-    return next((code for code in _WORST_FIRST if code in codes), 0)
+    )
 
 
 class Verifying:
@@ -218,7 +217,7 @@ class Verifying:
             f"Cannot find the partition {selection.text} of {self._request.table}: the table is "
             "gone. Name the partition by --partition-id, or use --all."
         )
-        raise NotFoundError(message, code=60)
+        raise NotFoundError(message, code=UNKNOWN_TABLE)
 
     def _known(self, one: PartitionId) -> PartitionId:
         """Return an id that either side knows.
@@ -241,6 +240,8 @@ class Verifying:
         if row is None:
             text = f"the ledger knows no export of it into {self._request.to}"
             return Comparison(one.value, Verdict.NOT_EXPORTED, text)
+        if self._table is not None and (other := other_table(row, self._table)):
+            return Comparison(one.value, Verdict.NOT_COMPARABLE, other)
         if row.done is None or unsettled_mark(row, self._state) is not None:
             text = "an export of it landed and is not in the ledger yet. Run the export again"
             return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
@@ -330,7 +331,7 @@ class Verifying:
     def _with_digest(self, subject: _Subject, kept: KeptDigest) -> Comparison:
         """Compare with what the export had frozen."""
         found = self._read(subject, kept.digest, columns_of(kept.digest), "digest")
-        said = f"{subject.change}; compared with the digest of {kept.time}"
+        said = f"{subject.change.rstrip('.;')}; compared with the digest of {kept.time}"
         return found if found.verdict is Verdict.FAILED else replace(found, message=said)
 
     def _without_source(self, subject: _Subject, why: str) -> Comparison:

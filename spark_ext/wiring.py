@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Protocol
 
 from pyspark.sql import SparkSession
 
-from catalog.bounded_rest import TimeOuts
 from catalog.clickhouse.digests import FileDigests
 from catalog.clickhouse.server.given import harmless_environment
-from catalog.iceberg import open_catalog
+from catalog.iceberg import OpenedCatalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
@@ -22,7 +22,7 @@ from catalog.storage import open_storage
 from spark_ext.java import find_java
 from spark_ext.logs import LoggedEffects, LoggedObserver
 from spark_ext.session import SparkSettings, open_session
-from spark_ext.writer import SparkWriter
+from spark_ext.writer import Cancellable, SparkWriter
 from tableformat.committer import LakeTable
 from tableformat.effects import Direct, Effects
 from tableformat.errors import InternalError
@@ -31,18 +31,72 @@ from tableformat.export.settling import Ports
 from tableformat.ledger import Ledger
 from tableformat.names import TransactionId, new_transaction_id
 
-__all__ = ["Places", "SparkWhenNeeded", "commit_ports", "open_ports"]
+__all__ = [
+    "Places",
+    "RunningSpark",
+    "SparkProvider",
+    "SparkWhenNeeded",
+    "commit_ports",
+    "open_ports",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where everything is, as the user said; `ledger` None is the default."""
+    """Where everything is; `ledger` as the user said it, None for the default."""
 
     source: SourcePlace
-    catalog: str
-    warehouse: Path
+    lake: OpenedCatalog
     ledger: str | None = None
-    time_outs: TimeOuts = field(default_factory=TimeOuts)
+
+
+class SparkProvider(Protocol):
+    """Has a Spark session, or will have one when it is asked for."""
+
+    def check(self) -> None:
+        """Make sure that there can be a session.
+
+        Raises:
+            NotFoundError: there is no Java that Spark runs on.
+        """
+        ...
+
+    def begin(self) -> None:
+        """Begin to make the session, where it is not there."""
+        ...
+
+    def done(self) -> bool:
+        """Whether `result` would not wait."""
+        ...
+
+    def result(self) -> SparkSession:
+        """Return the session, begun or not, when it is there.
+
+        Raises:
+            TableFormatError: there is none.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSpark:
+    """A session that the user started."""
+
+    session: SparkSession
+
+    def check(self) -> None:
+        """There is one."""
+
+    def begin(self) -> None:
+        """It has begun."""
+
+    def done(self) -> bool:
+        """Return that it is there."""
+        return True
+
+    def result(self) -> SparkSession:
+        """Return it."""
+        return self.session
 
 
 class SparkWhenNeeded:
@@ -89,13 +143,15 @@ class SparkWhenNeeded:
 
 def open_ports(
     places: Places,
-    spark: SparkWhenNeeded,
+    spark: SparkProvider,
     observer: Observer,
     *,
     effects: Effects | None = None,
     verify: bool = False,
 ) -> JobPorts:
-    """Open source, catalog and ledger.
+    """Open source and ledger.
+
+    Once a Spark job of its own is cancelled from outside, the export begins nothing more.
 
     Args:
         places: where they are.
@@ -107,19 +163,19 @@ def open_ports(
     Raises:
         TableFormatError: one of them cannot be opened.
     """
-    catalog = open_catalog(places.catalog, warehouse=places.warehouse, time_outs=places.time_outs)
-    ledger = open_ledger(places.ledger, local_warehouse=catalog.local_warehouse)
+    ledger = open_ledger(places.ledger, local_warehouse=places.lake.local_warehouse)
     server = server_of(places.source)
+    cancelled = threading.Event()
 
     def writer() -> SliceWriter:
         if not spark.done():
             observer.note("waiting for Spark to start")
-        return SparkWriter(spark.result(), server)
+        return Cancellable(SparkWriter(spark.result(), server), cancelled.set)
 
     return JobPorts(
         effects=LoggedEffects(effects or Direct()),
         source=open_source(places.source, is_exporting=True),
-        lake=catalog,
+        lake=places.lake,
         ledger=ledger,
         writer=writer,
         owner=this_process(),
@@ -134,6 +190,7 @@ def open_ports(
         check_writer=spark.check,
         begin_writer=spark.begin,
         digests=FileDigests() if verify else None,
+        should_stop=cancelled.is_set,
     )
 
 

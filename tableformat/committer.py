@@ -6,18 +6,15 @@ success or a proof: nothing is deleted on it (protocol.md).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from tableformat.errors import DestinationError, TableFormatError
+from tableformat.lake_marks import EPOCH_PROPERTY, MARK_PREFIX, Mark
 from tableformat.receipt import Receipt
 
 __all__ = [
-    "EPOCH_PROPERTY",
-    "LEDGER_PROPERTY",
-    "MARK_PREFIX",
     "Commit",
     "CommitOutcome",
     "Committed",
@@ -27,7 +24,6 @@ __all__ = [
     "LakeTable",
     "LakeTableState",
     "Layout",
-    "Mark",
     "NotSent",
     "PartitionFile",
     "SchemaChange",
@@ -38,11 +34,6 @@ __all__ = [
     "Unknown",
 ]
 
-LEDGER_PROPERTY: Final = "mergeberg.ledger"
-EPOCH_PROPERTY: Final = "mergeberg.epoch"
-MARK_PREFIX: Final = "mergeberg.export."
-_MARK: Final = re.compile(r"(\d+):([^:]+):([^:]*):(\d+)")
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -52,39 +43,6 @@ class Layout:
     schema_id: int
     spec_id: int
     sort_order_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The proof that an export of a key landed: a property set in the same commit (DESIGN 5.4)."""
-
-    epoch: int
-    transaction_id: str
-    fingerprint: str
-    snapshot_id: int
-
-    @property
-    def text(self) -> str:
-        """The property's value."""
-        return f"{self.epoch}:{self.transaction_id}:{self.fingerprint}:{self.snapshot_id}"
-
-    @classmethod
-    def parse(cls, text: str) -> Mark:
-        """Read the property's value.
-
-        Raises:
-            DestinationError: it does not have the form of a mark.
-        """
-        found = _MARK.fullmatch(text)
-        if found is None:
-            message = (
-                f"Cannot read the export mark {text!r} of the table: it is not "
-                "epoch:transaction:fingerprint:snapshot. Somebody edited it; put the value back "
-                "from an earlier metadata file."
-            )
-            raise DestinationError(message)
-        epoch, transaction_id, fingerprint, snapshot_id = found.groups()
-        return cls(int(epoch), transaction_id, fingerprint, int(snapshot_id))
 
 
 @dataclass(frozen=True, slots=True)

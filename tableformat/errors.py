@@ -6,6 +6,7 @@
           UnsupportedError       a type, key, operation or destination that is not mapped
           NotFoundError          table, partition, part, column, catalog
       SourceError                ClickHouse could not be read, or what it gave cannot be trusted
+        SourceGoneError          its host is gone: another replica may go on
       DestinationError           the lake table, its catalog or its storage could not be used
       LedgerError                the record could not be read or moved
       StoppedError               told to stop from outside; what is left was not begun, or is kept
@@ -24,6 +25,7 @@ __all__ = [
     "NotFoundError",
     "RefusedError",
     "SourceError",
+    "SourceGoneError",
     "StoppedError",
     "TableFormatError",
     "UnsupportedError",
@@ -35,8 +37,7 @@ __all__ = [
 class TableFormatError(Exception):
     """The base of every error that mergeberg raises on purpose.
 
-    `code` is ClickHouse's number for the same situation (36 BAD_ARGUMENTS, 48 NOT_IMPLEMENTED,
-    ...), where ClickHouse has one.
+    `code` is ClickHouse's number for the same situation (`clickhouse_codes.py`), where it has one.
     """
 
     def __init__(self, message: str, *, code: int | None = None) -> None:
@@ -64,6 +65,13 @@ class NotFoundError(RefusedError):
 
 class SourceError(TableFormatError):
     """ClickHouse could not be read, or what it answered cannot be trusted."""
+
+
+class SourceGoneError(SourceError):
+    """The host that was asked takes no connection, gives no answer in time, or shuts down.
+
+    It says nothing of the table or of its rows: another replica has the same.
+    """
 
 
 class DestinationError(TableFormatError):

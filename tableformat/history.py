@@ -16,7 +16,16 @@ from typing import Any, Final, Protocol
 
 from tableformat.errors import LedgerError
 
-__all__ = ["MOST_EVENTS", "RUNNING_EXPORTS", "Counter", "Event", "EventKind", "History", "counted"]
+__all__ = [
+    "MEANINGS",
+    "MOST_EVENTS",
+    "RUNNING_EXPORTS",
+    "Counter",
+    "Event",
+    "EventKind",
+    "History",
+    "counted",
+]
 
 MOST_EVENTS: Final = 10_000
 """The latest events that a ledger keeps."""
@@ -32,6 +41,15 @@ class Counter(StrEnum):
     DUPLICATED = "PartsExportDuplicated"
 
 
+MEANINGS: Final[Mapping[str, str]] = {
+    Counter.EXPORTS.value: "source parts that were exported",
+    Counter.FAILURES.value: "source parts of exports that failed",
+    Counter.DUPLICATED.value: "source parts of exports that were refused: the lake has them",
+    RUNNING_EXPORTS: "partitions that are being exported now",
+}
+"""What `History.counters` counts, in words for people."""
+
+
 class EventKind(StrEnum):
     """What was tried: the `event_type` of part_log."""
 
@@ -45,7 +63,7 @@ class Event:
     `time` and `duration` are milliseconds, `time` since 1970. `part_name` is '' for the whole
     partition. `rows` are the source's, lightweight-deleted ones included; `bytes_read` are on the
     source's disks, `bytes_written` in files of the lake. `counter` says what the event counts, and
-    `parts` how many.
+    `parts` how many. `query_id` names the statement that tried.
     """
 
     time: int
@@ -63,6 +81,7 @@ class Event:
     error: str = ""
     counter: Counter | None = None
     parts: int = 0
+    query_id: str = ""
 
     def to_json(self) -> str:
         """Return the stored form."""

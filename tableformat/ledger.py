@@ -6,26 +6,23 @@ Three things are not mixed (DESIGN 5.5):
 * the row, permanent: epoch, state, what landed. It moves by compare-and-set on its `version` only;
 * the record inside the row: what the last export held; its time to live ends only the refusal.
 
-A ledger stores; it decides nothing. What may follow what is in `export/claim.py` and
-`export/commit.py`. `conformance/suites/ledger.py` checks any implementation against the one in
-memory.
+A ledger stores and decides nothing; what may follow what is in `export/claim.py` and `commit.py`.
+`conformance/suites/ledger.py` checks any implementation against the one in memory.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from tableformat.errors import LedgerError
 from tableformat.history import History
+from tableformat.mergetree.keeper_node import KeeperNode
 from tableformat.names import hash_of
 
 __all__ = [
-    "ROW_FORMAT",
+    "MANIFEST_TTL",
     "Claim",
     "ExportedPart",
     "Key",
@@ -38,10 +35,10 @@ __all__ = [
     "Row",
     "Stale",
     "State",
-    "checksum",
 ]
 
-ROW_FORMAT: Final = 3
+MANIFEST_TTL: Final = 180
+"""Seconds in which an export refuses another one, where the user says nothing; ClickHouse's own."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -147,9 +144,9 @@ class Claim:
     `epoch` numbers the claims, drawn from one counter per ledger; a claim that resumes keeps the
     transaction and draws another epoch. `begun` is milliseconds since 1970, `staging` the handle of
     the source snapshot. `rows`, `data_files` and `bytes` are noted when the files are there, before
-    the commit. `recipe` is a digest of everything that decides what its files hold, from the
-    SELECT to the slices: files of another recipe are not taken over. `bytes_ratio` and `slots` are
-    what the slices were planned with.
+    the commit. `recipe` is a digest of all that decides what its files hold: those of another are
+    not taken over. The slices were planned with `bytes_ratio` and `slots`. `query_id` names the
+    statement that claimed last.
     """
 
     epoch: int
@@ -164,6 +161,7 @@ class Claim:
     rows: int = 0
     data_files: int = 0
     bytes: int = 0
+    query_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +196,7 @@ class Row:
     `claim` is the last one, `ttl` what its record will have. `old` holds claims of earlier
     transactions whose files may still lie there: nothing of them is deleted before this key has
     landed (protocol.md step 1). `done` is the last export that completed, `landed` every one.
+    `keeper_node` is that of the source table (`export/same_table.py`), None when it is not known.
     """
 
     key: Key
@@ -211,44 +210,9 @@ class Row:
     landed: tuple[Landed, ...] = ()
     old: tuple[Claim, ...] = ()
     done: Record | None = None
-    ttl: int = 180
+    ttl: int = MANIFEST_TTL
     last_error: str = ""
-
-    def to_json(self) -> str:
-        """Return the stored form: `format_version` and `checksum` first."""
-        body = asdict(self)
-        del body["version"]
-        head = {"format_version": ROW_FORMAT, "checksum": checksum(body)}
-        return json.dumps({**head, **body}, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str, version: int, *, what: str = "a ledger row") -> Row:
-        """Read the stored form.
-
-        Args:
-            text: the stored form.
-            version: of compare-and-set, which is stored beside it.
-            what: names the row in errors.
-
-        Raises:
-            LedgerError: it is damaged, or of another format.
-        """
-        try:
-            raw: dict[str, Any] = json.loads(text)
-            found = raw.pop("format_version")
-            if found != ROW_FORMAT:
-                raise _other_format(what, found)
-            if raw.pop("checksum") != checksum(raw):
-                raise _damaged(what, "its content is not what its checksum was made of")
-            raw["key"] = Key(**raw["key"])
-            raw["state"] = State(raw["state"])
-            raw["claim"] = _claim(raw["claim"])
-            raw["old"] = tuple(_claim(c) for c in raw["old"])
-            raw["landed"] = tuple(Landed(**x) for x in raw["landed"])
-            raw["done"] = _record(raw["done"]) if raw["done"] else None
-            return cls(**raw, version=version)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _damaged(what, repr(error)) from error
+    keeper_node: KeeperNode | None = None
 
     @property
     def done_epoch(self) -> int:
@@ -280,41 +244,8 @@ class Row:
 
     def with_landed(self, landed: Landed) -> Row:
         """Return the row that also knows `landed`; the same row when it knew it."""
-        return (
-            self if self.knows(landed.snapshot_id) else replace(self, landed=(*self.landed, landed))
-        )
-
-
-def checksum(body: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a JSON object, however it is spaced and ordered."""
-    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
-
-
-def _damaged(what: str, why: str) -> LedgerError:
-    return LedgerError(
-        f"Cannot read {what}: {why}. The ledger is damaged; restore it from a copy, or rebuild it "
-        "from the table."
-    )
-
-
-def _other_format(what: str, found: object) -> LedgerError:
-    return LedgerError(
-        f"Cannot read {what}: it has format {found}, this release reads {ROW_FORMAT}. Use the "
-        "release that wrote it."
-    )
-
-
-def _parts(raw: list[dict[str, Any]]) -> tuple[ExportedPart, ...]:
-    return tuple(ExportedPart(**{**p, "remote_paths": tuple(p["remote_paths"])}) for p in raw)
-
-
-def _claim(raw: dict[str, Any]) -> Claim:
-    return Claim(**{**raw, "parts": _parts(raw["parts"]), "staging": tuple(raw["staging"])})
-
-
-def _record(raw: dict[str, Any]) -> Record:
-    return Record(**{**raw, "landed": Landed(**raw["landed"]), "parts": _parts(raw["parts"])})
+        known = self.knows(landed.snapshot_id)
+        return self if known else replace(self, landed=(*self.landed, landed))
 
 
 class Ledger(History, Protocol):

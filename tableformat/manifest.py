@@ -11,7 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from tableformat.errors import LedgerError
-from tableformat.ledger import ExportedPart, Row, State, checksum
+from tableformat.ledger import ExportedPart, Row, State
+from tableformat.ledger_text import checksum
+from tableformat.mergetree.keeper_node import KeeperNode
 
 __all__ = [
     "MANIFEST_FORMAT",
@@ -22,7 +24,7 @@ __all__ = [
     "parse_manifest",
 ]
 
-MANIFEST_FORMAT: Final = 1
+MANIFEST_FORMAT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Manifest:
     `completed` is true only when it landed and was settled; only then there are a `snapshot_id` and
     a `completed_time`, and the manifest refuses another export for `ttl` seconds (0: for ever),
     unless it was `forgotten`. `landed_snapshots` are those of all exports of the partition.
+    `keeper_node` is that of a replicated source table, None when it is not known.
     """
 
     transaction_id: str
@@ -71,12 +74,13 @@ class Manifest:
     forgotten: bool
     landed_snapshots: tuple[int, ...]
     last_error: str
+    keeper_node: KeeperNode | None
 
 
 def manifest(row: Row) -> str:
     """Return the manifest of a row's last export as pretty-printed JSON."""
     body = asdict(manifest_of(row))
-    tail = {"format_version": MANIFEST_FORMAT, "checksum": checksum(_sealed(body))}
+    tail = {"format_version": MANIFEST_FORMAT, "checksum": checksum(_sealed(body, MANIFEST_FORMAT))}
     return json.dumps({**body, **tail}, indent=2, ensure_ascii=True)
 
 
@@ -107,6 +111,7 @@ def manifest_of(row: Row) -> Manifest:
         forgotten=done is not None and done.forgotten,
         landed_snapshots=tuple(x.snapshot_id for x in row.landed),
         last_error=row.last_error,
+        keeper_node=row.keeper_node,
     )
 
 
@@ -119,13 +124,14 @@ def parse_manifest(text: str) -> Manifest:
     try:
         raw: dict[str, Any] = json.loads(text)
         found = raw.pop("format_version")
-        if found != MANIFEST_FORMAT:
+        # The one before has no nodes of Keeper.
+        if found not in (MANIFEST_FORMAT - 1, MANIFEST_FORMAT):
             message = (
                 f"Cannot read a manifest of format {found}: this release reads {MANIFEST_FORMAT}. "
                 "Use the release that wrote it."
             )
             raise LedgerError(message)
-        if raw.pop("checksum") != checksum(_sealed(raw)):
+        if raw.pop("checksum") != checksum(_sealed(raw, found)):
             raise _damaged(
                 f"what it says of partition {raw.get('partition_id')!r} is not what its "
                 "checksum was made of"
@@ -134,14 +140,15 @@ def parse_manifest(text: str) -> Manifest:
             ManifestPart(**{**p, "remote_paths": tuple(p["remote_paths"])}) for p in raw["parts"]
         )
         raw["landed_snapshots"] = tuple(raw["landed_snapshots"])
+        raw["keeper_node"] = KeeperNode(**node) if (node := raw.get("keeper_node")) else None
         return Manifest(**raw)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(repr(error)) from error
 
 
-def _sealed(body: dict[str, Any]) -> dict[str, Any]:
+def _sealed(body: dict[str, Any], form: int) -> dict[str, Any]:
     """Return what the checksum is made of: everything but itself."""
-    return {**body, "format_version": MANIFEST_FORMAT}
+    return {**body, "format_version": form}
 
 
 def _part(part: ExportedPart) -> ManifestPart:

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import re
+import uuid
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +23,7 @@ __all__ = [
     "TableName",
     "TransactionId",
     "hash_of",
+    "new_query_id",
     "new_transaction_id",
     "quote_identifier",
     "quote_string",
@@ -268,6 +270,11 @@ def hash_of(*texts: str) -> str:
     """Return 26 characters that stand for texts in paths and names of table properties."""
     digest = hashlib.sha256(json.dumps(texts).encode()).digest()
     return base64.b32encode(digest[:16]).decode().rstrip("=").lower()
+
+
+def new_query_id() -> str:
+    """Return a name for a statement, in the form that ClickHouse gives them."""
+    return str(uuid.uuid4())
 
 
 def new_transaction_id(milliseconds: int, machine: int, sequence: int) -> TransactionId:

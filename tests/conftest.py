@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import settings
 
 from tests.clickhouse_front import ClickHouseFront, clickhouse_front
 from tests.old_clickhouse import OldPair, old_pair
+
+pytest_plugins = ["tests.light_machine"]
 
 # In CI Hypothesis has a profile of its own: the same examples in every run.
 settings.register_profile("development", deadline=None)
@@ -25,6 +28,21 @@ _SLOW = (
     "tests/readers/test_all_readers.py",
     "tests/readers/test_clickhouse_files.py",
     "tests/spark_ext/",
+)
+
+# Of those that start Spark: minutes each, or a minute in one test.
+_LONGEST = (
+    "tests/integration/test_door_",
+    "tests/readers/test_all_readers.py",
+    "tests/faults/test_server_trouble_stopped.py",
+    "tests/faults/test_killed_for_real.py",
+    "tests/spark_ext/cli/test_interrupt.py",
+    "tests/spark_ext/sql/test_secrets_of_sessions.py",
+    "tests/spark_ext/procedures/test_in_session.py",
+    "tests/spark_ext/test_secrets.py",
+    "tests/spark_ext/jvm/test_doors.py",
+    "tests/bench/",
+    "tests/big/",
 )
 
 
@@ -67,5 +85,17 @@ def newest_server(newest_server_of_session: ClickHouseFront) -> Iterator[ClickHo
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what is fast before what is slow, and that before what starts Spark; else as shuffled."""
-    items.sort(key=lambda item: [m in item.keywords for m in ("spark", "slow")])
+    """Run what is fast before what is slow, and that before what starts Spark; else as shuffled.
+
+    Of the last ones the longest files come first, then those with many tests, so that of two
+    processes none waits long for the other: one that is nearly done takes up to three files.
+    """
+    size = Counter(item.path for item in items)
+    items.sort(
+        key=lambda item: (
+            "spark" in item.keywords,
+            "slow" in item.keywords,
+            "spark" in item.keywords and not item.nodeid.startswith(_LONGEST),
+            -size[item.path] if "spark" in item.keywords else 0,
+        )
+    )

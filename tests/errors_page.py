@@ -18,6 +18,7 @@ PAGE = ROOT / "docs" / "reference" / "errors.md"
 _PLACES = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "UUID"),
     (re.compile(r"store/[0-9a-f]{3}/"), "store/"),
+    (re.compile(r"(?<=`)[0-9a-f]{8}_\d+_\w+_[0-9a-f]{8}_\d+(?=`)"), "STAGED"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "HASH"),
     (re.compile(r"\b\d{15,}\b"), "NUMBER"),
     (re.compile(r"\(\d+\) since [0-9-]+ [0-9:]+"), "(PID) since TIME"),

@@ -3,7 +3,7 @@
 A commit goes, as the JSON that PyIceberg would send, through `CatalogHandlers.updateTable`, which
 Iceberg's reference server calls for a request; the tables are in Iceberg's `InMemoryCatalog`. The
 jar is Spark's Iceberg runtime (`tests/iceberg_runtime.py`). No Spark is started, only the Java
-virtual machine that it begins with.
+virtual machine that it begins with. `python -m tests.java_catalog` fetches the jar and checks it.
 """
 
 from __future__ import annotations
@@ -142,3 +142,8 @@ class JavaCatalog(NoopCatalog):
     def _name(self, identifier: str | Identifier) -> Any:
         text = ".".join(self.identifier_to_tuple(identifier))
         return self._jvm.org.apache.iceberg.catalog.TableIdentifier.parse(text)
+
+
+if __name__ == "__main__":
+    with java_machine():
+        pass

@@ -6,14 +6,16 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from spark_ext.java import find_java
 from tests.frozen_parts import ROOT
 
-__all__ = ["SPARK_MARKS", "local_spark"]
+__all__ = ["SPARK_MARKS", "local_spark", "own_java"]
 
 SPARK_MARKS = [
     pytest.mark.spark,
@@ -26,9 +28,29 @@ SPARK_MARKS = [
 
 
 @contextmanager
+def own_java() -> Iterator[None]:
+    """Let the session that is started within have a Java machine of its own, and end that.
+
+    What a machine is started with, jars and settings, stays with every later session in it: another
+    file's tests would find it, or lack it, by the order in which files are run.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SparkContext, "_gateway", None)
+        patch.setattr(SparkContext, "_jvm", None)
+        try:
+            yield
+        finally:
+            started: Any = SparkContext._gateway
+            if started is not None:
+                started.shutdown()
+                started.proc.stdin.close()
+                started.proc.wait()
+
+
+@contextmanager
 def local_spark() -> Iterator[SparkSession]:
     """Start a session, and stop it afterwards."""
-    with pytest.MonkeyPatch.context() as patch:
+    with own_java(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(find_java(os.environ).home))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", str(ROOT))

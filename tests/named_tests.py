@@ -44,11 +44,12 @@ class NamedTests:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch whole runs only."""
+    """Watch whole runs only, where all reports of a run come together."""
     option = config.option
     part = option.keyword or option.markexpr or option.deselect or option.collectonly
     if (
         not part
+        and not hasattr(config, "workerinput")
         and not config.getoption("lf", default=False)
         and config.args_source is not pytest.Config.ArgsSource.ARGS
     ):

@@ -22,10 +22,12 @@ from tests.postgres import Postgres
 from tests.postgres_relay import Exchange, Fault, Relay
 from tests.scenarios import Partitions, parts_of, ports_of, row_of, rows_by_key, run, statuses
 
-__all__ = ["IMPATIENT", "POINTER", "Lake", "lake_in"]
+__all__ = ["DONE", "IMPATIENT", "POINTER", "Lake", "lake_in"]
 
 POINTER: Final = "UPDATE iceberg_tables"
 """The statement that makes a commit of a table what the table is."""
+DONE: Final = {"committed", "replaced", "already_exported"}
+"""What an export says of a partition that it brought into the lake, or found there."""
 IMPATIENT: Final = TimeOuts(connect=0.2, read=0.3)
 
 

@@ -68,12 +68,16 @@ class RealExport:
         conversions: Mapping[str, str] = _NO_CONVERSIONS,
         evolve_schema: bool = False,
         beside: bool = False,
+        force: bool = False,
+        same_as: str = "",
+        shards: int = 1,
         file_format: FileFormat = _FORMAT,
         verify: bool = False,
         source: Source | None = None,
     ) -> list[Outcome]:
         """Export as a new process would, from the ClickHouse unless another source is given."""
-        places = Places(SourcePlace("chdb:unused"), "lake", self.warehouse)
+        lake = open_catalog("lake", warehouse=self.warehouse)
+        places = Places(SourcePlace("chdb:unused"), lake)
         ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent(), verify=verify)
         if source is None:
             source = self._source()
@@ -90,7 +94,7 @@ class RealExport:
             name,
             self.name_of(name),
             selection,
-            Wish(ttl=0, beside=beside),
+            Wish(force, ttl=0, beside=beside, same_as=same_as, shards=shards),
             conversions,
             partition_spec=partition_spec,
             evolve_schema=evolve_schema,

@@ -37,6 +37,7 @@ from tests.fakes import FakeSource, FakeWriter, frozen_snapshot, job_ports
 T = TypeVar("T")
 TO = LakeName("lake", ("n",), "t")
 ALL = ExportRequest(TableName("db", "t"), TO, AllPartitions(), Wish(), {})
+FORCED = replace(ALL, wish=Wish(force=True))
 TRUE_OF_MAIN = (Status.ALREADY_EXPORTED, Status.UNCHANGED)
 """Answers that say that all rows of the partition are in main now."""
 

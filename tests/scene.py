@@ -131,12 +131,13 @@ class Scene:
             self.directory, self.source, effects=effects, clock=lambda: self.now, alive=alive
         )
         self.writers.append(RealFiles(most=most))
+        asked = replace(wish or Wish(ttl=TTL), shards=self.request.wish.shards)
         try:
             outcomes = run(
                 self.directory,
                 self.source,
                 ports=replace(ports, writer=lambda: self.writers[-1]),
-                request=replace(self.request, wish=wish or Wish(ttl=TTL)),
+                request=replace(self.request, wish=asked),
                 meddled=meddled,
                 slots=self.slots,
             )

@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from tests.two_processes import ports_of_process
+
 __all__ = ["ServerProcess", "free_port", "wait_until"]
 
 _SECONDS_TO_START: Final = 30.0
@@ -31,9 +33,16 @@ class ServerProcess:
     """A program that serves until it is ended; what it says goes to a file."""
 
     def __init__(
-        self, name: str, command: list[str], directory: Path, is_up: Callable[[], bool]
+        self,
+        name: str,
+        command: list[str],
+        directory: Path,
+        is_up: Callable[[], bool],
+        *,
+        seconds: float = _SECONDS_TO_START,
     ) -> None:
         self._name, self._command, self._directory, self._is_up = name, command, directory, is_up
+        self._seconds = seconds
         self._log = directory / "said"
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
@@ -46,7 +55,7 @@ class ServerProcess:
             return
         self.starts += 1
         self._process = _STARTER.submit(self._spawned).result()
-        deadline = time.monotonic() + _SECONDS_TO_START
+        deadline = time.monotonic() + self._seconds
         while not self._is_up():
             ended = self._process.poll()
             if ended is not None or time.monotonic() > deadline:
@@ -105,7 +114,7 @@ def free_port() -> int:
     """Return a port of the loopback interface that nothing listens on, another one each time."""
     while True:
         # Below those from which the system takes the ports of connections, which come at any time.
-        port = secrets.choice(_PORTS)
+        port = secrets.choice(ports_of_process(_PORTS))
         with socket.socket() as free, contextlib.suppress(OSError):
             free.bind(("127.0.0.1", port))
             if port not in _GIVEN:
@@ -113,9 +122,9 @@ def free_port() -> int:
                 return port
 
 
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
+def wait_until(is_so: Callable[[], bool], what: str, *, seconds: float = _SECONDS_TO_START) -> None:
     """Return when something is so; fail, saying what, when it does not come to be."""
-    deadline = time.monotonic() + _SECONDS_TO_START
+    deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, f"waited in vain until {what}"
         time.sleep(_RETRY_SECONDS)

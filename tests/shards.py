@@ -45,10 +45,22 @@ class Shards:
         given += ["--source", self._pair.url(1), "--allow-insecure"]
         if command in _INTO_A_LAKE:
             given += ["--to", f"lake.n.{self._name}", "--warehouse", str(self._root / "warehouse")]
+        return invoke([*given, *self._hosts()], out, err), out.getvalue() + err.getvalue()
+
+    def clean_up(self, *words: str) -> tuple[int, str]:
+        """Run gc on the lake table; return the exit code and what was said."""
+        out, err = io.StringIO(), io.StringIO()
+        given = ["gc", "--to", f"lake.n.{self._name}", "--source", self._pair.url(1), *words]
+        given += ["--warehouse", str(self._root / "warehouse"), "--allow-insecure"]
+        return invoke([*given, *self._hosts()], out, err), out.getvalue() + err.getvalue()
+
+    def _hosts(self) -> list[str]:
+        """Return the options that say where the servers of the cluster speak HTTP."""
+        found = []
         for number in (1, 2):
             one = self._pair.replica(number)
-            given += ["--cluster-host", f"127.0.0.1:{one.tcp_port}=127.0.0.1:{one.http_port}"]
-        return invoke(given, out, err), out.getvalue() + err.getvalue()
+            found += ["--cluster-host", f"127.0.0.1:{one.tcp_port}=127.0.0.1:{one.http_port}"]
+        return found
 
     def records(self, command: str, *words: str) -> tuple[int, list[dict[str, Any]]]:
         """Run a command for programs; return the exit code and every object of a shard."""

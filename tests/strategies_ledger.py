@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from tableformat.history import Counter, Event, EventKind
 from tableformat.ledger import Claim, ExportedPart, Key, Landed, Record, Row, State
+from tableformat.mergetree.keeper_node import KeeperNode
 
-__all__ = ["events", "ledger_rows"]
+__all__ = ["events", "keeper_nodes", "ledger_rows"]
 
 _NUMBERS = st.integers(0, 2**63 - 1)
 _TEXTS = st.text(max_size=20)
@@ -33,10 +34,15 @@ _CLAIMS = st.builds(
     rows=_NUMBERS,
     data_files=_NUMBERS,
     bytes=_NUMBERS,
+    query_id=_TEXTS,
 )
 _LANDED = st.builds(Landed, _NUMBERS, _DIGITS, _TEXTS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS)
 _RECORDS = st.builds(
     Record, _LANDED, _PARTS, _NUMBERS, _NUMBERS, st.integers(0, 10_000), st.booleans()
+)
+
+keeper_nodes = st.builds(
+    KeeperNode, st.integers(0, 2**63 - 1), st.integers(0, 2**32 - 1).map(lambda s: s * 1000)
 )
 
 
@@ -59,6 +65,7 @@ def ledger_rows(draw: st.DrawFn) -> Row:
         done=draw(record),
         ttl=draw(st.integers(0, 10_000)),
         last_error=draw(_TEXTS),
+        keeper_node=draw(st.none() | keeper_nodes),
     )
 
 
@@ -79,4 +86,5 @@ events = st.builds(
     error=_TEXTS,
     counter=st.none() | st.sampled_from(Counter),
     parts=_NUMBERS,
+    query_id=_TEXTS,
 )

@@ -67,6 +67,11 @@ class WatchedExport:
         command += [*words, "--warehouse", f"{self.root}/warehouse", "--master", "local[2]"]
         command += ["--verify", "--debug", "--max-retries", "0", "--allow-insecure"]
         command += [word for setting in settings for word in ("--conf", setting)]
+        self.watch(command, environment)
+
+    def watch(self, command: list[str], environment: dict[str, str]) -> None:
+        """Run a command to its end, and wait for the end of everything that it started."""
+        (self.root / "temporary").mkdir(exist_ok=True)
         inherited = {n: v for n, v in os.environ.items() if not n.startswith("MERGEBERG_")}
         process = subprocess.Popen(
             command,

@@ -9,11 +9,14 @@ from types import MappingProxyType
 import pyarrow as pa
 import pytest
 
+from catalog.clickhouse import describe
 from catalog.iceberg import open_catalog
+from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
+from tableformat.names import TableName
 from tests.errors_page import Said, said
 from tests.wrong_places import Places
 
-__all__ = ["WORDS", "foreign_files", "other_source"]
+__all__ = ["WORDS", "foreign_files", "namesake", "other_source", "other_table", "silent_keeper"]
 
 _ALL = ("export", "db.events", "--to", "lake.n.new", "--all")
 _WHOLE = ("--force", "--replace-partition")
@@ -47,3 +50,36 @@ def other_source(places: Places, _: pytest.MonkeyPatch) -> Said:
     to = ("--to", "lake.n.shared")
     places.run("export", "db.other", *_JANUARY, *to)
     return said(places, ("export", "db.events", *_JANUARY, *_WHOLE, *to))
+
+
+def other_table(places: Places, patch: pytest.MonkeyPatch) -> Said:
+    """Export a table of the Keeper path of another one, of another ensemble."""
+    return _under(places, patch, KeeperNode(98, 1_700_000_777_000))
+
+
+def namesake(places: Places, patch: pytest.MonkeyPatch) -> Said:
+    """Export a table that was made anew since it was exported."""
+    words = ("export", "db.events", *_JANUARY, "--to", "lake.n.namesake")
+    places.run(*words)
+    patch.setattr(describe, "_identity", lambda *_: "uuid:00000000-0000-4000-8000-000000000001")
+    return said(places, words)
+
+
+def silent_keeper(places: Places, patch: pytest.MonkeyPatch) -> Said:
+    """Export a table again while its Keeper is away."""
+    return _under(places, patch, KeeperSilent("Session expired. (KEEPER_EXCEPTION)"))
+
+
+def _under(places: Places, patch: pytest.MonkeyPatch, node: KeeperNode | KeeperSilent) -> Said:
+    """Export a table, and then one of the same path under another node."""
+    words = ("export", "db.events", *_JANUARY, "--to", f"lake.n.under_{type(node).__name__}")
+
+    def path(*asked: object) -> tuple[str, str]:
+        of_source = any(isinstance(a, TableName) and a.database == "db" for a in asked)
+        return ("/tables/01/events" if of_source else "", "default")
+
+    patch.setattr(describe, "_keeper_path", path)
+    patch.setattr(describe, "node_of", lambda *_: KeeperNode(11, 1_700_000_000_000))
+    places.run(*words)
+    patch.setattr(describe, "node_of", lambda *_: node)
+    return said(places, words)

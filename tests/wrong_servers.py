@@ -41,6 +41,15 @@ SOURCES: dict[str, tuple[str, ...]] = {
         *("archive", "db.events", "--all", "--to", "lake.n.new"),
         *("--source", "https://archiver@server"),
     ),
+    "`gc` of nothing": ("gc",),
+    "`gc` on a cluster that no source knows": ("gc", "--to", "lake.n.new", "--cluster", "main"),
+    "`gc` on a cluster of a directory": (
+        *("gc", "--to", "lake.n.new", "--cluster", "main", "--source", "chdb:./clickhouse"),
+    ),
+    "`archive` from frozen parts": (
+        *("archive", "db.events", "--all", "--to", "lake.n.new"),
+        *("--source", "parts:shadow/1?ddl=events.sql"),
+    ),
 }
 
 Case = Callable[[Places, pytest.MonkeyPatch], Said]
@@ -121,6 +130,12 @@ def _twice(places: Places, patch: pytest.MonkeyPatch) -> Said:
     return said(places, _partitions("https://server"))
 
 
+def _unknown_token(places: Places, patch: pytest.MonkeyPatch) -> Said:
+    patch.setenv("MERGEBERG_SOURCE_TOKEN", HIDDEN)
+    with FaultyHttp(answer(_WRONG_TOKEN, status="403 Forbidden")) as server:
+        return said(places, _partitions(server.host.url, "--allow-insecure"))
+
+
 def _no_certificate(places: Places, patch: pytest.MonkeyPatch) -> Said:
     file = places.root / "empty.pem"
     file.write_text("")
@@ -133,6 +148,7 @@ _WRONG = (
     b"Code: 516. DB::Exception: exporter: Authentication failed: password is incorrect, or "
     b"there is no user with such name. (AUTHENTICATION_FAILED) (version 26.9.2.1)"
 )
+_WRONG_TOKEN = _WRONG.replace(b"exporter", b"access token")
 
 # What a server does, or what is given to log in there; each run ends its own server.
 SERVERS: dict[str, Case] = {
@@ -150,6 +166,7 @@ SERVERS: dict[str, Case] = {
     "https to a port for http": _https_to_http,
     "http to a port for https": _http_to_https,
     "the password is wrong": _answered(answer(_WRONG, status="403 Forbidden")),
+    "the access token is wrong": _unknown_token,
     "a proxy answers instead of the server": _answered(
         answer(b"<h1>Bad Gateway</h1>", status="502 Bad Gateway", headers=_PAGE, ours=False)
     ),

@@ -12,6 +12,7 @@ from typing import Final, assert_never
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts
 from catalog.clickhouse.offers import ALWAYS_NEEDED, Offer, Sign, SignKind
 from catalog.clickhouse.server.connection import PLAIN_SETTINGS
+from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.wire_types import WIRE_PAIRS
 from tableformat.names import quote_string
@@ -40,7 +41,6 @@ READING_SETTINGS: Final = (
     *WIRE_PAIRS,
     *PLAIN_SETTINGS,
 )
-_ACCESS_DENIED: Final = 497
 # Row policies of which a user knows nothing are found by counting.
 _MAY_BE_HIDDEN: Final = frozenset({"row_policies"})
 # What a table was once created with must be allowed for its copy too.
@@ -191,7 +191,7 @@ def _unlisted(connection: Connection, wanted: tuple[str, ...]) -> frozenset[str]
         try:
             columns = texts(connection, f"DESCRIBE TABLE (SELECT * FROM system.{table})")
         except ClickHouseError as error:
-            if error.code == _ACCESS_DENIED:
+            if error.code == ACCESS_DENIED:
                 raise
             # The table is not there, or the version describes no query, and has no rights either.
             continue

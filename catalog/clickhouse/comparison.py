@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from tableformat.mergetree.keeper_node import KeeperSilent
 from tableformat.mergetree.parts import Part
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.source import FrozenPart, LeftPart
@@ -51,6 +52,7 @@ def differences(planned: MergeTreeTable, found: MergeTreeTable, *, copy: bool) -
     )
     of_source = (
         ("its identity", planned.identity, found.identity),
+        ("its node in Keeper", _known(planned), _known(found)),
         ("its engine", planned.engine.name, found.engine.name),
         ("its engine's arguments", planned.engine.arguments, found.engine.arguments),
     )
@@ -91,3 +93,9 @@ def paired(
 
 def _columns(table: MergeTreeTable) -> tuple[tuple[str, str, str, str], ...]:
     return tuple((c.name, c.type_text, c.default_kind, c.default_expression) for c in table.columns)
+
+
+def _known(table: MergeTreeTable) -> object:
+    """Return a table's node in Keeper; what a silent Keeper does not say is like nothing else."""
+    node = table.keeper_node
+    return object() if isinstance(node, KeeperSilent) else node

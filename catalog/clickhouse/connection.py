@@ -35,10 +35,12 @@ JSON_SETTINGS: Final = (
     ("output_format_json_validate_utf8", "0"),
 )
 _CODE: Final = re.compile(r"Code: (\d+)[.,]")
-_TAIL: Final = re.compile(r"(, e\.what\(\) = DB::\w*Exception)?( \(version .*\)\.?)?\Z")
+_TAIL: Final = re.compile(
+    r"(, e\.what\(\) = (?:DB|Coordination)::\w*Exception)?( \(version .*\)\.?)?\Z"
+)
 # Newer versions repeat the whole statement behind the name that they do not know.
 _SCOPE: Final = re.compile(r"\. In scope .*?(?=\. \([A-Z_]+\)|\Z)", re.DOTALL)
-_EXCEPTION: Final = re.compile(r"\A.*?DB::Exception: ", re.DOTALL)
+_EXCEPTION: Final = re.compile(r"\A.*?(?:DB|Coordination)::Exception: ", re.DOTALL)
 
 
 class ClickHouseError(SourceError):

@@ -20,6 +20,8 @@ from catalog.clickhouse.connection import ClickHouseError, Connection, flag, tex
 from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.preflight import grouped
+from catalog.clickhouse.some import some
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SYNTAX_ERROR
 from tableformat.errors import SourceError, TableFormatError
 from tableformat.names import (
     SOURCE_ALIAS,
@@ -30,13 +32,12 @@ from tableformat.names import (
 )
 from tableformat.source import FrozenPart
 
-__all__ = ["NO_CHECK_TABLE", "damaged", "some"]
+__all__ = ["NO_CHECK_TABLE", "damaged"]
 
-NO_CHECK_TABLE: Final = (48, 62)
+NO_CHECK_TABLE: Final = (NOT_IMPLEMENTED, SYNTAX_ERROR)
 """Codes by which ClickHouse says that it has no such CHECK TABLE."""
 _CHECK: Final = "CHECK TABLE"
 _READING: Final = "reading every value"
-_SHOWN: Final = 3
 _REPAIR: Final = "Repair the part from a replica or a backup, or detach it, and run again."
 
 
@@ -84,12 +85,6 @@ def damaged(
             what = f"{answer.how} looked at {some(unknown)}, which is no part of the snapshot"
             refused.setdefault(one, _refuse(clone, one, what))
     return refused
-
-
-def some(names: list[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def _checked(

@@ -22,8 +22,16 @@ from catalog.clickhouse.connection import (
     texts,
     whole,
 )
+from catalog.clickhouse.keeper import MAIN_KEEPER, node_of
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.table_text import ttl_columns
+from catalog.clickhouse.views import written_table
+from tableformat.clickhouse_codes import (
+    ACCESS_DENIED,
+    NOT_IMPLEMENTED,
+    UNKNOWN_DATABASE,
+    UNKNOWN_TABLE,
+)
 from tableformat.errors import NotFoundError, UnsupportedError
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.parts import Part, PartitionSummary
@@ -50,10 +58,6 @@ __all__ = [
 
 _NIL_UUID: Final = "00000000-0000-0000-0000-000000000000"
 _UUID_DIRECTORY: Final = re.compile(r"/store/[0-9a-f]{3}/(?P<uuid>[0-9a-f-]{36})/?\Z")
-_UNKNOWN_DATABASE: Final = 81
-_UNKNOWN_TABLE: Final = 60
-_NOT_IMPLEMENTED: Final = 48
-_ACCESS_DENIED: Final = 497
 
 
 def describe(connection: Connection, capabilities: Capabilities, name: TableName) -> MergeTreeTable:
@@ -74,12 +78,15 @@ def describe(connection: Connection, capabilities: Capabilities, name: TableName
         raise _not_found(connection, name)
     kind, engine_full, uuid, policy, create_query, directory = (text(v) for v in found[0])
     if not kind.endswith("MergeTree"):
-        raise _not_merge_tree(name, kind)
+        is_view = kind == "MaterializedView"
+        target = written_table(connection, name, create_query, uuid) if is_view else None
+        raise _not_merge_tree(name, kind, target)
     engine = parse_engine(engine_full)
     uuid = _own_uuid(uuid, directory)
+    path, keeper = _keeper_path(connection, capabilities, name, engine)
     return MergeTreeTable(
         name=name,
-        identity=_identity(connection, capabilities, name, engine, uuid, directory),
+        identity=f"keeper:{path}" if path else _identity(capabilities, name, uuid, directory),
         uuid=uuid,
         engine=engine,
         columns=_columns(connection, capabilities, name),
@@ -89,6 +96,7 @@ def describe(connection: Connection, capabilities: Capabilities, name: TableName
         has_ttl_columns=bool(ttl_columns(create_query)),
         indices=_indices(connection, capabilities, name),
         projections=_projections(connection, capabilities, name),
+        keeper_node=node_of(connection, path, keeper) if path else None,
     )
 
 
@@ -197,7 +205,7 @@ def row_policies(
             f" AND table IN ({quote_string(name.name)}, '', '*') ORDER BY name",
         )
     except ClickHouseError as error:
-        if error.code == _ACCESS_DENIED:
+        if error.code == ACCESS_DENIED:
             return None
         raise
 
@@ -313,21 +321,21 @@ def _own_uuid(uuid: str, directory: str) -> str:
     return found["uuid"] if uuid == _NIL_UUID and found else uuid
 
 
-def _identity(
-    connection: Connection,
-    capabilities: Capabilities,
-    name: TableName,
-    engine: Engine,
-    uuid: str,
-    directory: str,
-) -> str:
-    """Return what tells the same data by another name from other data by the same name."""
-    if engine.replicated:
-        keeper = texts(
-            connection, f"SELECT zookeeper_path FROM system.replicas WHERE {of_table(name)}"
-        )
-        if keeper and keeper[0]:
-            return f"keeper:{keeper[0]}"
+def _keeper_path(
+    connection: Connection, capabilities: Capabilities, name: TableName, engine: Engine
+) -> tuple[str, str]:
+    """Return the path of a replicated table, '' for any other, and the ensemble that has it."""
+    if not engine.replicated:
+        return "", MAIN_KEEPER
+    keeper = _or(capabilities, Offer.KEEPER_NAMES, "zookeeper_name", MAIN_KEEPER)
+    found = connection.rows(
+        f"SELECT zookeeper_path, {keeper} FROM system.replicas WHERE {of_table(name)}"
+    )
+    return (text(found[0][0]), text(found[0][1])) if found else ("", MAIN_KEEPER)
+
+
+def _identity(capabilities: Capabilities, name: TableName, uuid: str, directory: str) -> str:
+    """Return what tells a table without a Keeper from others, whatever they are called."""
     if uuid not in ("", _NIL_UUID):
         return f"uuid:{uuid}"
     server = capabilities.server_uuid
@@ -344,7 +352,7 @@ def _not_found(connection: Connection, name: TableName) -> NotFoundError:
     if name.database not in databases:
         near = _nearest(name.database, databases)
         message = f"Cannot find the table {name}: there is no database {name.database!r}.{near}"
-        return NotFoundError(message, code=_UNKNOWN_DATABASE)
+        return NotFoundError(message, code=UNKNOWN_DATABASE)
     tables = texts(
         connection,
         "SELECT name FROM system.tables"
@@ -354,7 +362,7 @@ def _not_found(connection: Connection, name: TableName) -> NotFoundError:
         f"Cannot find the table {name}: the database {name.database!r} has no such table."
         f"{_nearest(name.name, tables)}"
     )
-    return NotFoundError(message, code=_UNKNOWN_TABLE)
+    return NotFoundError(message, code=UNKNOWN_TABLE)
 
 
 def _nearest(wanted: str, names: tuple[str, ...]) -> str:
@@ -366,9 +374,9 @@ def _nearest(wanted: str, names: tuple[str, ...]) -> str:
     return f" It holds: {shown}{more}." if names else " There is nothing in it."
 
 
-def _not_merge_tree(name: TableName, kind: str) -> UnsupportedError:
+def _not_merge_tree(name: TableName, kind: str, target: TableName | None) -> UnsupportedError:
     way = (
-        "Name the table that it writes to."
+        f"Name the table that it writes to{f', {target}' if target else ''}."
         if kind in ("MaterializedView", "Distributed", "Buffer")
         else "Copy the rows into a MergeTree table first (INSERT INTO ... SELECT)."
     )
@@ -376,4 +384,4 @@ def _not_merge_tree(name: TableName, kind: str) -> UnsupportedError:
         f"Cannot read partitions of {name}: its engine is {kind}, and only tables of the "
         f"MergeTree family have partitions and parts. {way}"
     )
-    return UnsupportedError(message, code=_NOT_IMPLEMENTED)
+    return UnsupportedError(message, code=NOT_IMPLEMENTED)

@@ -8,12 +8,10 @@ the settings below decide what could read otherwise.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
@@ -23,8 +21,9 @@ from pyiceberg.schema import Schema
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.clone import within
 from catalog.clickhouse.connection import ClickHouseError, Connection, text
-from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.server.decoded import computed_rows
+from catalog.closing import Closing
 from catalog.second_reader import FileTally, tally_file
 from catalog.storage import local_path, open_storage
 from tableformat.digest import Digest, KeptDigest
@@ -92,7 +91,7 @@ def _sql(columns: Sequence[DigestColumn], shown: str) -> str:
     return digest_sql(columns, shown, group=f"{SOURCE_ALIAS}._partition_id", tallies=False)
 
 
-class FileDigests:
+class FileDigests(Closing):
     """Reads data files twice: the digest by ClickHouse, its counts and sums by a second reader.
 
     A `tableformat.export.verification.LakeDigests`. The ClickHouse is started by the first file, or
@@ -101,27 +100,18 @@ class FileDigests:
 
     def __init__(self) -> None:
         """Start nothing yet."""
-        self._held: tuple[EmbeddedConnection, tempfile.TemporaryDirectory[str]] | None = None
+        self._held: OwnClickHouse | None = None
         self._links = 0
 
     def close(self) -> None:
         """End the ClickHouse, if it was started. Closing twice is the same as once."""
         held, self._held = self._held, None
         if held is not None:
-            held[0].close()
-            held[1].cleanup()
+            held.close()
 
     def __enter__(self) -> Self:
         self._opened()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def digest(
         self, locations: Iterable[str], schema: Schema, columns: Sequence[DigestColumn]
@@ -162,17 +152,11 @@ class FileDigests:
             return None
         return KeptDigest.from_json(storage.read(location).decode())
 
-    def _opened(self) -> tuple[EmbeddedConnection, Path]:
-        """Return the ClickHouse that reads files, and its directory."""
+    def _opened(self) -> OwnClickHouse:
+        """Return the ClickHouse that reads files."""
         if self._held is None:
-            directory = tempfile.TemporaryDirectory(prefix="mergeberg-verify-")
-            try:
-                opened = EmbeddedConnection(Path(directory.name) / "clickhouse", create=True)
-            except BaseException:
-                directory.cleanup()
-                raise
-            self._held = (opened, directory)
-        return self._held[0], Path(self._held[1].name)
+            self._held = OwnClickHouse("verify")
+        return self._held
 
     def _of_file(self, location: str, schema: Schema, columns: Sequence[DigestColumn]) -> Digest:
         path = local_path(location, "verify the data file")
@@ -194,9 +178,9 @@ class FileDigests:
         self, path: Path, columns: Sequence[DigestColumn], read_as: Sequence[FileColumn]
     ) -> tuple[Digest, tuple[Tally, ...]]:
         """Ask ClickHouse for the digest of one file."""
-        clickhouse, directory = self._opened()
+        clickhouse = self._opened()
         self._links += 1
-        link = directory / f"{self._links}.parquet"
+        link = clickhouse.directory / f"{self._links}.parquet"
         link.symlink_to(path)
         as_read = [
             DigestColumn(c.name, _column(i, r), r.type, c.canonical)

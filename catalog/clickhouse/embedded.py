@@ -15,14 +15,15 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import catalog
 from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Row
 from catalog.clickhouse.embedded_uri import EmbeddedSettings, parse_source
 from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.given import harmless_environment
+from catalog.closing import Closing
+from tableformat.clickhouse_codes import CANNOT_OPEN_FILE
 from tableformat.errors import NotFoundError, SourceError
 
 __all__ = ["DEFAULT_WAIT", "EmbeddedConnection", "EmbeddedSettings", "parse_source"]
@@ -36,7 +37,7 @@ _LOCKED: Final = ("Another server instance", "Cannot lock file")
 _SIGNS_OF_DATA: Final = ("metadata", "store", "data")
 
 
-class EmbeddedConnection:
+class EmbeddedConnection(Closing):
     """A connection to ClickHouse's data in a directory; nobody else can open it until `close`.
 
     A context manager: leaving it closes.
@@ -143,17 +144,6 @@ class EmbeddedConnection:
         self._answers.close()
         self._log.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _open_directory(self, config_file: Path | None, wait: float) -> None:
         path = str(self._directory)
         if config_file is not None:
@@ -254,7 +244,7 @@ def _in_use(directory: Path) -> SourceError:
     return SourceError(
         f"Cannot open the ClickHouse directory {directory}: it is in use by another process"
         f"{_holder(directory)}. Wait for it to end, or raise --source-wait.",
-        code=76,
+        code=CANNOT_OPEN_FILE,
     )
 
 

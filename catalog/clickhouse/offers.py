@@ -137,6 +137,11 @@ class Offer(Enum):
         "the projections of a table are shown",
         "they are not; the staging table has them all the same",
     )
+    KEEPER_NAMES = (
+        _column("replicas.zookeeper_name"),
+        "a table of an auxiliary Keeper is looked up there",
+        "there is one Keeper",
+    )
     ROW_POLICIES = (
         _column("row_policies.name"),
         "row policies, which an export does not apply, are shown",

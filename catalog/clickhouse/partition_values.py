@@ -8,14 +8,13 @@ What is said of a literal that names no partition is the same here and in `sourc
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Final, assert_never
 
 from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts
-from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.table_text import column_list
+from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, SYNTAX_ERROR
 from tableformat.errors import RefusedError, UsageError
 from tableformat.mergetree.expression import Call, Expression
 from tableformat.mergetree.expression_text import (
@@ -38,8 +37,6 @@ from tableformat.names import PartitionId, quote_identifier, quote_string
 __all__ = ["partition_id_of", "stands_for_all", "unresolved"]
 
 _UNPARTITIONED: Final = PartitionId("all")
-_PATCHES_PENDING: Final = 344
-_SYNTAX: Final = 62
 _KEY: Final = "default.key"
 _VALUE: Final = "default.value"
 # What a key may need that exists already; both are harmless in a table without rows.
@@ -64,10 +61,7 @@ def partition_id_of(table: MergeTreeTable, expression: str) -> PartitionId:
         case ById(one):
             return one
         case ByValue() as literal:
-            with (
-                tempfile.TemporaryDirectory(prefix="mergeberg-value-") as directory,
-                EmbeddedConnection(Path(directory), create=True) as connection,
-            ):
+            with OwnClickHouse("value") as connection:
                 return _Scratch(connection, table, expression).id_of(literal)
         case unexpected:
             assert_never(unexpected)
@@ -84,7 +78,7 @@ def stands_for_all(table: MergeTreeTable, expression: str) -> UsageError:
 def unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -> UsageError:
     """Return what is said of a value that ClickHouse does not take for the partition key's."""
     what = f"Cannot find the partition {expression} of {table.name}"
-    if error.code == _PATCHES_PENDING:
+    if error.code == SUPPORT_IS_DISABLED:
         message = (
             f"{what}: lightweight updates have not been written into its parts yet. "
             f"Run ALTER TABLE {table.name.sql} APPLY PATCHES IN PARTITION {expression} "
@@ -92,7 +86,7 @@ def unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -
         )
         return RefusedError(message, code=error.code)
     # Of a statement that the user has not written, the place in it says nothing.
-    reason = "it is no value" if error.code == _SYNTAX else error.reason.rstrip(".")
+    reason = "it is no value" if error.code == SYNTAX_ERROR else error.reason.rstrip(".")
     message = (
         f"{what}: {reason}. The partition key is {table.engine.partition_by or 'tuple()'}; "
         "name a partition as `mergeberg partitions` shows it."

@@ -26,6 +26,7 @@ from adbc_driver_manager.dbapi import Cursor
 
 from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether, condition_of
 from catalog.clickhouse.part_links import parts_directory
+from catalog.clickhouse.plain_disk import plain_disk_sql
 from tableformat.errors import InternalError, SourceError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
@@ -231,10 +232,6 @@ def _files(plan: WritePlan) -> PartsLayout:
 
 def _create_sql(table: str, layout: PartsLayout, path: Path) -> str:
     """Return the DDL of a read-only table over a directory of parts."""
-    disk = (
-        "disk(readonly = 1, type = 'object_storage', object_storage_type = 'local', "
-        f"metadata_type = 'plain', path = {quote_string(f'{path}/')})"
-    )
     settings = "".join(
         f", {name} = {value}" for name, value in layout.settings if name not in _PLACE_SETTINGS
     )
@@ -246,7 +243,7 @@ def _create_sql(table: str, layout: PartsLayout, path: Path) -> str:
     keys = "".join(f" {word} {text}" for word, text in clauses if text)
     return (
         f"CREATE TABLE {table} ({layout.columns}) ENGINE = MergeTree{keys} "
-        f"SETTINGS table_disk = 1, disk = {disk}{settings}"
+        f"SETTINGS table_disk = 1, disk = {plain_disk_sql(path)}{settings}"
     )
 
 

@@ -15,10 +15,12 @@ from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import Connection, text, texts
 from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.offers import Offer
+from catalog.clickhouse.some import some
 from tableformat.errors import RefusedError
 from tableformat.names import PartitionId, TableName, quote_string
 
 __all__ = [
+    "OWN_COLUMNS",
     "foreign_columns",
     "grouped",
     "mutation_ids",
@@ -26,9 +28,8 @@ __all__ = [
     "refused_by_source",
 ]
 
-# Columns that parts hold for ClickHouse itself.
-_OWN_COLUMNS: Final = ("_row_exists", "_block_number", "_block_offset")
-_SHOWN: Final = 3
+OWN_COLUMNS: Final = ("_row_exists", "_block_number", "_block_offset")
+"""Columns that parts hold for ClickHouse itself."""
 _OLD_NAME: Final = re.compile(r"(\d{6})\d\d_\d{8}_\d+_\d+_\d+")
 
 
@@ -78,7 +79,7 @@ def foreign_columns(
     Raises:
         SourceError: the source cannot be read.
     """
-    own = ", ".join(quote_string(column) for column in _OWN_COLUMNS)
+    own = ", ".join(quote_string(column) for column in OWN_COLUMNS)
     found = connection.rows(
         f"SELECT DISTINCT partition_id, column FROM system.parts_columns WHERE {of_table(parts_of)}"
         f" AND active AND NOT startsWith(partition_id, 'patch-') AND column NOT IN ({own})"
@@ -93,7 +94,7 @@ def refuse_foreign_columns(
 ) -> RefusedError:
     """Return the refusal of a partition whose parts hold columns that the table does not have."""
     return RefusedError(
-        f"Cannot export partition {partition_id} of {name}: its parts hold {_some(columns)}, "
+        f"Cannot export partition {partition_id} of {name}: its parts hold {some(columns)}, "
         "which the table does not have: an ALTER ... RENAME or DROP COLUMN has not been carried "
         "out on them, and a snapshot would show other values than the table. Wait until the "
         f"mutation is done, or rewrite them with OPTIMIZE TABLE {name.sql} PARTITION ID "
@@ -139,7 +140,7 @@ def _refused_by_mutation(
             return RefusedError(
                 f"Cannot export partition {partition_id} of {name}: the mutation {mutation} "
                 f"({command}) is not finished; it has still to change "
-                f"{_some(here) or 'parts that it does not name'}.{failed} Wait until it is "
+                f"{some(here) or 'parts that it does not name'}.{failed} Wait until it is "
                 f"done{f', or run KILL MUTATION WHERE {which}' if killable else ''}."
             )
     return None
@@ -171,7 +172,7 @@ def _refuse_broken(
 ) -> RefusedError:
     return RefusedError(
         f"Cannot export partition {partition_id} of {name}: ClickHouse found broken parts and set "
-        f"them aside ({_some(parts)}), so the partition lacks their rows. Restore them, or accept "
+        f"them aside ({some(parts)}), so the partition lacks their rows. Restore them, or accept "
         f"the loss with ALTER TABLE {name.sql} DROP DETACHED PART {quote_string(parts[0])} "
         "SETTINGS allow_drop_detached = 1."
     )
@@ -183,9 +184,3 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     for key, value in pairs:
         grouped[key] = (*grouped.get(key, ()), value)
     return grouped
-
-
-def _some(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

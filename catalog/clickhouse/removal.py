@@ -20,11 +20,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from catalog.clickhouse.advice import advice
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts, whole
 from catalog.clickhouse.describe import list_parts, of_table
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.preflight import refused_by_source
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SUPPORT_IS_DISABLED
 from tableformat.errors import RefusedError, SourceError, UnsupportedError
 from tableformat.ledger import ExportedPart
 from tableformat.names import PartitionId, TableName, quote_string
@@ -38,7 +40,6 @@ _IN_ONE_STATEMENT: Final = 500
 # What the own replica has done is then done when the statement ends; the others follow from the
 # log, also one that is down now.
 _WAITING: Final = ("alter_sync", "replication_alter_partitions_sync")
-_UNAPPLIED_PATCHES: Final = 344
 
 
 def take_out(
@@ -124,7 +125,8 @@ class _Leaving:
             self._put_back(self._taken(before))
             message = (
                 f"Cannot archive partition {self.one} of {self.table}: ClickHouse did not detach "
-                f"all of its parts: {error.reason}. The source is as it was; run the command again."
+                f"all of its parts: {error.reason}. The source is as it was."
+                f"{_way(error) or ' Run the command again.'}"
             )
             raise RefusedError(message, code=error.code) from error
         taken = self._taken(before)
@@ -148,9 +150,9 @@ class _Leaving:
             except SourceError as error:
                 message = (
                     f"Cannot drop the parts of partition {self.one} of {self.table}, which are "
-                    f"archived and detached: {_reason(error)}. Free the disk with ALTER TABLE "
-                    f"{self.table.sql} DROP DETACHED PART {quote_string(name)} SETTINGS "
-                    "allow_drop_detached = 1, and so on."
+                    f"archived and detached: {_reason(error)}.{_way(error)} Free the disk with "
+                    f"ALTER TABLE {self.table.sql} DROP DETACHED PART {quote_string(name)} "
+                    "SETTINGS allow_drop_detached = 1, and so on."
                 )
                 raise SourceError(message, code=error.code) from error
 
@@ -181,18 +183,19 @@ class _Leaving:
         Raises:
             SourceError: a part stays detached.
         """
-        left = []
+        left, ways = [], set[str]()
         for name in sorted(taken):
             try:
                 self._alter(f"ATTACH PART {quote_string(name)}")
             except SourceError as error:
                 left.append(f"{name} ({_reason(error)})")
+                ways.add(_way(error))
         if left:
             message = (
                 f"Cannot archive partition {self.one} of {self.table}: it changed while it was "
-                f"detached, and {', '.join(left)} could not be attached again. The rows are among "
-                f"the table's detached parts: ALTER TABLE {self.table.sql} ATTACH PARTITION ID "
-                f"{quote_string(str(self.one))}."
+                f"detached, and {', '.join(left)} could not be attached again."
+                f"{''.join(sorted(ways))} The rows are among the table's detached parts: "
+                f"ALTER TABLE {self.table.sql} ATTACH PARTITION ID {quote_string(str(self.one))}."
             )
             raise SourceError(message)
 
@@ -237,7 +240,7 @@ class _Leaving:
             f"{quote_string(str(self.one))}, and the command again when system.parts shows none of "
             "them any more."
         )
-        return RefusedError(message, code=_UNAPPLIED_PATCHES)
+        return RefusedError(message, code=SUPPORT_IS_DISABLED)
 
 
 def _names(taken: Iterable[str]) -> set[str]:
@@ -246,6 +249,12 @@ def _names(taken: Iterable[str]) -> set[str]:
 
 def _reason(error: SourceError) -> str:
     return error.reason if isinstance(error, ClickHouseError) else error.message.rstrip(".")
+
+
+def _way(error: SourceError) -> str:
+    """Return what to do about what ClickHouse says, as a next sentence; '' when that is unknown."""
+    found = advice(error.code, error.reason) if isinstance(error, ClickHouseError) else None
+    return f" {found}" if found else ""
 
 
 def _changed(table: TableName, one: PartitionId) -> RefusedError:
@@ -262,4 +271,4 @@ def _unseen(table: TableName, one: PartitionId) -> UnsupportedError:
         "Stop the inserts into the partition, export it once more, and detach it yourself: "
         f"ALTER TABLE {table.sql} DETACH PARTITION ID {quote_string(str(one))}."
     )
-    return UnsupportedError(message, code=48)
+    return UnsupportedError(message, code=NOT_IMPLEMENTED)

@@ -32,6 +32,7 @@ from catalog.clickhouse.staging import (
     place_of,
 )
 from catalog.clickhouse.verify import prove
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, SUPPORT_IS_DISABLED
 from tableformat.errors import NotFoundError, RefusedError, SourceError, TableFormatError
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part
@@ -43,8 +44,6 @@ __all__ = ["SnapshotRequest", "take_snapshot"]
 
 _GROUP: Final = 100
 _ATTEMPTS: Final = 5
-_PATCHES_PENDING: Final = 344
-_BAD_ARGUMENTS: Final = 36
 
 Refused = tuple[tuple[PartitionId, TableFormatError], ...]
 
@@ -125,23 +124,29 @@ class _Freezing:
             try:
                 return self._attempt(staging)
             except _SourceMoved as why:
-                drop_staging(self.connection, self.capabilities, staging)
                 moved = str(why)
             except RefusedError as error:
-                drop_staging(self.connection, self.capabilities, staging)
                 return self._refuse_all(error)
             except ClickHouseError as error:
-                drop_staging(self.connection, self.capabilities, staging)
                 if len(self.request.partition_ids) == 1:
                     return self._refuse_all(self._clone_error(error))
                 return self._one_by_one()
         return self._refuse_all(self._unsteady(moved))
 
     def _attempt(self, staging: TableName) -> _Outcome:
-        """Clone the group into a fresh staging table and prove what is in it."""
+        """Freeze the group in a fresh staging table, which is dropped unless that succeeds."""
         mutations = mutation_ids(self.connection, self._source)
         self._check_definition(self._source)
-        create_staging(self.connection, self.capabilities, self.request.table, staging)
+        try:
+            create_staging(self.connection, self.capabilities, self.request.table, staging)
+            return self._filled(staging, mutations)
+        except (_SourceMoved, ClickHouseError, RefusedError):
+            # After any other error nobody answers: then the next run drops it.
+            drop_staging(self.connection, self.capabilities, staging)
+            raise
+
+    def _filled(self, staging: TableName, mutations: frozenset[str]) -> _Outcome:
+        """Clone the group into the empty staging table, and prove what is in it."""
         before = self._source_parts()
         self._clone(staging)
         after = self._source_parts()
@@ -262,20 +267,20 @@ class _Freezing:
             f"Cannot export partition {one} of {self._source}: it has no active parts. List them "
             "with `mergeberg partitions`."
         )
-        return NotFoundError(message, code=_BAD_ARGUMENTS)
+        return NotFoundError(message, code=BAD_ARGUMENTS)
 
     def _clone_error(self, error: ClickHouseError) -> TableFormatError:
         """Say why ClickHouse did not clone the only partition of this group."""
         (one,) = self.request.partition_ids
         what = f"Cannot export partition {one} of {self._source}"
-        if error.code == _PATCHES_PENDING:
+        if error.code == SUPPORT_IS_DISABLED:
             message = (
                 f"{what}: lightweight updates have not been written into its parts yet, and a "
                 f"snapshot would lose them. Run ALTER TABLE {self._source.sql} APPLY PATCHES IN "
                 f"PARTITION ID {quote_string(str(one))} SETTINGS mutations_sync = 2."
             )
             return RefusedError(message, code=error.code)
-        if error.code == _BAD_ARGUMENTS and "has no parts in partition" in error.reason:
+        if error.code == BAD_ARGUMENTS and "has no parts in partition" in error.reason:
             return self._no_parts(one)
         way = advice(error.code, error.reason) or "Check the table with CHECK TABLE and run again."
         message = f"{what}: ClickHouse cannot clone it: {error.reason}. {way}"

@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import Final, Self, assert_never
+from typing import Final, assert_never
 
 from catalog.clickhouse import describe as reading
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
@@ -32,6 +31,7 @@ from catalog.clickhouse.staging import (
     sweep_leftovers,
 )
 from catalog.clickhouse.verify import probed_in
+from catalog.closing import Closing
 from catalog.processes import new_job
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
 from tableformat.ledger import ExportedPart
@@ -53,7 +53,7 @@ __all__ = ["ClickHouseSource"]
 _WITH_REPLICAS: Final = ("Replicated", "Shared")
 
 
-class ClickHouseSource:
+class ClickHouseSource(Closing):
     """A ClickHouse as a source. A context manager: leaving it lets go, snapshots stay."""
 
     def __init__(
@@ -205,12 +205,7 @@ class ClickHouseSource:
         Raises:
             SourceError: the source cannot be used at all.
         """
-        connection, capabilities = self._opened(table.name)
-        late = self._late(connection, table, partition_ids)
-        ready = tuple(one for one in partition_ids if one not in late)
-        request = SnapshotRequest(table, ready, job, probes, digest)
-        taken = take_snapshot(connection, capabilities, request)
-        return replace(taken, refused=tuple(sorted((*taken.refused, *late.items()))))
+        return self._taken(SnapshotRequest(table, partition_ids, job, probes, digest))
 
     def find_snapshot(
         self,
@@ -225,8 +220,7 @@ class ClickHouseSource:
         Raises:
             SourceError: the source cannot be read.
         """
-        search = Search(table, wanted, probes, digest)
-        return find_left_snapshot(*self._opened(table.name), search)
+        return self._found_again(Search(table, wanted, probes, digest))
 
     def release(self, snapshot: SourceSnapshot, keep: Collection[str] = ()) -> None:
         """Drop what the snapshot holds but the staging tables in `keep`. May be repeated.
@@ -300,22 +294,32 @@ class ClickHouseSource:
             has_replicas=has_replicas,
         )
 
+    def command(self, table: TableName, statement: str) -> None:
+        """Run a statement of the user's about a table.
+
+        Raises:
+            SourceError: ClickHouse refuses it, with its code, or cannot be reached.
+        """
+        connection, _ = self._opened(table)
+        connection.command(statement)
+
     def close(self) -> None:
         """Let go of the source; snapshots stay. The next call opens it again."""
         held, self._held = self._held, None
         if held is not None:
             held[0].close()
 
-    def __enter__(self) -> Self:
-        return self
+    def _taken(self, request: SnapshotRequest) -> SourceSnapshot:
+        """Do what `snapshot` is asked for."""
+        connection, capabilities = self._opened(request.table.name)
+        late = self._late(connection, request.table, request.partition_ids)
+        ready = tuple(one for one in request.partition_ids if one not in late)
+        taken = take_snapshot(connection, capabilities, replace(request, partition_ids=ready))
+        return replace(taken, refused=tuple(sorted((*taken.refused, *late.items()))))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _found_again(self, search: Search) -> SourceSnapshot:
+        """Do what `find_snapshot` is asked for."""
+        return find_left_snapshot(*self._opened(search.table.name), search)
 
     def _resolved(self, table: MergeTreeTable, expression: str, sql: str) -> PartitionId:
         """Let ClickHouse compute the id: attach the partition somewhere and look what came."""

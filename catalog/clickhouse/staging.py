@@ -27,12 +27,19 @@ from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.origin import Made, Origin
 from catalog.clickhouse.table_text import column_list, ttl_columns
 from catalog.processes import this_process
+from tableformat.clickhouse_codes import (
+    BAD_ARGUMENTS,
+    NO_SUCH_COLUMN_IN_TABLE,
+    UNKNOWN_IDENTIFIER,
+    UNKNOWN_SETTING,
+)
 from tableformat.mergetree.engine_text import old_staging_engine, staging_engine
 from tableformat.mergetree.table import Engine, MergeTreeTable
 from tableformat.names import TableName, quote_identifier, quote_string
 from tableformat.source import Leftover, PartsLayout, ServedLayout
 
 __all__ = [
+    "create_database",
     "create_staging",
     "drop_staging",
     "files_layout",
@@ -48,10 +55,6 @@ __all__ = [
 ]
 
 _NAME: Final = re.compile(r"(?P<job>.+)_(?P<number>\d+)\Z", re.DOTALL)
-_BAD_ARGUMENTS: Final = 36
-_UNKNOWN_SETTING: Final = 115
-_UNKNOWN_IDENTIFIER: Final = 47
-_NO_SUCH_COLUMN: Final = 16
 _TRUE: Final = ("1", "true")
 # Of the source's settings, those that decide whether its parts can be opened as files.
 _OPENING: Final = frozenset(
@@ -85,7 +88,7 @@ def create_staging(
         ClickHouseError: ClickHouse refused it.
         SourceError: the source cannot be used.
     """
-    _create_database(connection, capabilities)
+    create_database(connection, capabilities)
     _create_table(connection, capabilities, table, name)
     try:
         if capabilities.has(Offer.TTL_MERGES):
@@ -250,14 +253,18 @@ def _reads_ranges(connection: Connection, name: TableName) -> bool:
     try:
         connection.rows(f"SELECT _part_offset FROM {name.sql} LIMIT 0")
     except ClickHouseError as error:
-        if error.code in (_UNKNOWN_IDENTIFIER, _NO_SUCH_COLUMN):
+        if error.code in (UNKNOWN_IDENTIFIER, NO_SUCH_COLUMN_IN_TABLE):
             return False
         raise
     return True
 
 
-def _create_database(connection: Connection, capabilities: Capabilities) -> None:
-    """Make the staging database, unless it is there: making it asks for a right all the same."""
+def create_database(connection: Connection, capabilities: Capabilities) -> None:
+    """Make the staging database, unless it is there: making it asks for a right all the same.
+
+    Raises:
+        SourceError: the source cannot be used.
+    """
     name = quote_string(connection.staging_database)
     if texts(connection, f"SELECT name FROM system.databases WHERE name = {name}"):
         return
@@ -290,7 +297,7 @@ def _create_table(
         connection.command(f"{start} {engines[0]}{comment}")
     except ClickHouseError as error:
         # Not every version takes a query's settings there; what they allow it may allow anyway.
-        if error.code != _UNKNOWN_SETTING or engines[0] == engines[1]:
+        if error.code != UNKNOWN_SETTING or engines[0] == engines[1]:
             raise
         connection.command(f"{start} {engines[1]}{comment}")
 
@@ -308,7 +315,7 @@ def _remove_ttl(connection: Connection, name: TableName) -> None:
             )
         except ClickHouseError as error:
             # The text was a column called TTL in the default of another one.
-            if error.code != _BAD_ARGUMENTS or "doesn't have TTL" not in error.reason:
+            if error.code != BAD_ARGUMENTS or "doesn't have TTL" not in error.reason:
                 raise
 
 

@@ -26,6 +26,7 @@ from catalog.ledgers.memory import milliseconds
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
+from tableformat.ledger_text import parse_row, render_row
 
 __all__ = ["LEDGER_FORMAT", "SqliteLedger"]
 
@@ -174,7 +175,7 @@ class SqliteLedger:
 
     def _row(self, key: str, body: str, version: int) -> Row:
         what = f"the row {key} of the ledger {self._path}"
-        row = Row.from_json(body, version, what=what)
+        row = parse_row(body, version, what=what)
         if row.key.hash != key:
             message = (
                 f"Cannot read {what}: it holds the row of another key, {row.key.hash}. The ledger "
@@ -352,7 +353,7 @@ def _write(db: sqlite3.Connection, row: Row) -> Row | Stale:
     db.execute(
         "INSERT INTO rows VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
         "version = excluded.version, updated = excluded.updated, body = excluded.body",
-        (key, row.version + 1, row.updated, row.to_json()),
+        (key, row.version + 1, row.updated, render_row(row)),
     )
     if row.landed:
         db.execute(

@@ -35,8 +35,6 @@ from pyiceberg.types import LongType, NestedField
 
 from catalog.iceberg import IcebergTable
 from tableformat.committer import (
-    EPOCH_PROPERTY,
-    MARK_PREFIX,
     Commit,
     KeyCommit,
     LakeTableState,
@@ -45,6 +43,7 @@ from tableformat.committer import (
     Staged,
 )
 from tableformat.iceberg import snapshot
+from tableformat.lake_marks import EPOCH_PROPERTY, MARK_PREFIX
 from tableformat.names import LakeName
 
 __all__ = ["CatalogPromises", "catalog_promises"]

@@ -6,16 +6,17 @@ same source. A destination has at least three parts, so only a name of two is lo
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from catalog.sources import SourcePlace, open_source
-from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from spark_ext.clickhouse_destination import refuse_clickhouse_table
+from tableformat.clickhouse_codes import BAD_ARGUMENTS
+from tableformat.errors import RefusedError, UsageError
 from tableformat.names import LakeName, TableName, split_identifiers
 
 __all__ = ["parse_destination"]
 
-_BAD_ARGUMENTS: Final = 36
-_NOT_IMPLEMENTED: Final = 48
 _DATABASE_AND_TABLE: Final = 2
 
 
@@ -42,18 +43,8 @@ def parse_destination(text: str, table: TableName, source: SourcePlace) -> LakeN
 def _refuse_clickhouse_table(named: TableName, table: TableName, source: SourcePlace) -> None:
     what = f"Cannot export {table} to {named}"
     where = "Name an Iceberg table: --to catalog.namespace.table."
-    opened = open_source(source)
-    try:
-        engine = opened.engine_of(named)
-    finally:
-        opened.close()
-    if engine and named == table:
-        message = f"{what}: Exporting to the same table is not allowed. {where}"
-        raise RefusedError(message, code=_BAD_ARGUMENTS)
-    if engine:
-        storage = "MergeTree" if engine.endswith("MergeTree") else engine
-        message = (
-            f"{what}: Destination storage {storage} does not support MergeTree parts or uses "
-            f"unsupported partitioning. {where}"
-        )
-        raise UnsupportedError(message, code=_NOT_IMPLEMENTED)
+    with contextlib.closing(open_source(source)) as opened:
+        if named == table and opened.engine_of(named):
+            message = f"{what}: Exporting to the same table is not allowed. {where}"
+            raise RefusedError(message, code=BAD_ARGUMENTS)
+        refuse_clickhouse_table(opened, named, what, where)

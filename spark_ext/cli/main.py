@@ -16,6 +16,7 @@ from typing import Final, TextIO
 
 import click
 
+from spark_ext.cli.commands.alter import alter
 from spark_ext.cli.commands.archive import archive_command
 from spark_ext.cli.commands.check import check
 from spark_ext.cli.commands.demo import demo
@@ -24,17 +25,16 @@ from spark_ext.cli.commands.exports import exports
 from spark_ext.cli.commands.gc import gc
 from spark_ext.cli.commands.partitions import partitions
 from spark_ext.cli.commands.parts import parts
+from spark_ext.cli.commands.spark import spark
 from spark_ext.cli.commands.verify import verify
 from spark_ext.cli.next_command import exit_code_of, next_command
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from spark_ext.logs import writing_logs
 from tableformat.errors import TableFormatError
+from tableformat.export.exit_codes import FAILED, INTERRUPTED, USAGE
 
 __all__ = ["invoke", "main", "run"]
 
-_USAGE: Final = 2
-_FAILED: Final = 4
-_INTERRUPTED: Final = 130
 _INTERRUPTED_TEXT: Final = (
     "Cannot finish: it was interrupted. What is exported stays; of the rest nothing is visible. "
     "Run the same command again: it goes on with what is left. Or discard what was begun with "
@@ -66,6 +66,7 @@ def main(context: click.Context, log: str) -> None:
     context.with_resource(writing_logs(log))
 
 
+main.add_command(alter)
 main.add_command(archive_command)
 main.add_command(check)
 main.add_command(demo)
@@ -74,6 +75,7 @@ main.add_command(exports)
 main.add_command(gc)
 main.add_command(partitions)
 main.add_command(parts)
+main.add_command(spark)
 main.add_command(verify)
 
 
@@ -111,11 +113,11 @@ def _outcome(arguments: Sequence[str], output: Output) -> tuple[int, BaseExcepti
         return 0, None
     except click.ClickException as error:
         message = f"Cannot run the command: {error.format_message()}"
-        output.error(message, _next(arguments, _USAGE))
-        return _USAGE, error
+        output.error(message, _next(arguments, USAGE))
+        return USAGE, error
     except (KeyboardInterrupt, click.Abort) as error:
-        output.error(_INTERRUPTED_TEXT, _next(arguments, _INTERRUPTED))
-        return _INTERRUPTED, error
+        output.error(_INTERRUPTED_TEXT, _next(arguments, INTERRUPTED))
+        return INTERRUPTED, error
     except TableFormatError as error:
         code = exit_code_of(error)
         output.error(error.message, _next(arguments, code, error), code=error.code)
@@ -126,8 +128,8 @@ def _outcome(arguments: Sequence[str], output: Output) -> tuple[int, BaseExcepti
             f"Cannot go on: an error that was not foreseen, {said}. This is a bug, please report "
             "it with what --debug shows."
         )
-        output.error(message, _next([*arguments, "--debug"], _FAILED))
-        return _FAILED, error
+        output.error(message, _next([*arguments, "--debug"], FAILED))
+        return FAILED, error
     if code:
         output.next(_next(arguments, code))
     return code, None

@@ -17,14 +17,10 @@ import click
 from catalog.clickhouse.server.shown import without_secret
 from spark_ext.demo.errors import DemoError
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UsageError
+from tableformat.export.exit_codes import DIFFERS, FAILED, IN_PROGRESS, REFUSED, USAGE
 
 __all__ = ["exit_code_of", "next_command"]
 
-_DIFFERS: Final = 1
-_USAGE: Final = 2
-_REFUSED: Final = 3
-_FAILED: Final = 4
-_IN_PROGRESS: Final = 6
 _DOTS: Final = 2
 _SOURCE: Final = (
     "--source",
@@ -47,11 +43,11 @@ def exit_code_of(error: TableFormatError) -> int:
     """Return the exit code of an error that ended a command: 2, 3 or 4."""
     match error:
         case RefusedError():
-            return _REFUSED
+            return REFUSED
         case UsageError():
-            return _USAGE
+            return USAGE
         case _:
-            return _FAILED
+            return FAILED
 
 
 def next_command(
@@ -72,11 +68,11 @@ def next_command(
     if isinstance(error, DemoError):
         return error.next_command
     line = _line(arguments, group)
-    if code == _USAGE:
+    if code == USAGE:
         return _joined(*line.command, "--help")
-    if code in (_IN_PROGRESS, _DIFFERS):
+    if code in (IN_PROGRESS, DIFFERS):
         return _joined(*line.before, "exports", "list", *line.kept(_LEDGER))
-    if code != _REFUSED:
+    if code != REFUSED:
         return f"{_joined(*arguments)} (again; it is safe)"
     table = line.operand
     if isinstance(error, NotFoundError):

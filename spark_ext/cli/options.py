@@ -9,6 +9,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from catalog.bounded_rest import DEFAULT_TIME_OUTS
+from catalog.clickhouse.embedded import DEFAULT_WAIT
 from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
 from catalog.sources import SourcePlace, server_of
@@ -21,8 +23,10 @@ from tableformat.names import PartitionId
 
 __all__ = [
     "catalog_options",
+    "cluster_host_option",
     "cluster_options",
     "conversions",
+    "grace_option",
     "ledger_options",
     "mapping_options",
     "output_for",
@@ -30,6 +34,7 @@ __all__ = [
     "pairs",
     "partition_options",
     "selection",
+    "session_options",
     "source_options",
     "spark_options",
     "where_option",
@@ -37,16 +42,31 @@ __all__ = [
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+_EXAMPLES: Final = {
+    "--cluster-host": "127.0.0.1:9000=127.0.0.1:8123: host:port of system.clusters, and where its "
+    "HTTP interface is",
+    "--conf": "spark.sql.session.timeZone=UTC",
+    "--convert": "'price=decimal(38,2)'",
+    "--source-setting": "max_threads=2",
+}
+
 where_option: Final = click.option(
     "--where",
     help="With --all: only partitions for which this holds, over partition_id, rows, bytes, "
     "min_time, max_time.",
 )
+grace_option: Final = click.option(
+    "--grace",
+    type=click.FloatRange(0),
+    default=30.0,
+    show_default=True,
+    help="Seconds that what runs may take to finish after a SIGTERM.",
+)
 _SOURCE: Final = (
     click.option(
         "--source-wait",
         type=click.FloatRange(0),
-        default=60.0,
+        default=DEFAULT_WAIT,
         show_default=True,
         envvar="MERGEBERG_SOURCE_WAIT",
         help="Seconds to wait for the directory while another process has it open.",
@@ -122,7 +142,7 @@ _CATALOG: Final = (
     click.option(
         "--connect-timeout",
         type=click.FloatRange(0, min_open=True),
-        default=10.0,
+        default=DEFAULT_TIME_OUTS.connect,
         show_default=True,
         envvar="MERGEBERG_CONNECT_TIMEOUT",
         help="Seconds to connect to a catalog over a network.",
@@ -130,7 +150,7 @@ _CATALOG: Final = (
     click.option(
         "--read-timeout",
         type=click.FloatRange(0, min_open=True),
-        default=60.0,
+        default=DEFAULT_TIME_OUTS.read,
         show_default=True,
         envvar="MERGEBERG_READ_TIMEOUT",
         help="Seconds to wait for an answer of a catalog over a network.",
@@ -255,6 +275,11 @@ def cluster_options(command: F) -> F:
     return _all(command, _CLUSTER)
 
 
+def cluster_host_option(command: F) -> F:
+    """Add --cluster-host."""
+    return _all(command, _CLUSTER[1:])
+
+
 def ledger_options(command: F) -> F:
     """Add --warehouse and --ledger."""
     return _all(command, _LEDGER)
@@ -273,6 +298,11 @@ def mapping_options(command: F) -> F:
 def spark_options(command: F) -> F:
     """Add --target-file-size, --master and --conf."""
     return _all(command, _SPARK)
+
+
+def session_options(command: F) -> F:
+    """Add --master and --conf."""
+    return _all(command, _SPARK[1:])
 
 
 def selection(
@@ -331,7 +361,7 @@ def pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
         if not (name and equals and value):
             message = (
                 f"Cannot read {option} {text!r}: it is not NAME=VALUE. Write for example {option} "
-                "name=value."
+                f"{_EXAMPLES[option]}."
             )
             raise UsageError(message)
         found[name] = value

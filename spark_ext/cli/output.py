@@ -16,6 +16,7 @@ from decimal import Decimal
 from typing import Any, Final, Protocol, TextIO
 
 from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import Observer
 
 __all__ = ["JsonOutput", "Output", "TextOutput", "counted", "human_bytes"]
 
@@ -38,24 +39,8 @@ _LEAST_SECONDS_FOR_A_RATE: Final = 1.0
 _STEP: Final = 1024
 
 
-class Output(Protocol):
+class Output(Observer, Protocol):
     """What a command may say. It is also the observer of an export."""
-
-    def note(self, text: str) -> None:
-        """Say what is going on."""
-        ...
-
-    def begin(self, partitions: int, rows: int, size: int) -> None:
-        """Say that files begin to be written."""
-        ...
-
-    def rows(self, written: int) -> None:
-        """Show how many rows are written."""
-        ...
-
-    def finished(self, outcome: Outcome) -> None:
-        """Print what became of one partition."""
-        ...
 
     def table(self, columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
         """Print records under these column names."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.sources import open_source
 from catalog.storage import open_storage
 from spark_ext.cli.output import Output
 from spark_ext.cli.space import measured_space, show_space
-from spark_ext.exporting import WORST_FIRST
 from spark_ext.wiring import Places
 from tableformat.export.dry_run import EXPORT, REPLACE, Rehearsal, rehearse
+from tableformat.export.exit_codes import worst
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 
@@ -37,7 +36,7 @@ def show_rehearsal(
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
     """
-    lake = open_catalog(places.catalog, warehouse=places.warehouse, time_outs=places.time_outs)
+    lake = places.lake
     ledger = open_ledger(places.ledger, local_warehouse=lake.local_warehouse)
     source = open_source(places.source, is_exporting=True)
     try:
@@ -69,7 +68,6 @@ def show_rehearsal(
 
 
 def _exit_code(found: Rehearsal) -> int:
-    codes = {
+    return worst(
         Status(f.action).exit_code for f in found.forecasts if f.action not in (EXPORT, REPLACE)
-    }
-    return next((code for code in WORST_FIRST if code in codes), 0)
+    )

@@ -28,12 +28,9 @@ def show_server(output: Output, report: ServerReport) -> None:
         output.say(f"  {line}")
     output.say(f"row policies   {report.row_policies}")
     output.say(f"quota          {report.quota}")
-    output.say(
-        f"staging        {counted(report.staging_tables, 'table')} in {report.staging_database}, "
-        f"{human_bytes(report.staging_bytes)}"
-    )
-    for lack in report.lacks:
-        output.say(f"this version   {lack}")
+    output.say(f"staging        {_staging(report)}")
+    if report.lacks:
+        output.say(f"version        {_lacks(len(report.lacks))}")
 
 
 def server_record(report: ServerReport) -> dict[str, object]:
@@ -63,6 +60,20 @@ def _rights(report: ServerReport) -> str:
     if not report.grants:
         return report.asked
     return f"{len(report.grants)} missing, {report.asked}; an administrator gives them by"
+
+
+def _lacks(number: int) -> str:
+    return (
+        f"{counted(number, 'thing')} of newer ones missing, done in another way "
+        "(docs/reference/versions.md; --json lists them)"
+    )
+
+
+def _staging(report: ServerReport) -> str:
+    if report.staging_tables is None or report.staging_bytes is None:
+        return f"not known yet, in {report.staging_database}"
+    tables = counted(report.staging_tables, "table")
+    return f"{tables} in {report.staging_database}, {human_bytes(report.staging_bytes)}"
 
 
 def _records(grants: tuple[Grant, ...], user: str) -> list[dict[str, object]]:

@@ -41,7 +41,7 @@ class Space:
 def measured_space(
     source: Mapping[str, int],
     *,
-    destination: int,
+    destination: int | None,
     location: str | None,
     warehouse: Path | None,
     at_server: Mapping[str, int] | None = None,
@@ -50,7 +50,7 @@ def measured_space(
 
     Args:
         source: bytes by the root directory of a disk.
-        destination: bytes that the files are expected to need.
+        destination: bytes that the files are expected to need; None when none was named.
         location: of the destination's table, None when it is not made yet.
         warehouse: the local warehouse, None when the catalog is another one.
         at_server: what is free on the source's disks as its server says; None when they are here.
@@ -58,13 +58,15 @@ def measured_space(
     Raises:
         DestinationError: a place cannot be read.
     """
-    at = location or (str(warehouse) if warehouse is not None else "")
     # Of parts without a disk, which nobody writes, a snapshot keeps nothing.
     disks = [(disk, size) for disk, size in sorted(source.items()) if disk]
     spaces = [
         Space("source", disk, size, _free(disk) if at_server is None else at_server.get(disk))
         for disk, size in disks
     ]
+    if destination is None:
+        return tuple(spaces)
+    at = location or (str(warehouse) if warehouse is not None else "")
     return (*spaces, Space("destination", at or "(not made yet)", destination, _free(at)))
 
 

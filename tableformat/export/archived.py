@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from tableformat.errors import RefusedError
+from tableformat.export.leases import one_lease
 from tableformat.ledger import LeaseHeld, Ledger, Owner, Record, Row, Stale
 
 __all__ = ["kept_for_ever"]
@@ -50,9 +51,7 @@ def kept_for_ever(
         LedgerError: the ledger cannot be read or written.
     """
     key = row.key.hash
-    lease = ledger.take_lease(key, owner, _LEASE_SECONDS)
-    if isinstance(lease, LeaseHeld) and not is_alive(lease.owner):
-        lease = ledger.take_lease(key, owner, _LEASE_SECONDS, instead_of=lease.owner)
+    lease = one_lease(ledger, key, owner, is_alive=is_alive, seconds=_LEASE_SECONDS)
     if isinstance(lease, LeaseHeld):
         raise _refused(row, f"{lease.owner} works on it. Run the command again when it has ended")
     try:

@@ -13,7 +13,7 @@ from functools import partial
 
 from tableformat.effects import Step
 from tableformat.errors import LedgerError, StoppedError, TableFormatError
-from tableformat.export.giving_up import BEING_CANCELLED
+from tableformat.export.giving_up import BEING_CANCELLED, QUERY_KILLED
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
@@ -92,4 +92,4 @@ class Cancelled:
 def _is_given_up(row: Row, transaction_id: str) -> bool:
     """Whether this very export was, or is being, given up."""
     ours = row.claim.transaction_id == transaction_id
-    return ours and (row.state is State.KILLED or row.last_error == BEING_CANCELLED)
+    return ours and (row.state is State.KILLED or row.last_error in (BEING_CANCELLED, QUERY_KILLED))

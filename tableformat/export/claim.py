@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from tableformat.errors import UsageError
 from tableformat.export.in_main import Holding, Kind
 from tableformat.export.outcome import Status
-from tableformat.ledger import Claim, ExportedPart, Key, Landed, Record, Row, State
+from tableformat.ledger import MANIFEST_TTL, Claim, ExportedPart, Key, Landed, Record, Row, State
+from tableformat.mergetree.keeper_node import KeeperNode
 from tableformat.mergetree.parts import Part, fingerprint
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartName
@@ -54,14 +55,20 @@ class Wish:
 
     `force` exports again what is exported, also with fewer rows; with `allow_empty` with none.
     `beside`: a first export goes on where main has files of others. `whole`, with `force`:
-    everything that main holds in the lake partition is replaced, whoever wrote it.
+    everything that main holds in the lake partition is replaced, whoever wrote it. `same_table`:
+    the source table is the one that was exported, although its node in Keeper is another;
+    `same_as`: it is the one that was exported under this identity. `shards` is how many tables of
+    this name hold rows of the same partitions.
     """
 
     force: bool = False
-    ttl: int = 180
+    ttl: int = MANIFEST_TTL
     allow_empty: bool = False
     beside: bool = False
     whole: bool = False
+    same_table: bool = False
+    same_as: str = ""
+    shards: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +175,7 @@ def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> A
     since = f"{done.landed.rows:,} rows are in main since snapshot {done.landed.snapshot_id}."
     if done.refuses(now):
         return Answer(Status.ALREADY_EXPORTED, since)
-    how = "unchanged (merged)" if merged else "unchanged"
-    return Answer(Status.UNCHANGED, f"{how}: {since}")
+    return Answer(Status.UNCHANGED, f"its parts were merged; {since}" if merged else since)
 
 
 def _way_round(held: Holding) -> str:
@@ -219,15 +225,18 @@ def claimed(
     claim: Claim,
     ttl: int,
     now: int,
+    keeper_node: KeeperNode | None = None,
 ) -> Row:
     """Return the row of a new claim.
 
     One that goes on with the last transaction takes its place; any other leaves that one's files
-    behind, on the list `old`.
+    behind, on the list `old`. A source table of which no node is known keeps the one that the row
+    knows.
     """
     if row is None:
         source, destination = names
-        return Row(key, source, destination, State.RUNNING, claim, now, now, ttl=ttl)
+        made = Row(key, source, destination, State.RUNNING, claim, now, now, ttl=ttl)
+        return replace(made, keeper_node=keeper_node)
     settled_before = {x.transaction_id for x in row.landed} | {claim.transaction_id}
     left = () if row.claim.transaction_id in settled_before else (row.claim,)
     return replace(
@@ -238,6 +247,7 @@ def claimed(
         ttl=ttl,
         old=(*(c for c in row.old if c.transaction_id != claim.transaction_id), *left),
         last_error="",
+        keeper_node=keeper_node or row.keeper_node,
     )
 
 

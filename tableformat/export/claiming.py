@@ -19,6 +19,7 @@ from tableformat.export.outcome import Status
 from tableformat.export.plan import SizeRatio, frozen_content
 from tableformat.export.ports import JobPorts
 from tableformat.export.resuming import finished_files, recipe_of
+from tableformat.export.same_table import known_node
 from tableformat.export.slices import Slice
 from tableformat.export.whole_partition import WholePartitions, no_lake_partition
 from tableformat.export.work import Claimed, Work
@@ -107,6 +108,7 @@ class Claiming:
             claim=cut.claim,
             ttl=self._wish.ttl,
             now=self._ports.clock(),
+            keeper_node=known_node(self._to.table),
         )
         slices = tuple(
             replace(s, number=first_number + i, epoch=cut.claim.epoch)
@@ -174,7 +176,9 @@ class Claiming:
         if self._recipe(frozen.snapshot, slices) != last.recipe:
             return None
         staging = frozen.handles[one.partition_id]
-        return _Cut(replace(last, epoch=self._epoch(), staging=staging), slices, resumed=True)
+        query_id = self._ports.query_id
+        again = replace(last, epoch=self._epoch(), staging=staging, query_id=query_id)
+        return _Cut(again, slices, resumed=True)
 
     def _anew(self, one: FrozenPartition, frozen: Frozen) -> _Cut:
         content = frozen_content(self._to.table, one)
@@ -188,6 +192,7 @@ class Claiming:
             staging=frozen.handles[one.partition_id],
             bytes_ratio=self.ratio.value,
             slots=self._slots,
+            query_id=self._ports.query_id,
         )
         slices = self._slices(one, made, frozen)
         recipe = self._recipe(frozen.snapshot, slices)

@@ -24,7 +24,6 @@ from tableformat.committer import (
     KeyCommit,
     LakeTableState,
     Layout,
-    Mark,
     NotSent,
     Staged,
     Superseded,
@@ -49,6 +48,7 @@ from tableformat.export.whole_partition import (
     leaving_of,
     no_lake_partition,
 )
+from tableformat.lake_marks import Mark
 from tableformat.ledger import Landed, Ledger, Row, Stale, State
 
 __all__ = [

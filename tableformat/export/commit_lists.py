@@ -15,6 +15,7 @@ from tableformat.errors import LedgerError
 from tableformat.export.destination import Group, WrittenClaim
 from tableformat.file_names import RECEIPTS
 from tableformat.ledger import Key
+from tableformat.mergetree.keeper_node import KeeperNode
 from tableformat.storage import Storage
 
 __all__ = [
@@ -26,12 +27,15 @@ __all__ = [
     "store_list",
 ]
 
-LIST_FORMAT: Final = 1
+LIST_FORMAT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ListedExport:
-    """One export that a commit was to make visible. That it is listed does not say it landed."""
+    """One export that a commit was to make visible. That it is listed does not say it landed.
+
+    `keeper_node` is that of the source table, None when it is not known.
+    """
 
     source: str
     source_table: str
@@ -43,6 +47,7 @@ class ListedExport:
     rows: int
     bytes: int
     files: tuple[str, ...]
+    keeper_node: KeeperNode | None = None
 
     @property
     def key(self) -> Key:
@@ -75,6 +80,7 @@ def store_list(
             w.row.claim.rows,
             w.row.claim.bytes,
             tuple(r.file_path for r in w.receipts),
+            w.row.keeper_node,
         )
         for w in written
     ]
@@ -110,17 +116,21 @@ def listed_in(location: str, text: bytes) -> tuple[ListedExport, ...]:
     """
     try:
         raw: dict[str, Any] = json.loads(text)
-        if raw["format_version"] != LIST_FORMAT:
+        # The one before has no nodes of Keeper.
+        if raw["format_version"] not in (LIST_FORMAT - 1, LIST_FORMAT):
             message = (
                 f"Cannot read {location}: it has format {raw['format_version']}, this release "
                 f"reads {LIST_FORMAT}. Use the release that wrote it, or a newer one."
             )
             raise LedgerError(message)
-        return tuple(
-            ListedExport(**{k: v for k, v in one.items() if k not in ("key", "files")},
-                         files=tuple(one["files"]))
-            for one in raw["exports"]
-        )  # fmt: skip
+        return tuple(_export(one) for one in raw["exports"])
     except (ValueError, KeyError, TypeError) as error:
         message = f"Cannot read {location}: {error}. The list is damaged; restore it from a copy."
         raise LedgerError(message) from error
+
+
+def _export(raw: dict[str, Any]) -> ListedExport:
+    told = {k: v for k, v in raw.items() if k != "key"}
+    node = told.pop("keeper_node", None)
+    told["files"] = tuple(told["files"])
+    return ListedExport(**told, keeper_node=KeeperNode(**node) if node else None)

@@ -22,6 +22,7 @@ from tableformat.committer import (
 from tableformat.errors import InternalError, RefusedError
 from tableformat.export.data_checks import data_checks
 from tableformat.export.plan import TablePlan
+from tableformat.export.progress import receipts_below
 from tableformat.export.slices import FileFormat, Slice, WritePlan
 from tableformat.export.slicing import SliceTarget, slices
 from tableformat.file_names import RECEIPTS
@@ -118,7 +119,7 @@ class Destination:
 
     def key(self, partition_id: object) -> Key:
         """Return the ledger key of a partition in this destination."""
-        return Key(self.table.identity, str(partition_id), self.layout.table_uuid)
+        return Key(self.table.key_source, str(partition_id), self.layout.table_uuid)
 
     def write_plan(
         self, snapshot: SourceSnapshot, job: str, versions: tuple[tuple[str, str], ...]
@@ -147,8 +148,7 @@ class Destination:
 
     def receipts_of(self, row: Row) -> str:
         """Return the location of the receipts of a row's claim."""
-        location = self.location.rstrip("/")
-        return f"{location}/{RECEIPTS}/{row.key.hash}/{row.claim.transaction_id}"
+        return receipts_below(self.location, row)
 
     def commit(self, written: tuple[WrittenClaim, ...], ledger: Ledger, group: Group) -> Commit:
         """Return what claimed and written partitions make visible at once.

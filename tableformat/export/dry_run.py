@@ -22,6 +22,7 @@ from tableformat.export.foreign import OwnKeys
 from tableformat.export.in_main import Holding, holding
 from tableformat.export.job import ExportRequest
 from tableformat.export.loading import check_table_of_ledger
+from tableformat.export.namesakes import known_as, namesakes
 from tableformat.export.outcome import Status
 from tableformat.export.plan import (
     TablePlan,
@@ -30,12 +31,13 @@ from tableformat.export.plan import (
     remembered_conversions,
 )
 from tableformat.export.ports import Lake
+from tableformat.export.same_table import other_table
 from tableformat.export.selection import select
 from tableformat.export.slicing import SliceTarget, slices
 from tableformat.export.whole_partition import Leaving, WholePartitions, no_lake_partition
 from tableformat.iceberg.partition_proof import partition_values, value_texts
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Key, Ledger
+from tableformat.ledger import Key, Ledger, Row
 from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId
 from tableformat.source import FrozenPart, FrozenPartition, ProbedValue, Source
@@ -124,7 +126,7 @@ def rehearse(
     found = _Existing(existing, existing.load(), ledger, storage) if existing else None
     state = found.state if found is not None else None
     plan = plan_table(
-        table,
+        known_as(table, request.wish, state, ledger.rows),
         conversions=remembered_conversions(request.to, table, request.conversions, state),
         strict=request.strict,
         partition_spec=request.partition_spec,
@@ -160,7 +162,7 @@ class _Existing:
     storage: Callable[[str], Storage]
 
     def key(self, plan: TablePlan, one: PartitionId) -> Key:
-        return Key(plan.table.identity, one.value, self.state.layout.table_uuid)
+        return Key(plan.table.key_source, one.value, self.state.layout.table_uuid)
 
     def was_exported(self, plan: TablePlan, one: PartitionId) -> bool:
         row = self.ledger.read(self.key(plan, one).hash)
@@ -175,16 +177,25 @@ class _Existing:
             text = f"an export of this partition is in progress: {held.owner}"
             return claim.Answer(Status.IN_PROGRESS, text)
         row = self.ledger.read(key.hash)
+        if (other := other_table(row, plan.table)) and not wish.same_table:
+            return claim.Answer(Status.REFUSED, other)
         if mark := unsettled_mark(row, self.state):
             text = f"it landed in snapshot {mark.snapshot_id}; the next run notes it in the ledger"
             return claim.Answer(Status.ALREADY_EXPORTED, text)
         if not parts and (row is None or row.done is None):
             return None
+        of_others = namesakes(plan.table, key.destination, self.ledger.rows)
+        if other := of_others.refusal(row, one.value, wish, self._held):
+            return claim.Answer(Status.REFUSED, other)
         content = claim.content_of(plan.table, parts) if parts else None
         files_at = partial(self.table.files_of, self.state, key.hash)
         in_main = holding(row, self.state, key.hash, files_at)
         said = claim.answer(row, content, wish, in_main, now)
         return said if isinstance(said, claim.Answer) else in_main
+
+    def _held(self, row: Row) -> Holding:
+        files_at = partial(self.table.files_of, self.state, row.key.hash)
+        return holding(row, self.state, row.key.hash, files_at)
 
     def leaving(
         self,

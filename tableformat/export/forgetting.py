@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 from tableformat.errors import RefusedError
+from tableformat.export.leases import one_lease
 from tableformat.ledger import LeaseHeld, Ledger, Owner, Row, Stale
 
 __all__ = ["forget"]
-
-_LEASE_SECONDS: Final = 60.0
 
 
 def forget(
@@ -37,9 +35,7 @@ def forget(
         LedgerError: the ledger cannot be read or written.
     """
     key = row.key.hash
-    lease = ledger.take_lease(key, owner, _LEASE_SECONDS)
-    if isinstance(lease, LeaseHeld) and not is_alive(lease.owner):
-        lease = ledger.take_lease(key, owner, _LEASE_SECONDS, instead_of=lease.owner)
+    lease = one_lease(ledger, key, owner, is_alive=is_alive)
     if isinstance(lease, LeaseHeld):
         seconds = max(0, now - lease.since) // 1000
         raise _refused(

@@ -28,10 +28,20 @@ from tableformat.export.empty_commits import first_snapshot, send_empty
 from tableformat.export.loading import check_table_of_ledger, load_table
 from tableformat.ledger import Row, Stale, State
 
-__all__ = ["BEING_CANCELLED", "GivenUp", "KillOutcome", "NotUnderWay", "TooLate", "kill"]
+__all__ = [
+    "BEING_CANCELLED",
+    "QUERY_KILLED",
+    "GivenUp",
+    "KillOutcome",
+    "NotUnderWay",
+    "TooLate",
+    "kill",
+]
 
 BEING_CANCELLED: Final = "it is being cancelled"
 """On a row whose export is given up: tells the owner before why it was superseded."""
+QUERY_KILLED: Final = "its query was killed"
+"""The same, of the whole statement: its run begins nothing else, either."""
 
 
 @dataclass(frozen=True, slots=True)

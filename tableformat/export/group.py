@@ -27,9 +27,11 @@ from tableformat.export.destination import Destination
 from tableformat.export.freezing import Freezing, Frozen
 from tableformat.export.leases import Leases
 from tableformat.export.leftovers import staging_in_use
+from tableformat.export.namesakes import Namesakes, namesakes
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts, SliceWriter
 from tableformat.export.resuming import stored_receipts
+from tableformat.export.same_table import SameTable
 from tableformat.export.setting_watermark import SettingWatermark
 from tableformat.export.standing import INTERRUPTED_ERROR
 from tableformat.export.telling import Telling
@@ -95,12 +97,15 @@ class GroupJob:
         self._writing = FileWriting(ports, destination, self._claiming, cancelled, commit_after)
         self._tidying = Tidying(ports, self._commit_ports, destination)
         self._abandoning = Abandoning(ports)
+        self._same_table = SameTable(ports, destination.table, wish)
+        self._namesakes = Namesakes(destination.table, ())
 
     def run(self, ids: tuple[PartitionId, ...]) -> Generator[Outcome, None, None]:
         """Export a group; yield what became of each partition, as soon as it is known."""
         state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
         work: list[Work] = []
         try:
+            self._namesakes = self._other_tables()
             held_by = self._leases.take_all(tuple(self._to.key(i).hash for i in ids))
             ours = tuple(i for i in ids if self._to.key(i).hash not in held_by)
             parts = self._ports.source.parts(self._to.table.name, *ours)
@@ -115,6 +120,12 @@ class GroupJob:
                 yield from self._export(tuple(work))
         finally:
             self._leases.release(*(self._to.key(i).hash for i in ids))
+
+    def _other_tables(self) -> Namesakes:
+        def found() -> Namesakes:
+            return namesakes(self._to.table, self._to.layout.table_uuid, self._ports.ledger.rows)
+
+        return self._ports.effects(Step.READ_LEDGER, found)
 
     def _begin(
         self,
@@ -139,10 +150,17 @@ class GroupJob:
         if row is not None and _is_newer(row, state):
             # It landed since M was loaded: main as it was then says nothing about it.
             state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
+        if row is not None:
+            same = self._same_table.confirmed(row)
+            if isinstance(same, claim.Answer):
+                return self._told(partition_id.value, same.status, same.message, row, begun)
+            row = same
         if not parts and (row is None or (row.done is None and row.state is not State.RUNNING)):
             return self._told(
                 partition_id.value, Status.EMPTY, "its parts hold no rows", row, begun
             )
+        if other := self._of_namesake(row, partition_id, state):
+            return self._told(partition_id.value, Status.REFUSED, other, row, begun)
         content = claim.content_of(self._to.table, parts)
         held = held_in_main(self._commit_ports, row, state, key.hash)
         said = claim.answer(row, content if parts else None, self._wish, held, begun)
@@ -154,6 +172,17 @@ class GroupJob:
             text = "the source partition is gone, and the export that was begun finished nothing"
             return self._told(partition_id.value, Status.REFUSED, text, row, begun)
         return Work(key, row, held, state, resume, content, begun)
+
+    def _of_namesake(
+        self, row: Row | None, partition_id: PartitionId, state: LakeTableState
+    ) -> str:
+        """Say why rows of another table of this name keep a partition back, '' for none do."""
+        return self._namesakes.refusal(
+            row,
+            partition_id.value,
+            self._wish,
+            lambda other: held_in_main(self._commit_ports, other, state, other.key.hash),
+        )
 
     def _begun(self, row: Row) -> Begun | None:
         """Return what a run that did not end has finished, None when that is nothing."""

@@ -11,12 +11,12 @@ partition is (DESIGN 5.4, 6).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Step
-from tableformat.errors import RefusedError, StoppedError
+from tableformat.errors import RefusedError, StoppedError, UsageError
 from tableformat.export.claim import Wish
 from tableformat.export.commit import Ports, unsettled_mark
 from tableformat.export.destination import Destination, fit
@@ -24,10 +24,12 @@ from tableformat.export.empty_commits import first_snapshot
 from tableformat.export.evolving import evolve_schema
 from tableformat.export.expired import Expired
 from tableformat.export.group import GroupJob
+from tableformat.export.killed_query import KilledQuery
 from tableformat.export.leases import Leases
 from tableformat.export.leftovers import staging_in_use
 from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.logging_outcomes import LoggingOutcomes
+from tableformat.export.namesakes import known_as
 from tableformat.export.outcome import Outcome
 from tableformat.export.plan import (
     TablePlan,
@@ -41,9 +43,17 @@ from tableformat.export.selection import Selection, select
 from tableformat.export.slices import FileFormat
 from tableformat.export.watermark import list_source
 from tableformat.ledger import Key, State
-from tableformat.names import LakeName, PartitionId, TableName
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import LakeName, PartitionId, TableName, new_query_id
 
-__all__ = ["MOST_PARTITIONS", "ExportRequest", "export"]
+__all__ = [
+    "MOST_PARTITIONS",
+    "ExportRequest",
+    "LookedAt",
+    "export",
+    "look_at_table",
+    "open_destination",
+]
 
 MOST_PARTITIONS: Final = 100
 """Partitions of a group: one ALTER in the source, one Spark job."""
@@ -56,7 +66,9 @@ class ExportRequest:
     `conversions` may leave out what the destination remembers; `evolve_schema` allows to add
     columns to it. At most `commit_every` partitions become visible in one snapshot,
     and what is complete does after `commit_after` milliseconds, whatever is still being written.
-    A file whose failure may pass is written again up to `max_retries` times.
+    A file whose failure may pass is written again up to `max_retries` times. What is in `leave_out`
+    was answered by a run before this one, of the same command. `query_id` is the name of the
+    statement, by which it can be killed.
     """
 
     table: TableName
@@ -71,6 +83,31 @@ class ExportRequest:
     commit_after: int = 60_000
     max_retries: int = MAX_RETRIES
     format: FileFormat = field(default_factory=FileFormat)
+    leave_out: frozenset[PartitionId] = frozenset()
+    query_id: str = field(default_factory=new_query_id, compare=False)
+
+    def of_table(self, table: TableName, tables: int) -> ExportRequest:
+        """Return the request for one of the tables, the shards of a cluster, that were named.
+
+        Raises:
+            UsageError: there are several, and they are said to be one that was exported before.
+        """
+        if tables > 1 and self.wish.same_as:
+            message = (
+                f"Cannot use --same-as for {tables} shards: each has an identity of its own. "
+                "Export the shard that was restored or moved by itself, from its own server."
+            )
+            raise UsageError(message)
+        return replace(self, table=table, wish=replace(self.wish, shards=tables))
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """What a table would be in the lake, and what is there; `existing` is None for nothing."""
+
+    plan: TablePlan
+    existing: LakeTable | None
+    state: LakeTableState | None
 
 
 def export(
@@ -86,11 +123,12 @@ def export(
 
     Raises:
         RefusedError: nothing of the request can be done; nothing was changed.
-        StoppedError: it was told to stop; the partitions that were begun have their outcome.
+        StoppedError: it was told to stop, or killed; what was begun has its outcome.
         TableFormatError: the source, destination or ledger failed before a partition was begun.
     """
     try:
-        yield from _export(request, with_retries(ports, request.max_retries), slots)
+        named = replace(ports, query_id=request.query_id)
+        yield from _export(request, with_retries(named, request.max_retries), slots)
     finally:
         ports.source.close()
         if ports.digests is not None:
@@ -99,32 +137,25 @@ def export(
 
 def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Outcome]:
     source = ports.source
-    table = ports.effects(Step.DESCRIBE_SOURCE, lambda: source.describe(request.table))
-    existing = ports.effects(Step.OPEN_TABLE, lambda: ports.lake.table(request.to))
-    state = ports.effects(Step.LOAD_METADATA, existing.load) if existing is not None else None
-    plan = plan_table(
-        table,
-        conversions=remembered_conversions(request.to, table, request.conversions, state),
-        strict=request.strict,
-        partition_spec=request.partition_spec,
-    )
-    for note in plan.spec.notes:
-        ports.observer.note(note)
+    looked_at = look_at_table(request, ports)
+    plan, state = looked_at.plan, looked_at.state
+    table = plan.table
     if request.wish.whole:
         check_one_to_one(plan, request.to)
-    ids = select(
+    selected = select(
         request.selection,
         table,
         source,
         was_exported=lambda partition_id: _was_exported(ports, state, plan, partition_id),
     )
+    ids = tuple(one for one in selected if one not in request.leave_out)
     if not ids:
         ports.observer.note(f"no partition of {table.name} is to be exported")
         return
     ports.check_writer()
     of_use = staging_in_use(ports.ledger)
     ports.effects(Step.SWEEP_SOURCE, lambda: source.sweep_leftovers(ports.job_is_alive, of_use))
-    destination = _open(request, ports, plan, existing)
+    destination = open_destination(request, ports, looked_at)
     listing = list_source(table, source, now=ports.clock())
     with Leases(
         ports.ledger, ports.owner, effects=ports.effects, is_alive=ports.is_alive
@@ -140,8 +171,10 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
             commit_after=request.commit_after,
         )
         history = LoggingOutcomes(ports, destination)
+        killed = KilledQuery(ports, destination)
         for chunk in _groups(ids, ports.should_stop):
-            yield from history.passing(group.run(chunk))
+            yield from history.passing(killed.passing(group.run(chunk)))
+            killed.check()
         commit_ports = Ports(
             ports.effects, destination.lake, ports.ledger, ports.clock, ports.pause
         )
@@ -174,7 +207,7 @@ def _was_exported(
     if state is None:
         return False
     row = ports.ledger.read(
-        Key(plan.table.identity, partition_id.value, state.layout.table_uuid).hash
+        Key(plan.table.key_source, partition_id.value, state.layout.table_uuid).hash
     )
     if row is None:
         return False
@@ -182,14 +215,49 @@ def _was_exported(
     return frozen or row.done is not None or unsettled_mark(row, state) is not None
 
 
-def _open(
-    request: ExportRequest, ports: JobPorts, plan: TablePlan, existing: LakeTable | None
-) -> Destination:
+def look_at_table(request: ExportRequest, ports: JobPorts) -> LookedAt:
+    """Describe the source's table, look at the destination, and plan; nothing is changed.
+
+    Args:
+        request: what the user asked for.
+        ports: the source, the lake, and the observer, who hears what the plan has to say.
+
+    Raises:
+        RefusedError: a column or the partition key cannot be mapped, or the table is said to be one
+            that was never exported.
+        TableFormatError: the source, the destination or the ledger cannot be read.
+    """
+    table = ports.effects(Step.DESCRIBE_SOURCE, lambda: ports.source.describe(request.table))
+    existing = ports.effects(Step.OPEN_TABLE, lambda: ports.lake.table(request.to))
+    state = ports.effects(Step.LOAD_METADATA, existing.load) if existing is not None else None
+
+    def meant() -> MergeTreeTable:
+        return known_as(table, request.wish, state, ports.ledger.rows)
+
+    plan = plan_table(
+        ports.effects(Step.READ_LEDGER, meant) if request.wish.same_as else table,
+        conversions=remembered_conversions(request.to, table, request.conversions, state),
+        strict=request.strict,
+        partition_spec=request.partition_spec,
+    )
+    for note in plan.spec.notes:
+        ports.observer.note(note)
+    return LookedAt(plan, existing, state)
+
+
+def open_destination(request: ExportRequest, ports: JobPorts, looked_at: LookedAt) -> Destination:
     """Open the destination, or create it; afterwards it has a snapshot and is our ledger's.
+
+    Args:
+        request: what the user asked for.
+        ports: what the job acts on.
+        looked_at: what `look_at_table` found.
 
     Raises:
         RefusedError: the table does not fit the plan, or is another ledger's.
+        TableFormatError: the table or the ledger cannot be made or read.
     """
+    plan, existing = looked_at.plan, looked_at.existing
     # A ledger that cannot be made is found out before a table is.
     lake = (existing if existing or ports.ledger.identity else None) or ports.effects(
         Step.CREATE_TABLE,

@@ -17,11 +17,37 @@ from tableformat.effects import Effects, Step
 from tableformat.errors import LedgerError
 from tableformat.ledger import Lease, LeaseHeld, Ledger, Owner
 
-__all__ = ["LEASE_SECONDS", "LOOK_SECONDS", "RENEW_SECONDS", "Leases"]
+__all__ = ["LEASE_SECONDS", "LOOK_SECONDS", "RENEW_SECONDS", "Leases", "one_lease"]
 
 LEASE_SECONDS: Final = 60.0
 RENEW_SECONDS: Final = 15.0
 LOOK_SECONDS: Final = 1.0
+
+
+def one_lease(
+    ledger: Ledger,
+    key: str,
+    owner: Owner,
+    *,
+    is_alive: Callable[[Owner], bool],
+    seconds: float = LEASE_SECONDS,
+) -> Lease | LeaseHeld:
+    """Take the lease of one key that nobody renews, also from an owner that is known to be dead.
+
+    Args:
+        ledger: who gives it.
+        key: the key.
+        owner: this process.
+        is_alive: whether the owner of a lease may still work.
+        seconds: how long it is asked for.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+    """
+    lease = ledger.take_lease(key, owner, seconds)
+    if isinstance(lease, LeaseHeld) and not is_alive(lease.owner):
+        lease = ledger.take_lease(key, owner, seconds, instead_of=lease.owner)
+    return lease
 
 
 class Leases:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tableformat.committer import LEDGER_PROPERTY, LakeTableState
+from tableformat.committer import LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.settling import Ports
+from tableformat.lake_marks import LEDGER_PROPERTY
 from tableformat.ledger import Ledger
 
 __all__ = ["check_table_of_ledger", "load_table"]

@@ -61,7 +61,8 @@ class LoggingOutcomes:
         key = self.to.key(PartitionId(outcome.partition_id))
         try:
             row = self.ports.ledger.read(key.hash)
-            events = events_of(outcome, row, str(self.to.table.name), self.ports.clock())
+            name, now = str(self.to.table.name), self.ports.clock()
+            events = events_of(outcome, row, name, now, query_id=self.ports.query_id)
             self.ports.effects(Step.NOTE_HISTORY, partial(self.ports.ledger.note, events))
         except LedgerError as error:
             self.ports.observer.note(
@@ -69,7 +70,9 @@ class LoggingOutcomes:
             )
 
 
-def events_of(outcome: Outcome, row: Row | None, table: str, now: int) -> tuple[Event, ...]:
+def events_of(
+    outcome: Outcome, row: Row | None, table: str, now: int, *, query_id: str = ""
+) -> tuple[Event, ...]:
     """Return what is noted of an outcome: the partition, and each part of it when it was exported.
 
     Args:
@@ -77,6 +80,7 @@ def events_of(outcome: Outcome, row: Row | None, table: str, now: int) -> tuple[
         row: its ledger row afterwards, None when it has none.
         table: the source table's name.
         now: milliseconds since 1970.
+        query_id: of the statement that tried.
     """
     counter = _counter(outcome)
     if counter is None:
@@ -99,6 +103,7 @@ def events_of(outcome: Outcome, row: Row | None, table: str, now: int) -> tuple[
         counter=counter,
         # What failed before its parts were known is counted all the same.
         parts=len(parts) or outcome.parts or 1,
+        query_id=query_id,
     )
     if counter is Counter.DUPLICATED:
         return (whole,)

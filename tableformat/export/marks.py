@@ -7,7 +7,8 @@ request.
 
 from __future__ import annotations
 
-from tableformat.committer import KeyCommit, LakeTableState, Mark
+from tableformat.committer import KeyCommit, LakeTableState
+from tableformat.lake_marks import Mark
 from tableformat.ledger import Claim, Landed, Row
 
 __all__ = ["claim_of_mark", "landed_from", "landed_mark", "unsettled_mark"]

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from tableformat.export.exit_codes import DIFFERS, FAILED, IN_PROGRESS, REFUSED, UNKNOWN
+
 __all__ = ["Outcome", "Status"]
 
 
@@ -32,13 +34,13 @@ class Status(StrEnum):
 
 
 _EXIT_CODES: Final = {
-    "differs": 1,
-    "refused": 3,
-    "failed": 4,
-    "killed": 4,
-    "unverified": 4,
-    "unknown": 5,
-    "in_progress": 6,
+    "differs": DIFFERS,
+    "refused": REFUSED,
+    "failed": FAILED,
+    "killed": FAILED,
+    "unverified": FAILED,
+    "unknown": UNKNOWN,
+    "in_progress": IN_PROGRESS,
 }
 
 
@@ -50,7 +52,8 @@ class Outcome:
     is in main, `seconds` the wall time that this run spent on the partition, `code` ClickHouse's
     number for why it was not exported, where ClickHouse has one. `verified` says that main was
     compared with what was frozen, and is equal; `parts` how many source parts a refusal is about,
-    where that is known and no export is.
+    where that is known and no export is. `source_gone` says that it failed because the host that
+    was read is gone, so that another replica of the table may go on with it.
     """
 
     partition_id: str
@@ -66,3 +69,4 @@ class Outcome:
     code: int | None = None
     verified: bool = False
     parts: int = 0
+    source_gone: bool = False

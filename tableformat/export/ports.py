@@ -34,6 +34,7 @@ __all__ = [
     "Silent",
     "SliceFailure",
     "SliceWriter",
+    "WriterAround",
     "Writing",
     "Written",
 ]
@@ -118,6 +119,22 @@ class SliceWriter(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class WriterAround:
+    """What a `SliceWriter` that lets another one write takes over from it: all but `write`."""
+
+    writer: SliceWriter
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at the same time."""
+        return self.writer.slots
+
+    def versions(self) -> tuple[tuple[str, str], ...]:
+        """Return the versions that every host must have."""
+        return self.writer.versions()
+
+
 class Observer(Protocol):
     """Hears how a job goes. Nothing that it does changes the job."""
 
@@ -172,7 +189,8 @@ class JobPorts:
     location belongs to. `check_writer` raises when there can be no writer; it is called before
     anything is changed. `begin_writer` begins to make it, once there is something to write;
     `writer` waits for it. With `digests` every export is verified after its commit. Once
-    `should_stop`, no slice and no group of partitions is begun any more.
+    `should_stop`, no slice and no group of partitions is begun any more. `query_id` names the
+    statement that the job is for, '' where it has no name.
     """
 
     effects: Effects
@@ -193,3 +211,4 @@ class JobPorts:
     begin_writer: Callable[[], None] = _nothing
     digests: LakeDigests | None = None
     should_stop: Callable[[], bool] = _never
+    query_id: str = ""

@@ -17,13 +17,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tableformat.committer import LEDGER_PROPERTY, FileInMain, LakeTableState
+from tableformat.committer import FileInMain, LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.commit_lists import ListedExport, read_lists
 from tableformat.export.empty_commits import send_empty
 from tableformat.export.settling import Ports
 from tableformat.file_names import is_of_transaction, key_in
+from tableformat.lake_marks import LEDGER_PROPERTY
 from tableformat.ledger import Claim, Landed, Record, Row, Stale, State
 from tableformat.storage import Storage
 
@@ -127,15 +128,16 @@ def _row(
     known = ports.ledger.read(key)
     row = Row(
         last.key, last.source_table, destination, State.FAILED, _claim(last, now), now, now,
-        version=known.version if known is not None else 0,
+        version=known.version if known is not None else 0, keeper_node=last.keeper_node,
     )  # fmt: skip
     if len(whole) == 1 and len(next(iter(whole.values())).files) == len(files):
         (found,) = whole.values()
         landed = _landed(found, state)
         done = Record(landed, (), found.bytes, now, row.ttl)
         completed = replace(
-            row, state=State.COMPLETED, claim=_claim(found, now), landed=(landed,), done=done
-        )
+            row, state=State.COMPLETED, claim=_claim(found, now), landed=(landed,), done=done,
+            keeper_node=found.keeper_node,
+        )  # fmt: skip
         return Rebuilt(completed, proved=True)
     if not files and _never_held(ports, state, key):
         return Rebuilt(row, proved=True)

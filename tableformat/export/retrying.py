@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from tableformat.errors import DestinationError, SourceError, TableFormatError
-from tableformat.export.ports import JobPorts, SliceFailure, SliceWriter, Writing, Written
+from tableformat.export.ports import JobPorts, SliceFailure, WriterAround, Writing, Written
 from tableformat.export.resuming import just_written, stored_receipts
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.export.slicing import tasks as dealt
@@ -34,21 +34,11 @@ def with_retries(ports: JobPorts, most: int) -> JobPorts:
 
 
 @dataclass(frozen=True, slots=True)
-class Retrying:
+class Retrying(WriterAround):
     """A `SliceWriter` that lets another one write, and write again."""
 
-    writer: SliceWriter
     ports: JobPorts
     most: int
-
-    @property
-    def slots(self) -> int:
-        """How many tasks run at the same time."""
-        return self.writer.slots
-
-    def versions(self) -> tuple[tuple[str, str], ...]:
-        """Return the versions that every host must have."""
-        return self.writer.versions()
 
     def write(
         self,

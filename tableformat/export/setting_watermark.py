@@ -3,7 +3,8 @@
 It is a property of the lake table, set in the same request as the rows, and computed in each turn
 from the metadata M of that turn: what main holds there, and the keys that the request makes
 visible. Of the source it knows what was listed when the run began, and says when that was. A table
-property does not go back when main is moved: it names the snapshot for which it holds.
+property does not go back when main is moved: it names the snapshot for which it holds. Where
+another table of the same identity has exports, no partition is the last of both: there is none.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 from tableformat.committer import FileInMain, KeyCommit, LakeTable, LakeTableState
 from tableformat.errors import DestinationError
 from tableformat.export.claim import Content
+from tableformat.export.same_table import known_node, other_table
 from tableformat.export.watermark import Listing, why_not
 from tableformat.ledger import Key, Ledger
 from tableformat.names import PartitionId, hash_of
@@ -70,6 +72,7 @@ class SettingWatermark:
         """Remember what the source held when the run began."""
         self._listing, self._lake, self._ledger = listing, lake, ledger
         self._whole: dict[str, frozenset[FileInMain]] = {}
+        self._is_shared: bool | None = None
 
     def __call__(self, state: LakeTableState, keys: tuple[KeyCommit, ...]) -> tuple[str, str]:
         """Return the property, and its value but for the snapshot's id; '' when nothing is reached.
@@ -84,12 +87,25 @@ class SettingWatermark:
         """
         landing = {key.key: key.fingerprint for key in keys}
         last = None
-        for one, content in self._listing.contents.items():
+        listed = {} if self._of_two_tables(state) else self._listing.contents
+        for one, content in listed.items():
             if content is not None and not self._is_exported(one, content, state, landing):
                 break
             last = one
         value = f"{self._listing.time}:{last}" if last is not None else ""
         return property_of(self._listing.source), value
+
+    def _of_two_tables(self, state: LakeTableState) -> bool:
+        """Whether another table that has the source's identity has exports; asked once."""
+        if self._is_shared is None:
+            table, destination = self._listing.table, state.layout.table_uuid
+            self._is_shared = known_node(table) is not None and any(
+                row.key.source == table.key_source
+                and row.key.destination == destination
+                and bool(other_table(row, table))
+                for row in self._ledger.rows()
+            )
+        return self._is_shared
 
     def _is_exported(
         self, one: PartitionId, content: Content, state: LakeTableState, landing: dict[str, str]
@@ -101,7 +117,8 @@ class SettingWatermark:
         # The ledger need not be asked again of what main holds unchanged.
         if files and self._whole.get(key.hash) == files:
             return True
-        if why_not(content, self._ledger.read(key.hash), key, self._lake, state):
+        row = self._ledger.read(key.hash)
+        if why_not(self._listing.table, content, row, key, self._lake, state):
             return False
         self._whole[key.hash] = files
         return True

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from tableformat.committer import KeyCommit, LakeTable, LakeTableState, Mark
+from tableformat.committer import KeyCommit, LakeTable, LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.export.claim import settled
 from tableformat.export.marks import claim_of_mark, landed_from
+from tableformat.lake_marks import Mark
 from tableformat.ledger import Claim, Landed, Ledger, Row, Stale
 from tableformat.storage import Storage
 

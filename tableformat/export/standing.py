@@ -11,14 +11,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from tableformat.export.giving_up import BEING_CANCELLED
+from tableformat.export.giving_up import BEING_CANCELLED, QUERY_KILLED
 from tableformat.ledger import Row, State
 
 __all__ = ["INTERRUPTED_ERROR", "Standing", "is_resumable", "standing"]
 
 INTERRUPTED_ERROR: Final = "interrupted"
 """The last error of an export that its user ended; one that is killed leaves none."""
-_NO_ERRORS: Final = ("", INTERRUPTED_ERROR, BEING_CANCELLED)
+_NO_ERRORS: Final = ("", INTERRUPTED_ERROR, BEING_CANCELLED, QUERY_KILLED)
 
 
 class Standing(StrEnum):

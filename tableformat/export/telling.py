@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tableformat.effects import Step
-from tableformat.errors import LedgerError, RefusedError, TableFormatError
+from tableformat.errors import LedgerError, RefusedError, SourceGoneError, TableFormatError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.ledger import Row, State
@@ -56,7 +56,8 @@ class Telling:
         """Return what an error made of a partition; `parts` when no claim has them."""
         status = Status.REFUSED if isinstance(error, RefusedError) else Status.FAILED
         failed = self.outcome(partition_id, status, str(error), row, begun)
-        return replace(failed, code=error.code, parts=parts)
+        gone = isinstance(error, SourceGoneError)
+        return replace(failed, code=error.code, parts=parts, source_gone=gone)
 
     def note_error(self, row: Row, error: str) -> str:
         """Leave the last error on the row, unless it has moved on: then it is somebody else's.

@@ -18,6 +18,7 @@ from tableformat.export.in_main import holding
 from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.marks import unsettled_mark
 from tableformat.export.outcome import Status
+from tableformat.export.same_table import other_table
 from tableformat.ledger import Key, Ledger, Row
 from tableformat.mergetree.parts import Part
 from tableformat.mergetree.table import MergeTreeTable
@@ -38,9 +39,14 @@ class Listing:
     `contents` has every partition by its id, None for one without rows: there is nothing to export.
     """
 
-    source: str
+    table: MergeTreeTable
     time: int
     contents: Mapping[PartitionId, Content | None]
+
+    @property
+    def source(self) -> str:
+        """The identity in the keys of its exports."""
+        return self.table.key_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ def list_source(table: MergeTreeTable, source: Source, *, now: int) -> Listing:
     contents = {
         one: content_of(table, tuple(held)) if held else None for one, held in parts.items()
     }
-    return Listing(table.identity, now, contents)
+    return Listing(table, now, contents)
 
 
 def find_watermark(
@@ -97,7 +103,8 @@ def find_watermark(
     last, among = None, len(listing.contents)
     for number, (one, content) in enumerate(listing.contents.items()):
         key = Key(listing.source, one.value, state.layout.table_uuid)
-        why = why_not(content, ledger.read(key.hash), key, lake, state) if content else ""
+        row = ledger.read(key.hash) if content else None
+        why = why_not(table, content, row, key, lake, state) if content else ""
         if why:
             return Watermark(last, number, among, one, why)
         last = one
@@ -105,11 +112,17 @@ def find_watermark(
 
 
 def why_not(
-    content: Content, row: Row | None, key: Key, lake: LakeTable, state: LakeTableState
+    table: MergeTreeTable,
+    content: Content,
+    row: Row | None,
+    key: Key,
+    lake: LakeTable,
+    state: LakeTableState,
 ) -> str:
     """Say why a partition is not exported and unchanged, '' when it is.
 
     Args:
+        table: the source table.
         content: what the source partition holds.
         row: its ledger row, read after `state` was loaded.
         key: its key.
@@ -119,6 +132,8 @@ def why_not(
     Raises:
         DestinationError: main cannot be read.
     """
+    if other := other_table(row, table):
+        return other.rstrip(".")
     if row is not None and unsettled_mark(row, state) is not None:
         return "an export of it landed and is not in the ledger yet. Run the export again"
     if row is None or row.done is None:

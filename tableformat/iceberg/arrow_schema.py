@@ -40,6 +40,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import InternalError, UnsupportedError
 
 __all__ = ["file_schema", "to_file"]
@@ -122,7 +123,7 @@ def _type(of: IcebergType, *, name: str, escape: bool) -> pa.DataType:
                 f"Cannot write the column {name}: no ClickHouse type is mapped to Iceberg {of}. "
                 "Export to a table whose columns have the mapped types."
             )
-            raise UnsupportedError(message, code=48)
+            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 
 def _check_members(where: str, given: Iterable[pa.Field], wanted: Iterable[pa.Field]) -> None:

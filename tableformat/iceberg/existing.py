@@ -30,6 +30,7 @@ from pyiceberg.types import (
     StructType,
 )
 
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, refuse_all
 from tableformat.iceberg.column_types import TypeMapping, conversions_in
 from tableformat.iceberg.evolution import stands_in_the_way
@@ -40,9 +41,6 @@ from tableformat.names import quote_identifier
 __all__ = ["ExistingTable", "check_existing", "divided_by", "existing_refusal", "written_schema"]
 
 FORMAT_VERSION: Final = 2
-_BAD_ARGUMENTS: Final = 36
-_NOT_IMPLEMENTED: Final = 48
-_INCOMPATIBLE_COLUMNS: Final = 122
 _OTHER_VERSIONS: Final = {
     1: (
         "version 1 has no sequence numbers, without which two exports cannot be kept apart. "
@@ -123,7 +121,7 @@ def _differences(
     if version != FORMAT_VERSION:
         why = _OTHER_VERSIONS.get(version, "this release does not know it. Export into a new table")
         yield (
-            _NOT_IMPLEMENTED,
+            NOT_IMPLEMENTED,
             (
                 f"Destination storage Iceberg of format version {version} does not support "
                 "MergeTree parts or uses unsupported partitioning: only tables of format version "
@@ -131,13 +129,13 @@ def _differences(
             ),
         )
     for text in _Comparison(existing, mapped).differences():
-        yield _INCOMPATIBLE_COLUMNS, f"Tables have different structure: column {text}"
+        yield INCOMPATIBLE_COLUMNS, f"Tables have different structure: column {text}"
     for f in existing.spec.fields:
         if f.source_id not in existing.schema.field_ids:
-            yield _NOT_IMPLEMENTED, _without_column(f)
+            yield NOT_IMPLEMENTED, _without_column(f)
     spec = PartitionSpec(*divided_by(existing.spec))
     if different_key := spec_matches(derived, spec, existing.schema):
-        yield _BAD_ARGUMENTS, different_key
+        yield BAD_ARGUMENTS, different_key
 
 
 def _without_column(of: PartitionField) -> str:

@@ -28,6 +28,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import InternalError, refuse_all
 from tableformat.hive_names import escape, partition_directory
 from tableformat.iceberg.key_columns import plain_type
@@ -145,7 +146,7 @@ def partition_values(
     ]
     reasons = tuple(r.why for r in results if isinstance(r, Disproved))
     if reasons:
-        raise refuse_all(f"export partition {partition_id}", reasons, code=36)
+        raise refuse_all(f"export partition {partition_id}", reasons, code=BAD_ARGUMENTS)
     return tuple(r.value for r in results if isinstance(r, Proved))
 
 

@@ -23,11 +23,11 @@ exact from 1970 to 2105 only says so to the user.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
+from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import refuse_all
 from tableformat.iceberg.calendar_parts import CalendarPart, calendar_part, divided
 from tableformat.iceberg.key_columns import identifies, keeps_order
@@ -59,8 +59,6 @@ __all__ = [
     "derive_spec",
     "spec_matches",
 ]
-
-_WRONG_KEY: Final = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ def derive_spec(table: MergeTreeTable, columns: MappedColumns) -> DerivedSpec:
         kept = _finest(fields)
         if unwritten := unwritable(kept, columns):
             what = f"partition the lake table of {table.name} by {render_spec(kept)}"
-            raise refuse_all(what, unwritten, code=_WRONG_KEY)
+            raise refuse_all(what, unwritten, code=BAD_ARGUMENTS)
         notes = tuple(_note(m) for m in found if _is_inexact(m))
         return DerivedSpec(name_fields(kept, columns), key, notes)
     possible = [
@@ -119,7 +117,7 @@ def derive_spec(table: MergeTreeTable, columns: MappedColumns) -> DerivedSpec:
     reasons = tuple(
         f"{render_expression(m.expression)} of the partition key {m.derived}" for m in refused
     )
-    raise refuse_all(what, reasons, code=_WRONG_KEY)
+    raise refuse_all(what, reasons, code=BAD_ARGUMENTS)
 
 
 def chosen_spec(table: MergeTreeTable, fields: tuple[SpecField, ...]) -> DerivedSpec:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import refuse_all
 from tableformat.iceberg.column_types import TypeMapping
 from tableformat.iceberg.properties import RememberedSource
@@ -55,7 +56,7 @@ def conversions_in_force(
                 f"{column.name} was made {was}; leave it out, or export to another table"
             )
     if reasons:
-        raise refuse_all(what, tuple(reasons), code=36)
+        raise refuse_all(what, tuple(reasons), code=BAD_ARGUMENTS)
     return used
 
 

@@ -34,19 +34,16 @@ from pyiceberg.table.update import (
 )
 
 from tableformat.committer import (
-    EPOCH_PROPERTY,
-    LEDGER_PROPERTY,
-    MARK_PREFIX,
     Commit,
     LakeTableState,
     Layout,
-    Mark,
     SchemaChange,
     SnapshotSeen,
     Staged,
 )
 from tableformat.errors import InternalError
 from tableformat.iceberg.data_files import data_file
+from tableformat.lake_marks import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_PREFIX, Mark
 from tableformat.manifest_names import attempt_uuid
 
 __all__ = [

@@ -23,6 +23,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import InternalError, UsageError, refuse_all
 from tableformat.iceberg.schema import MappedColumns
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
@@ -120,7 +121,7 @@ def parse_spec(text: str, columns: MappedColumns) -> tuple[SpecField, ...]:
     if not reasons:
         reasons.extend(unwritable(fields, columns))
     if reasons:
-        raise refuse_all(f"partition the lake table by {text}", tuple(reasons), code=36)
+        raise refuse_all(f"partition the lake table by {text}", tuple(reasons), code=BAD_ARGUMENTS)
     return name_fields(fields, columns)
 
 

@@ -26,6 +26,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError, UsageError
 
 __all__ = ["Value", "from_hex", "from_text", "to_hex", "to_text"]
@@ -66,7 +67,9 @@ def to_text(value: Value | None, of: IcebergType) -> str | None:
             message = (
                 f"Cannot write {value!r} as text of an Iceberg {of}: it has no such form here."
             )
-            raise UnsupportedError(f"{message} Choose another partition spec.", code=48)
+            raise UnsupportedError(
+                f"{message} Choose another partition spec.", code=NOT_IMPLEMENTED
+            )
 
 
 def from_text(text: str | None, of: IcebergType) -> Value | None:
@@ -102,7 +105,7 @@ def from_text(text: str | None, of: IcebergType) -> Value | None:
         )
         raise UsageError(message) from error
     message = f"Cannot read {text!r} as an Iceberg {of}: there is no such text form."
-    raise UnsupportedError(f"{message} It was not written by mergeberg.", code=48)
+    raise UnsupportedError(f"{message} It was not written by mergeberg.", code=NOT_IMPLEMENTED)
 
 
 def decimal_of(text: str, scale: int) -> Decimal:
@@ -136,4 +139,4 @@ def _dated(count: int, unit: timedelta) -> datetime:
             f"Cannot write {count} * {unit} since 1970 as a date: it lies outside the years 1 to "
             "9999. Choose a partition spec that does not use the column."
         )
-        raise UnsupportedError(message, code=48) from error
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED) from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.table import Engine
 from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
@@ -85,7 +86,7 @@ def parse_engine(engine_full: str) -> Engine:
                 "because it is not known whether a copy of their parts keeps the rows they hide. "
                 "Copy the rows into a table without it."
             )
-            raise UnsupportedError(message, code=48)
+            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
         if key == "SETTINGS":
             settings = _settings(reader)
         else:
@@ -217,7 +218,7 @@ def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) 
             "BY, as tables of the old syntax have none, and their parts cannot be opened as files. "
             "Export it from a server, or copy the rows into a table with PARTITION BY and ORDER BY."
         )
-        raise UnsupportedError(message, code=48)
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     replaced = {name for name, _ in extra_settings}
     kept = [
         (name, value)
@@ -231,7 +232,7 @@ def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) 
                 f"{value}. Define the disk in the server's configuration and name it by "
                 "storage_policy."
             )
-            raise UnsupportedError(message, code=48)
+            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     clauses = (
         ("PARTITION BY", engine.partition_by),
         ("PRIMARY KEY", engine.primary_key),

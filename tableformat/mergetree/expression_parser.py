@@ -9,7 +9,8 @@ read.
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Final, Self
 
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal, SortKey
@@ -64,32 +65,41 @@ _TYPED_STRINGS: Final = {"DATE": "toDate", "TIMESTAMP": "toDateTime"}
 _UNITS: Final = {
     name: f"toInterval{unit}"
     for unit in (
-        "Nanosecond",
-        "Microsecond",
-        "Millisecond",
-        "Second",
-        "Minute",
-        "Hour",
-        "Day",
-        "Week",
-        "Month",
-        "Quarter",
-        "Year",
+        *("Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour"),
+        *("Day", "Week", "Month", "Quarter", "Year"),
     )
     for name in (unit.upper(), unit.upper() + "S")
 }
+# Python refuses to read or write more; no number of ClickHouse is as long.
+_MOST_DIGITS: Final = 1000
+_AMOUNT: Final = re.compile(r"(-?[0-9]{1,18}) ([A-Za-z]+)\Z")
 
 
 class ExpressionParser:
-    """Reads one text; `what` names it in messages, e.g. "sorting key"."""
+    """Reads the expressions of one text from a reader over it."""
 
-    def __init__(self, text: str, what: str) -> None:
-        self.reader = TokenReader(
-            text,
-            what,
-            unexpected=UnsupportedError,
-            advice="Columns, constants, operators, tuples and function calls can be read here.",
-        )
+    def __init__(self, reader: TokenReader) -> None:
+        self.reader = reader
+
+    @classmethod
+    def of(cls, text: str, what: str) -> Self:
+        """Return a parser of one text; `what` names it in messages, e.g. "sorting key".
+
+        Raises:
+            UsageError: a quote or a comment is not closed.
+            UnsupportedError: the bytes of a text in quotes are not UTF-8.
+        """
+        advice = "Columns, constants, operators, tuples and function calls can be read here."
+        return cls(TokenReader(text, what, unexpected=UnsupportedError, advice=advice))
+
+    def one(self) -> Expression:
+        """Read one expression that stands next in a longer text, and take its tokens.
+
+        Raises:
+            UsageError: as `whole`.
+            UnsupportedError: as `whole`.
+        """
+        return self._binary(_OR)
 
     def whole(self) -> Expression:
         """Read the whole text as one expression.
@@ -175,6 +185,9 @@ class ExpressionParser:
         if token.kind is not TokenKind.WORD:
             return None
         word = token.text.upper()
+        if word == "IN" and self.reader.peek(1).is_word("PARTITION"):
+            # UPDATE a = b IN PARTITION 1: as in ClickHouse, a column of that name needs quotes.
+            return None
         if word == "NOT":
             word = self.reader.peek(1).text.upper()
             if word in _NEGATED:
@@ -216,14 +229,15 @@ class ExpressionParser:
         if reader.peek().is_word("NOT"):
             reader.take()
             return Call("not", (self._binary(_NOT + 1),))
-        if reader.peek().is_symbol("-") and not self._number_follows():
+        if reader.peek().is_symbol("-") and not self._is_signed():
             reader.take()
             return Call("negate", (self._binary(_NEGATE),))
         return self._postfix(self._primary())
 
-    def _number_follows(self) -> bool:
-        after = self.reader.peek(1)
-        return after.kind is TokenKind.NUMBER or after.is_word(*_NAMED_NUMBERS)
+    def _is_signed(self) -> bool:
+        sign, after = self.reader.peek(), self.reader.peek(1)
+        number = after.kind is TokenKind.NUMBER or after.is_word(*_NAMED_NUMBERS)
+        return number and sign.is_symbol("-", "+")
 
     def _postfix(self, left: Expression) -> Expression:
         reader = self.reader
@@ -244,8 +258,8 @@ class ExpressionParser:
 
     def _element(self) -> Literal:
         token = self.reader.peek()
-        if token.kind is TokenKind.NUMBER:
-            return Literal(int(self.reader.take().text))
+        if token.kind is TokenKind.NUMBER and token.text.isdecimal():
+            return Literal(int(self._number_text()))
         if token.kind in (TokenKind.WORD, TokenKind.QUOTED):
             return Literal(self.reader.take().value)
         raise self.reader.complaint("the number or name of a tuple's element")
@@ -261,7 +275,7 @@ class ExpressionParser:
                 return self._named()
             case TokenKind.WORD:
                 return self._word(token)
-            case _ if token.is_symbol("-"):
+            case _ if self._is_signed():
                 return self._number()
             case _ if reader.accept("("):
                 return self._bracketed()
@@ -271,8 +285,9 @@ class ExpressionParser:
                 raise reader.complaint("a column, a constant or a function")
 
     def _number(self) -> Literal:
-        negative = self.reader.accept("-")
-        token = self.reader.take()
+        negative = self.reader.take().is_symbol("-") if self._is_signed() else False
+        token = self.reader.peek()
+        self._number_text()
         if self.reader.peek().is_symbol("::"):
             # ClickHouse casts the text, so that a decimal keeps every digit.
             return Literal(("-" if negative else "") + token.text)
@@ -280,6 +295,12 @@ class ExpressionParser:
         if token.kind is TokenKind.NUMBER and value == _INFINITE:
             raise self.reader.complaint("a number within the range of Float64", token=token)
         return Literal(-value if negative else value)
+
+    def _number_text(self) -> str:
+        token = self.reader.take()
+        if len(token.text) > _MOST_DIGITS:
+            raise self.reader.complaint(f"a number of at most {_MOST_DIGITS} digits", token=token)
+        return token.text
 
     def _bracketed(self) -> Expression:
         if self.reader.accept(")"):
@@ -322,12 +343,12 @@ class ExpressionParser:
         negative = reader.peek(1).is_symbol("-")
         amount, unit = reader.peek(1 + negative), reader.peek(2 + negative)
         if amount.kind is TokenKind.STRING and unit.text.upper() not in _UNITS and not negative:
-            number, _, name = amount.value.partition(" ")
-            if not number.lstrip("-").isdecimal() or name.upper() not in _UNITS:
+            found = _AMOUNT.match(amount.value)
+            if found is None or found[2].upper() not in _UNITS:
                 raise reader.complaint("an amount and a unit, as in '1 day'", token=amount)
             reader.take()
             reader.take()
-            return Call(_UNITS[name.upper()], (Literal(int(number)),))
+            return Call(_UNITS[found[2].upper()], (Literal(int(found[1])),))
         counted = amount.kind is TokenKind.NUMBER or (
             amount.kind is TokenKind.STRING and not negative
         )

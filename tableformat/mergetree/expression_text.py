@@ -17,6 +17,7 @@ from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 
 __all__ = [
     "columns_of",
+    "has_operator",
     "parse_expression",
     "parse_partition_key",
     "parse_sorting_key",
@@ -62,7 +63,7 @@ def parse_expression(text: str, *, what: str = "expression") -> Expression:
         UnsupportedError: a lambda, subquery, alias, CASE, parametric function or another token
             that is not read here; the message names it and its position.
     """
-    return ExpressionParser(text, what).whole()
+    return ExpressionParser.of(text, what).whole()
 
 
 def parse_sorting_key(text: str) -> tuple[SortKey, ...]:
@@ -74,7 +75,7 @@ def parse_sorting_key(text: str) -> tuple[SortKey, ...]:
         UsageError: as `parse_expression`.
         UnsupportedError: as `parse_expression`.
     """
-    return ExpressionParser(text, "sorting key").sort_keys() if text.strip() else ()
+    return ExpressionParser.of(text, "sorting key").sort_keys() if text.strip() else ()
 
 
 def parse_partition_key(text: str) -> tuple[Expression, ...]:
@@ -86,7 +87,7 @@ def parse_partition_key(text: str) -> tuple[Expression, ...]:
     """
     if not text.strip():
         return ()
-    found = ExpressionParser(text, "partition key").whole()
+    found = ExpressionParser.of(text, "partition key").whole()
     if isinstance(found, Call) and found.function == "tuple":
         return found.arguments
     return (found,)
@@ -156,7 +157,7 @@ def _operator(
 
     def operand(of: Expression) -> str:
         text = _render(of, column)
-        return f"({text})" if isinstance(of, Call) and _has_operator(of) else text
+        return f"({text})" if isinstance(of, Call) and has_operator(of) else text
 
     match function, arguments:
         case _, (left, right) if function in _BINARY:
@@ -176,7 +177,8 @@ def _operator(
             return None
 
 
-def _has_operator(call: Call) -> bool:
+def has_operator(call: Call) -> bool:
+    """Whether the call is written with an operator, as `a + b` or `NOT a`."""
     match call.function, len(call.arguments):
         case function, 2 if function in _BINARY:
             return True

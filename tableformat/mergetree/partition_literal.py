@@ -10,13 +10,15 @@ A part is named in quotes or, as ClickHouse's own examples do, without.
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from tableformat.errors import UsageError
-from tableformat.mergetree.expression import Expression
-from tableformat.mergetree.expression_text import columns_of, parse_expression, render_expression
-from tableformat.mergetree.tokens import Token, TokenKind, tokenize
+from tableformat.errors import UnsupportedError, UsageError
+from tableformat.mergetree.expression import Call, Expression
+from tableformat.mergetree.expression_parser import ExpressionParser
+from tableformat.mergetree.expression_text import columns_of, has_operator, render_expression
+from tableformat.mergetree.tokens import Token, TokenKind, TokenReader, tokenize
 from tableformat.names import PartitionId, PartName, quote_string
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "PartitionLiteral",
     "parse_part_literal",
     "parse_partition_literal",
+    "read_part_literal",
+    "read_partition_literal",
     "render_part_literal",
     "render_partition_literal",
 ]
@@ -52,7 +56,7 @@ class ByValue:
 
 PartitionLiteral = ById | All | ByValue
 
-_WHAT: Final = "partition"
+_BARE_PART: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _NAMES: Final = (TokenKind.WORD, TokenKind.QUOTED)
 
 
@@ -64,15 +68,36 @@ def parse_partition_literal(text: str) -> PartitionLiteral:
             its position.
         UnsupportedError: it holds a subquery or another thing that is no constant.
     """
-    tokens = tokenize(text, _WHAT)
-    match tokens:
-        case (word, end) if word.is_word("ALL") and end.kind is TokenKind.END:
-            return All()
-        case (word, quoted, after, *_) if word.is_word("ID") and not quoted.is_symbol("(", "."):
-            return ById(_partition_id(text, quoted, after))
-    value = parse_expression(text, what=_WHAT)
-    for before, token in itertools.pairwise(tokens):
-        _check_constant(text, before, token, columns_of(value))
+    advice = "Columns, constants, operators, tuples and function calls can be read here."
+    reader = TokenReader(text, "partition", unexpected=UnsupportedError, advice=advice)
+    literal = read_partition_literal(reader)
+    if isinstance(literal, ById) and reader.peek().kind is not TokenKind.END:
+        raise _no_id(reader, reader.peek())
+    reader.expect_end()
+    return literal
+
+
+def read_partition_literal(reader: TokenReader) -> PartitionLiteral:
+    """Read a partition that stands next in a longer text, and take its tokens.
+
+    Raises:
+        UsageError: as `parse_partition_literal`.
+        UnsupportedError: as `parse_partition_literal`.
+    """
+    first, second = reader.peek(), reader.peek(1)
+    if first.is_word("ALL") and not second.is_symbol("(", "."):
+        reader.take()
+        return All()
+    if first.is_word("ID") and not second.is_symbol("(", "."):
+        reader.take()
+        return ById(_partition_id(reader))
+    begin = reader.position
+    value = ExpressionParser(reader).one()
+    columns = columns_of(value)
+    for token, after in itertools.pairwise(reader.tokens[begin : reader.position + 1]):
+        _check_constant(reader, token, after, columns)
+    if _calculates(value):
+        raise _calculating(reader, reader.tokens[begin])
     return ByValue(value)
 
 
@@ -89,38 +114,56 @@ def render_partition_literal(literal: PartitionLiteral) -> str:
             assert_never(literal)
 
 
-def _partition_id(text: str, quoted: Token, after: Token) -> PartitionId:
-    wrong = quoted if quoted.kind is not TokenKind.STRING else after
-    if wrong.kind is not TokenKind.END:
-        message = (
-            f"Cannot read the partition {text!r}: found {wrong.text!r} at position "
-            f"{wrong.start + 1} where only an id in quotes can stand. Write ID '202401'."
-        )
-        raise UsageError(message)
-    return PartitionId(quoted.value)
+def _partition_id(reader: TokenReader) -> PartitionId:
+    token = reader.take()
+    if token.kind is TokenKind.END or token.is_symbol("{"):
+        raise reader.complaint("an id in quotes", token=token)
+    if token.kind is not TokenKind.STRING:
+        raise _no_id(reader, token)
+    try:
+        return PartitionId(token.value)
+    except UsageError as error:
+        raise reader.about(token, error) from error
 
 
-def _check_constant(text: str, token: Token, after: Token, columns: frozenset[str]) -> None:
+def _no_id(reader: TokenReader, token: Token) -> UsageError:
+    why = "where only an id in quotes can stand"
+    return reader.wrong(token, f"found {token.text!r}", why, "Write ID '202401'.")
+
+
+def _check_constant(
+    reader: TokenReader, token: Token, after: Token, columns: frozenset[str]
+) -> None:
     """Check one token of a value, and the one after it.
 
     Raises:
         UsageError: the token is the name of a column, or an operator comes after it.
     """
-    where = f"Cannot read the partition {text!r}:"
-    if token.kind in _NAMES and not after.is_symbol("("):
+    if columns and token.kind in _NAMES and not after.is_symbol("("):
         names = (name for name in columns if f"{name}.".startswith(f"{token.value}."))
         if next(names, None) is not None:
-            raise UsageError(
-                f"{where} {token.text!r} at position {token.start + 1} is the name of a column, "
-                "where only constants can stand. Put text in single quotes, and an id behind the "
-                "word ID: ID '202401'."
+            raise reader.wrong(
+                token,
+                repr(token.text),
+                "is the name of a column, where only constants can stand",
+                "Put text in single quotes, and an id behind the word ID: ID '202401'.",
             )
     ended = token.kind is not TokenKind.SYMBOL or token.is_symbol(")", "]")
     if ended and after.is_symbol("+", "-", "*", "/", "%", "||"):
-        raise UsageError(
-            f"{where} {after.text!r} at position {after.start + 1} calculates, where only "
-            "constants can stand. Put a date or a text in single quotes: '2024-01-31'."
-        )
+        raise _calculating(reader, after)
+
+
+def _calculating(reader: TokenReader, token: Token) -> UsageError:
+    why = "calculates, where only constants can stand"
+    advice = "Put a date or a text in single quotes: '2024-01-31'."
+    return reader.wrong(token, repr(token.text), why, advice)
+
+
+def _calculates(value: Expression) -> bool:
+    """Whether an operator stands anywhere in a value, or a function in the place of one."""
+    if not isinstance(value, Call):
+        return False
+    return has_operator(value) or any(_calculates(argument) for argument in value.arguments)
 
 
 def parse_part_literal(text: str) -> PartName:
@@ -140,6 +183,28 @@ def parse_part_literal(text: str) -> PartName:
         )
         raise UsageError(message)
     return PartName.parse(name.value)
+
+
+def read_part_literal(reader: TokenReader) -> PartName:
+    """Read the name of a part that stands next in a longer text, and take its tokens.
+
+    Raises:
+        UsageError: as `parse_part_literal`.
+    """
+    token = reader.peek()
+    name = token.value
+    if token.kind is TokenKind.STRING:
+        reader.take()
+    elif found := _BARE_PART.match(reader.text, token.start):
+        # `20000101-1_1_3_1` is several tokens.
+        name = found[0]
+        reader.skip_to(found.end())
+    else:
+        raise reader.complaint("the name of a part, as in 'all_1_1_0',")
+    try:
+        return PartName.parse(name)
+    except UsageError as error:
+        raise reader.about(token, error) from error
 
 
 def render_part_literal(part: PartName) -> str:

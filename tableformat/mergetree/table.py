@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
 from tableformat.mergetree.types import DataType
 from tableformat.names import TableName
 
@@ -84,7 +85,9 @@ class MergeTreeTable:
 
     `identity` tells the same data by another name apart from other data by the same name
     (DESIGN 5.1): the Keeper path of a replicated table, else the table's UUID, else server and
-    name.
+    name. `keeper_node` tells one replicated table from another of the same Keeper path; it is None
+    without a Keeper. `known_as` is the identity under which the user says that it was exported, ''
+    for its own.
     """
 
     name: TableName
@@ -98,6 +101,13 @@ class MergeTreeTable:
     has_ttl_columns: bool = False
     indices: tuple[SkipIndex, ...] = ()
     projections: tuple[Projection, ...] = ()
+    keeper_node: KeeperNode | KeeperSilent | None = None
+    known_as: str = ""
+
+    @property
+    def key_source(self) -> str:
+        """The identity in the keys of its exports."""
+        return self.known_as or self.identity
 
     @property
     def stored_columns(self) -> tuple[Column, ...]:

@@ -1,77 +1,22 @@
-r"""Tokens of ClickHouse SQL, and a reader over them, for the text forms of this package.
+"""A reader over the tokens of ClickHouse SQL, for the text forms of this package.
 
-Owns what a word, number, string, quoted identifier and comment is, and how escapes are read:
-`\n \t \0 \xHH ...` as in C, an unknown escape keeps its backslash, a doubled quote is one quote.
-What the tokens mean is decided by `type_text`, `expression_parser` and `engine_text`.
+Owns how a text is walked over, how deep it may be nested, and how a complaint tells what is wrong
+where. What tokens are is decided by `scanner`, what they mean by `type_text`, `expression_parser`,
+`engine_text` and the grammar of statements.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Final
 
 from tableformat.errors import UnsupportedError, UsageError
+from tableformat.mergetree.scanner import BROKEN, Token, TokenKind, scan
 
 __all__ = ["Token", "TokenKind", "TokenReader", "tokenize"]
 
-_SPACE: Final = re.compile(r"(?:\s+|--[^\n]*|/\*.*?\*/)+", re.DOTALL)
-_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
-_NUMBER: Final = re.compile(r"0[xX][0-9a-fA-F]+|0[bB][01]+|\d[\d_]*(?:\.\d*)?(?:[eE][+-]?\d+)?")
-_DIGITS: Final = re.compile(r"\d+")
-_SYMBOL: Final = re.compile(r"<=>|::|\|\||<=|>=|!=|<>|==|->|.", re.DOTALL)
-_QUOTED: Final = {
-    quote: re.compile(rf"{quote}(?:[^{quote}\\]|\\.|{quote}{quote})*{quote}", re.DOTALL)
-    for quote in "'`\""
-}
-_ESCAPES: Final = {
-    "a": "\a",
-    "b": "\b",
-    "e": "\x1b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-    "0": "\0",
-    "N": "",
-    **{c: c for c in "\\'\"`/"},
-}
-_HEX: Final = re.compile(r"[0-9a-fA-F]{2}")
 _SHOWN: Final = 120
 _AROUND: Final = 50
 _DEEPEST: Final = 100
-
-
-class TokenKind(Enum):
-    """What a token is."""
-
-    WORD = auto()
-    QUOTED = auto()
-    NUMBER = auto()
-    STRING = auto()
-    SYMBOL = auto()
-    END = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token: `text` as it stands from `start` to `stop`, `value` without quotes and escapes."""
-
-    kind: TokenKind
-    text: str
-    value: str
-    start: int
-    stop: int
-
-    def is_symbol(self, *symbols: str) -> bool:
-        """Whether this is one of these symbols."""
-        return self.kind is TokenKind.SYMBOL and self.text in symbols
-
-    def is_word(self, *words: str) -> bool:
-        """Whether this is one of these words (given in capitals), in any case, not in quotes."""
-        return self.kind is TokenKind.WORD and self.text.upper() in words
 
 
 def tokenize(text: str, what: str) -> tuple[Token, ...]:
@@ -85,77 +30,7 @@ def tokenize(text: str, what: str) -> tuple[Token, ...]:
         UsageError: a quote or a comment is not closed.
         UnsupportedError: hexadecimal escapes give bytes that are not UTF-8.
     """
-    tokens: list[Token] = []
-    at = 0
-    while True:
-        if space := _SPACE.match(text, at):
-            at = space.end()
-        if at == len(text):
-            return (*tokens, Token(TokenKind.END, "", "", at, at))
-        token = _token(text, at, tokens[-1] if tokens else None, what)
-        tokens.append(token)
-        at = token.stop
-
-
-def _token(text: str, at: int, before: Token | None, what: str) -> Token:
-    first = text[at]
-    if first in _QUOTED:
-        found = _QUOTED[first].match(text, at)
-        if not found:
-            message = (
-                f"Cannot read the {what} {_shown(text, at)}: the quote {first} at position "
-                f"{at + 1} is not closed. Close it."
-            )
-            raise UsageError(message)
-        kind = TokenKind.STRING if first == "'" else TokenKind.QUOTED
-        value = _unescape(found[0][1:-1], first, at, what)
-        return Token(kind, found[0], value, at, found.end())
-    if text.startswith("/*", at):
-        message = (
-            f"Cannot read the {what} {_shown(text, at)}: the comment at position {at + 1} is not "
-            "closed. End it with */."
-        )
-        raise UsageError(message)
-    if found := _WORD.match(text, at):
-        return Token(TokenKind.WORD, found[0], found[0], at, found.end())
-    # In `t.1.2` the digits after a dot are element numbers, not the number 1.2.
-    number = _DIGITS if before is not None and before.is_symbol(".") else _NUMBER
-    if found := number.match(text, at):
-        return Token(TokenKind.NUMBER, found[0], found[0], at, found.end())
-    found = _SYMBOL.match(text, at)
-    symbol = found[0] if found else first
-    return Token(TokenKind.SYMBOL, symbol, symbol, at, at + len(symbol))
-
-
-def _unescape(inner: str, quote: str, at: int, what: str) -> str:
-    """Return what stands between the quotes, without escapes."""
-    if "\\" not in inner:
-        return inner.replace(quote * 2, quote)
-    out = bytearray()
-    i = 0
-    while i < len(inner):
-        c = inner[i]
-        i += 1
-        if c == quote:
-            i += 1
-        elif c == "\\":
-            c = inner[i]
-            i += 1
-            if c == "x" and _HEX.match(inner, i):
-                out.append(int(inner[i : i + 2], 16))
-                i += 2
-                continue
-            # An unknown escape is no escape: '\d' and the '\%' of LIKE keep the backslash.
-            c = _ESCAPES.get(c, "\\" + c)
-        out += c.encode("utf-8", "surrogatepass")
-    try:
-        return out.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError as error:
-        message = (
-            f"Cannot read the {what}: the text at position {at + 1} has bytes that are not UTF-8 "
-            f"({bytes(out)[:20]!r}). Write it as unhex('...')."
-        )
-        raise UnsupportedError(message) from error
+    return TokenReader(text, what, advice="").tokens
 
 
 def _shown(text: str, at: int) -> str:
@@ -179,20 +54,27 @@ class TokenReader:
     ) -> None:
         self.text = text
         self._what = what
-        self._tokens = tokenize(text, what)
         self._at = 0
         self._depth = 0
         self._unexpected = unexpected
         self._advice = advice
+        self.tokens = tuple(scan(text))
+        if self.tokens[-1].kind in BROKEN:
+            raise self._broken(self.tokens[-1])
 
     def peek(self, offset: int = 0) -> Token:
         """Return the token that comes next, or the one `offset` after it, without taking it."""
-        return self._tokens[min(self._at + offset, len(self._tokens) - 1)]
+        return self.tokens[min(self._at + offset, len(self.tokens) - 1)]
+
+    @property
+    def position(self) -> int:
+        """How many tokens have been taken."""
+        return self._at
 
     def take(self) -> Token:
         """Take the next token."""
         token = self.peek()
-        self._at = min(self._at + 1, len(self._tokens) - 1)
+        self._at = min(self._at + 1, len(self.tokens) - 1)
         return token
 
     def accept(self, symbol: str) -> bool:
@@ -264,24 +146,60 @@ class TokenReader:
         """
         self._depth += 1
         if self._depth > _DEEPEST:
-            at = self.peek().start
-            message = (
-                f"Cannot read the {self._what} {_shown(self.text, at)}: it is nested deeper than "
-                f"{_DEEPEST} levels at position {at + 1}. Simplify it."
-            )
-            raise UsageError(message)
+            why = f"is nested deeper than {_DEEPEST} levels"
+            raise self.wrong(self.peek(), "what stands", why, "Simplify it.")
 
     def come_back(self, levels: int = 1) -> None:
         """End as many levels of nesting as `go_deeper` began."""
         self._depth -= levels
 
+    def skip_to(self, position: int) -> None:
+        """Take every token that begins before a position of the text."""
+        while self.peek().start < position:
+            self.take()
+
     def complaint(self, wanted: str, *, token: Token | None = None) -> UsageError:
         """Return the error about a token (default: the next one) where `wanted` was due."""
         found = token or self.peek()
-        where = f"Cannot read the {self._what} {_shown(self.text, found.start)}:"
         if found.kind is TokenKind.END:
+            where = f"Cannot read the {self._what} {_shown(self.text, found.start)}:"
             return UsageError(f"{where} it ends where {wanted} is expected. Complete it.")
-        return self._unexpected(
-            f"{where} found {found.text!r} at position {found.start + 1} where {wanted} is "
-            f"expected. {self._advice}"
-        )
+        why = f"where {wanted} is expected"
+        return self.wrong(found, f"found {found.text!r}", why, self._advice, kind=self._unexpected)
+
+    def wrong(
+        self,
+        token: Token,
+        subject: str,
+        why: str,
+        advice: str,
+        *,
+        kind: type[UsageError] = UsageError,
+    ) -> UsageError:
+        """Return the error that says what is wrong with a token, and where it stands.
+
+        Args:
+            token: the token.
+            subject: what the sentence is about; the token's position follows it.
+            why: what is wrong, beginning with a verb.
+            advice: what to do.
+            kind: the class of the error.
+        """
+        where = f"Cannot read the {self._what} {_shown(self.text, token.start)}:"
+        return kind(f"{where} {subject} at position {token.start + 1} {why}. {advice}")
+
+    def about(self, token: Token, error: UsageError) -> UsageError:  # noqa: ARG002
+        """Return the error about what a token means, told where it stands if that is not clear."""
+        return error
+
+    def _broken(self, token: Token) -> UsageError:
+        match token.kind:
+            case TokenKind.OPEN_QUOTE:
+                subject, advice = f"the quote {token.text}", "Close it."
+                return self.wrong(token, subject, "is not closed", advice)
+            case TokenKind.OPEN_COMMENT:
+                return self.wrong(token, "the comment", "is not closed", "End it with */.")
+            case _:
+                why = f"has bytes that are not UTF-8 ({token.value})"
+                advice = "Write it as unhex('...')."
+                return self.wrong(token, "the text", why, advice, kind=UnsupportedError)

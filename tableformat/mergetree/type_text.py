@@ -43,6 +43,8 @@ __all__ = ["parse_type", "read_type", "render_type"]
 T = TypeVar("T")
 
 _DECIMALS: Final = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": 76}
+# Digits of an argument; ClickHouse's own lengths and codes have fewer.
+_LONGEST: Final = 18
 _ENUMS: Final = {"Enum8": 8, "Enum16": 16}
 _OF_ONE: Final[dict[str, Callable[[DataType], DataType]]] = {
     "Nullable": Nullable,
@@ -205,7 +207,7 @@ def _zone(reader: TokenReader) -> str:
 
 def _integer(reader: TokenReader, wanted: str) -> int:
     token = reader.expect_kind(TokenKind.NUMBER, wanted)
-    if not token.text.isdecimal():
+    if not token.text.isdecimal() or len(token.text) > _LONGEST:
         raise reader.complaint(wanted, token=token)
     return int(token.text)
 

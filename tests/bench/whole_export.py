@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from catalog.iceberg import open_catalog
 from catalog.sources import SourcePlace
 from catalog.storage import open_storage
-from spark_ext.exporting import export_all
+from spark_ext.exporting import export_all, slots
 from spark_ext.session import SparkSettings
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.export.claim import Wish
@@ -34,11 +35,12 @@ def export(source: str, table_name: str, spark: SparkWhenNeeded, directory: Path
     Raises:
         AssertionError: a partition was not committed.
     """
-    places = Places(SourcePlace(source, allow_insecure=True), "lake", directory)
+    lake = open_catalog("lake", warehouse=directory)
+    places = Places(SourcePlace(source, allow_insecure=True), lake)
     ports = open_ports(places, spark, Silent())
     to = LakeName.parse("lake.bench.exported")
     request = ExportRequest(TableName.parse(table_name), to, AllPartitions(), Wish(), {})
-    outcomes = export_all(request, ports, master=_MASTER)
+    outcomes = export_all(request, ports, slots=slots(_MASTER))
     wrong = [o for o in outcomes if o.status.exit_code]
     assert not wrong, wrong[0]
     ports.ledger.close()

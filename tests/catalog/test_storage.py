@@ -15,7 +15,7 @@ from tableformat.errors import DestinationError, UnsupportedError
 from tableformat.storage import StoredObject
 
 
-@pytest.fixture(params=["", "file://"], ids=["path", "uri"])
+@pytest.fixture(params=["", "file://", "file:"], ids=["path", "uri", "hadoop"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{request.param}{tmp_path}/lake"
 

@@ -40,7 +40,7 @@ class Cases(AbstractContextManager["Cases"]):
         self._directory = Path(tempfile.mkdtemp())
         self._prepared = Prepared(scenario, self._directory)
         world = self._prepared.world()
-        recorder = Recorder(world.effects)
+        recorder = Recorder(world.effects, world.outside)
         self._at_first = _look(world)
         ran = world.run(scenario.request, effects=recorder)
         assert ran.error is None

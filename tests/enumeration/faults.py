@@ -46,6 +46,7 @@ PAUSES: Final = (
     Fault.PAUSED_BEFORE_ALIVE,
     Fault.PAUSED_AFTER_ALIVE,
 )
+_OF_THE_SAME: Final = 4
 ANSWERED: Final = (Step.FIRST_SNAPSHOT, Step.SEND, Step.EVOLVE_SCHEMA)
 """Requests to the catalog, whose answer is a value."""
 _SOURCE: Final = (
@@ -81,15 +82,25 @@ def failure(step: Step) -> TableFormatError:
 
 
 class Recorder:
-    """Effects that are performed and remembered."""
+    """Effects that are performed and remembered; nothing outside changes between two of them.
 
-    def __init__(self, inner: Effects) -> None:
-        self._inner = inner
+    So a process that dies after an effect leaves what one leaves that dies before the next.
+    """
+
+    def __init__(self, inner: Effects, outside: Callable[[], object]) -> None:
+        self._inner, self._outside = inner, outside
+        self._seen, self._within = outside(), False
         self.steps: list[Step] = []
 
     def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        assert not self._within, f"{step} is part of the effect {self.steps[-1]}"
+        assert self._outside() == self._seen, f"something happened between {self.steps} and {step}"
         self.steps.append(step)
-        return self._inner(step, act)
+        self._within = True
+        done = self._inner(step, act)
+        self._within = False
+        self._seen = self._outside()
+        return done
 
 
 class Struck:
@@ -161,15 +172,19 @@ def seams(steps: list[Step], fault: Fault) -> tuple[int, ...]:
 def sample(steps: list[Step], fault: Fault, turn: int) -> tuple[int, ...]:
     """Return the numbers that a short run tries.
 
-    Every death and every lost answer; each step fails once, in one of the two ways, and is paused
-    at once, in one of the four. Which occurrence of it, and which way, goes round with `turn`, the
-    number of the scenario.
+    Every lost answer, and every death: before each effect, and after the last; after another one is
+    before the next (`Recorder`), which every fourth step of a scenario tries nevertheless. Each
+    step fails once, in one of the two ways, and is paused at once, in one of the four. Which
+    occurrence of it, and which way, goes round with `turn`, the number of the scenario.
     """
     all_of_them = seams(steps, fault)
-    if fault in (*DEATHS, Fault.LOST_ANSWER):
+    if fault in (Fault.DIES_BEFORE, Fault.LOST_ANSWER):
         return all_of_them
+    chosen = [*enumerate(_once_each(steps, all_of_them, turn))]
+    if fault is Fault.DIES_AFTER:
+        some = {n for i, n in chosen if (i + turn) % _OF_THE_SAME == 0}
+        return tuple(sorted(some | {len(steps) - 1}))
     ways = PAUSES if fault in PAUSES else FAILURES
-    chosen = enumerate(_once_each(steps, all_of_them, turn))
     return tuple(n for i, n in chosen if (i + turn) % len(ways) == ways.index(fault))
 
 

@@ -141,16 +141,16 @@ def check_end(
 
 def check_cleaned_up(world: World) -> None:
     """Clean up a world in which every export ended: all that nothing explains goes, no more."""
-    useless, before = {*unexplained(world.directory)}, _files(world)
+    location = _path(lake(world.directory).load().location)
+    useless, before = {*unexplained(world.directory)}, _files(location)
     kept = left_behind(world.directory, clock=world.clock)
-    wrong = sorted((before - _files(world)) ^ useless)
+    wrong = sorted((before - _files(location)) ^ useless)
     assert wrong == [], "it is not what nothing explains that was removed"
     assert kept == [], "what dead attempts left stays"
 
 
-def _files(world: World) -> set[str]:
+def _files(location: Path) -> set[str]:
     """Return what lies below the table's location, relative to it."""
-    location = _path(lake(world.directory).load().location)
     return {str(p.relative_to(location)) for p in location.rglob("*") if p.is_file()}
 
 

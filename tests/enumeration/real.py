@@ -51,10 +51,10 @@ def prepare(directory: Path) -> None:
                 )
 
 
-def run(directory: Path, number: int, when: str) -> tuple[int, list[str]]:
+def run(directory: Path, at: int | str, when: str) -> tuple[int, list[str]]:
     """Run the export in a process; return its exit code and the effects that it came to."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.enumeration.real_process", directory, str(number), when],
+        [sys.executable, "-m", "tests.enumeration.real_process", directory, str(at), when],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -95,15 +95,20 @@ def undisturbed(prepared: Path) -> tuple[list[str], Left]:
         return steps, _left(world)
 
 
-def strike(prepared: Path, number: int, step: str) -> Left:
+def strike(prepared: Path, at: int | str, step: str, when: str) -> Left:
     """Kill an export at one seam, export again, and return what is left.
+
+    Args:
+        prepared: the world as it begins.
+        at: the number of an effect, or the name of a step, of which it is the first.
+        step: the name of the effect.
+        when: before or after it.
 
     Raises:
         AssertionError: it did not die there, or the second run failed.
     """
-    when = "after" if number % 2 else "before"
     with _world(prepared) as world:
-        code, steps = run(world, number, when)
+        code, steps = run(world, at, when)
         assert (code, steps[-1]) == (-signal.SIGKILL, step), (code, steps[-1:])
         assert run(world, NEVER, "after")[0] == 0
         return _left(world)
@@ -166,7 +171,7 @@ def main() -> int:
         for number, step in list(enumerate(steps))[::every]:
             began, tried = time.monotonic(), tried + 1
             try:
-                left = strike(prepared, number, step)
+                left = strike(prepared, number, step, "after" if number % 2 else "before")
                 word = "pass" if left == WHOLE else f"FAIL {left}"
             except AssertionError as error:
                 word = f"FAIL {error}"

@@ -1,8 +1,9 @@
 """An export as a process of its own, which is killed before or after one effect: SIGKILL, no word.
 
-    python -m tests.enumeration.real_process DIRECTORY NUMBER before|after
+    python -m tests.enumeration.real_process DIRECTORY NUMBER|STEP before|after
 
-It prints the name of each effect when it comes to it. NUMBER -1 is never reached.
+It prints the name of each effect when it comes to it. NUMBER -1 is never reached; of a step it is
+the first.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from catalog.iceberg import open_catalog
 from catalog.sources import SourcePlace
-from spark_ext.exporting import exit_code, export_all
+from spark_ext.exporting import exit_code, export_all, slots
 from spark_ext.session import SparkSettings
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.effects import Step
@@ -36,13 +38,14 @@ _REQUEST: Final = ExportRequest(TableName("db", "seams"), TO, AllPartitions(), W
 
 
 class _Killed:
-    """Effects of a process that ends before or after the one of a number."""
+    """Effects of a process that ends before or after the one of a number, or of a name."""
 
-    def __init__(self, number: int, *, after: bool) -> None:
-        self._left, self._after = number, after
+    def __init__(self, at: str, *, after: bool) -> None:
+        self._at, self._after, self._next = at, after, 0
 
     def __call__(self, step: Step, act: Callable[[], T], /) -> T:
-        now, self._left = self._left == 0, self._left - 1
+        now = self._at in (str(self._next), step.value)
+        self._next += 1
         sys.stdout.write(f"{step.value}\n")
         sys.stdout.flush()
         if now and not self._after:
@@ -55,14 +58,15 @@ class _Killed:
 
 def main() -> int:
     """Export, unless killed."""
-    directory, number, when = sys.argv[1:]
+    directory, at, when = sys.argv[1:]
     source = SourcePlace(f"chdb:{directory}/clickhouse")
-    places = Places(source, "lake", Path(directory, "warehouse"))
-    killed = _Killed(int(number), after=when == "after")
+    lake = open_catalog("lake", warehouse=Path(directory, "warehouse"))
+    places = Places(source, lake)
+    killed = _Killed(at, after=when == "after")
     spark = SparkWhenNeeded(SparkSettings(_MASTER))
     ports = open_ports(places, spark, Silent(), effects=killed)
     with contextlib.closing(ports.ledger):
-        return exit_code(export_all(_REQUEST, ports, master=_MASTER))
+        return exit_code(export_all(_REQUEST, ports, slots=slots(_MASTER)))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ processes that act on it.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,6 +43,14 @@ Piece = tuple[str, tuple[tuple[str, str, int | None, int | None], ...]]
 
 FOREIGN: Final = 4
 """Rows that another engine appends where a scenario says so."""
+_LEDGER: Final = "ledger.db"
+_TOLD: Final = (
+    "* FROM rows",
+    "* FROM events",
+    "* FROM counters",
+    "* FROM landed",
+    "key, host, pid, start, since FROM leases",
+)
 _TTL: Final = 180_000
 _MANY: Final = 1_000_000
 _SMALL_FILES: Final = FileFormat(target_file_bytes=80)
@@ -55,6 +65,15 @@ class Ran:
 
     outcomes: tuple[Outcome, ...]
     error: TableFormatError | None
+
+
+def _told(ledger: Path) -> list[list[tuple[object, ...]]]:
+    """Return what a ledger has; one that nobody has made yet has nothing."""
+    if not ledger.exists():
+        return [[] for _ in _TOLD]
+    with contextlib.closing(sqlite3.connect(f"{ledger.as_uri()}?mode=ro", uri=True)) as database:
+        made = bool(database.execute("SELECT 1 FROM sqlite_master").fetchall())
+        return [database.execute(f"SELECT {what}").fetchall() if made else [] for what in _TOLD]
 
 
 @dataclass
@@ -74,6 +93,18 @@ class World:
         """Return a time that nobody was told before."""
         self.now += 1
         return self.now
+
+    def outside(self) -> object:
+        """Return what a process that dies leaves, to compare: files, ledger, and the source.
+
+        Left out: when a lease ends, which its holder moves between effects, and an empty ledger.
+        """
+        found = {
+            (str(path), path.stat().st_size, path.stat().st_mtime_ns)
+            for path in self.directory.rglob("*")
+            if path.is_file() and not path.name.startswith(_LEDGER)
+        }
+        return found, _told(self.directory / _LEDGER), repr(self.source), self.written.total()
 
     def run(
         self,

@@ -9,6 +9,8 @@ import pytest
 
 from tests.clickhouse_front import ClickHouseFront
 from tests.old_clickhouse import OldPair
+from tests.postgres import Postgres, postgres
+from tests.postgres_lake import Lake, lake_in
 from tests.properties.task_worker import TaskWorker
 from tests.server_trouble import Trouble
 
@@ -49,3 +51,19 @@ def either(request: pytest.FixtureRequest) -> Trouble:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Trouble)
     return found
+
+
+@pytest.fixture(scope="module")
+def postgres_of_file() -> Iterator[Postgres]:
+    """Run a PostgreSQL for the tests of one file, which may stop and start it."""
+    with postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def lake(
+    postgres_of_file: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Lake]:
+    """Return a new lake whose catalog is in PostgreSQL."""
+    with lake_in(postgres_of_file, tmp_path, monkeypatch) as made:
+        yield made

@@ -9,16 +9,13 @@ import pytest
 
 from tableformat.effects import Step
 from tableformat.errors import SourceError
-from tableformat.export.claim import Wish
 from tableformat.export.selection import ById
 from tableformat.ledger import State
 from tableformat.names import PartitionId
 from tests.dying import Dies
 from tests.enumeration.oracle import look
 from tests.enumeration.scenarios import World
-from tests.scenarios import ALL, AtStep, parts_of
-
-FORCED = replace(ALL, wish=Wish(force=True))
+from tests.scenarios import ALL, FORCED, AtStep, parts_of
 
 
 @pytest.fixture

@@ -132,12 +132,14 @@ def test_rows_that_arrive_with_the_request_make_it_a_refusal_and_not_a_riddle(
 
 
 def test_files_of_other_keys_of_this_ledger_are_no_files_of_others(tmp_path: Path) -> None:
-    """Harm prevented: the second shard, or partition, of a table needs an option."""
+    """Harm prevented: the second shard, or partition, of a cluster needs an option."""
     scene = Scene(tmp_path)
     shard = Lightly(table=replace(TABLE, identity="another shard"))
 
     assert scene.run() == ("committed", "")
-    assert Scene(tmp_path, shard).run(meddled=True) == ("committed", "")
+    other = Scene(tmp_path, shard)
+    other.request = other.request.of_table(TABLE.name, 2)
+    assert other.run(meddled=True) == ("committed", "")
     scene.request = replace(ONE, selection=ById(PartitionId("p2")))
     assert scene.run() == ("committed", "")
 

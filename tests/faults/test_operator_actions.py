@@ -18,13 +18,13 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
 from catalog.iceberg import IcebergTable
-from tableformat.committer import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_PREFIX
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError, TableFormatError
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.selection import ById
 from tableformat.export.slices import FileFormat
+from tableformat.lake_marks import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_PREFIX
 from tableformat.names import PartitionId
 from tests.scenarios import (
     ALL,

@@ -6,22 +6,18 @@ As `test_postgres_catalog.py`, which is about what a network and a server do to 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
 from catalog.bounded_rest import TimeOuts
 from tableformat.effects import Step
-from tableformat.export.claim import Wish
 from tests.faults.test_operator_actions import BESIDE, FOREIGN, append
-from tests.postgres import ADMINISTRATOR, Postgres, postgres
-from tests.postgres_lake import IMPATIENT, POINTER, Lake, lake_in
+from tests.postgres import ADMINISTRATOR
+from tests.postgres_lake import DONE, IMPATIENT, POINTER, Lake
 from tests.postgres_relay import Exchange, Fault
 from tests.scenarios import (
-    ALL,
     AtStep,
     Partitions,
     ledger_rows,
@@ -33,22 +29,6 @@ from tests.scenarios import (
 )
 
 T = TypeVar("T")
-FORCED: Final = replace(ALL, wish=Wish(force=True))
-DONE: Final = {"committed", "replaced", "already_exported"}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    """Return a server for the tests of this file."""
-    with postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def lake(server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
-    """Return a new lake."""
-    with lake_in(server, tmp_path, monkeypatch) as lake:
-        yield lake
 
 
 class _GivenUp:

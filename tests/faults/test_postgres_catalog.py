@@ -7,9 +7,7 @@ checks every answer that says "exported" against main as it is then, and asks th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import pytest
@@ -17,13 +15,12 @@ import pytest
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.effects import Step
 from tableformat.errors import TableFormatError
-from tableformat.export.claim import Wish
 from tableformat.ledger import State
-from tests.postgres import Postgres, postgres
-from tests.postgres_lake import IMPATIENT, POINTER, Lake, lake_in
+from tests.postgres_lake import DONE, IMPATIENT, POINTER, Lake
 from tests.postgres_relay import Exchange
 from tests.scenarios import (
     ALL,
+    FORCED,
     AtStep,
     Partitions,
     ledger_rows,
@@ -32,22 +29,6 @@ from tests.scenarios import (
 )
 
 T = TypeVar("T")
-FORCED: Final = replace(ALL, wish=Wish(force=True))
-DONE: Final = {"committed", "replaced", "already_exported"}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    """Return a server for the tests of this file."""
-    with postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def lake(server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
-    """Return a new lake."""
-    with lake_in(server, tmp_path, monkeypatch) as lake:
-        yield lake
 
 
 def cut_before(_lake: Lake, _exchange: Exchange) -> bool:

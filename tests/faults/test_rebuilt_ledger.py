@@ -11,7 +11,6 @@ from catalog.ledgers.embedded import SqliteLedger
 from catalog.storage import open_storage
 from tableformat.effects import Direct, Step
 from tableformat.errors import RefusedError
-from tableformat.export.claim import Wish
 from tableformat.export.commit import Ports
 from tableformat.export.rebuilding import Rebuilt, rebuild
 from tests.faults.test_operator_actions import (
@@ -27,6 +26,7 @@ from tests.faults.test_operator_actions import (
 from tests.scenarios import (
     ALL,
     CLOCK,
+    FORCED,
     AtStep,
     Partitions,
     lake,
@@ -35,8 +35,6 @@ from tests.scenarios import (
     state,
     statuses,
 )
-
-FORCED = replace(ALL, wish=Wish(force=True))
 
 
 def lose(directory: Path) -> None:

@@ -221,7 +221,9 @@ def test_a_neighbour_that_was_rewritten_does_not_stand_in_the_way(
 
 def shard_of(scene: Scene) -> Scene:
     """Return another shard of the same source table, for the same lake table."""
-    return Scene(scene.directory, Lightly(table=replace(TABLE, identity="another shard")))
+    shard = Scene(scene.directory, Lightly(table=replace(TABLE, identity="another shard")))
+    shard.request = shard.request.of_table(TABLE.name, 2)
+    return shard
 
 
 def test_files_of_another_key_are_refused_by_name(scene: Scene) -> None:

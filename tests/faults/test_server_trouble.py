@@ -121,14 +121,14 @@ def test_a_proxy_that_answers_for_the_server(
 
 
 def test_a_database_and_a_table_that_are_not_there(either: Trouble) -> None:
-    name = either.filled("here")
+    name = either.filled("nothing_else_is_called_so")
 
-    table = either.export("heer")
+    table = either.export("nothing_else_is_called_os")
     either.ask(f"RENAME TABLE db.{name} TO db.moved")
     either.ask("CREATE DATABASE IF NOT EXISTS elsewhere")
     renamed = either.export(name)
 
-    either.assert_stopped(table, 3, "has no such table. Did you mean here?")
+    either.assert_stopped(table, 3, "has no such table. Did you mean nothing_else_is_called_so?")
     either.assert_stopped(renamed, 3, "has no such table")
     either.ask(f"RENAME TABLE db.moved TO db.{name}")
     either.ask("DROP DATABASE elsewhere")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.server import client
 from spark_ext import wiring
 from tests.child_writer import ChildWriter
 from tests.clickhouse_source import config_text
@@ -31,7 +32,8 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealExport]:
 def shards(
     old_servers: OldPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], Shards]:
-    """Make shards, whose exports need no Spark."""
+    """Make shards, whose exports need no Spark, and which are soon known to be down."""
+    monkeypatch.setattr(client, "_PAUSES", (0.0, 0.0, 0.0))
     monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
     monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
     monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)

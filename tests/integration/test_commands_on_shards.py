@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+
+import pytest
 
 from tests.old_clickhouse import OldPair
 from tests.shards import Shards
@@ -102,3 +106,67 @@ def test_archive_asks_for_leave_and_keeps_what_it_cannot_compare(
     assert {"does not show detached parts" in a["message"] for a in found} == {True}
     assert [old_servers.query(n, "SELECT count() FROM db.kept") for n in (1, 2)] == ["100", "100"]
     assert len(table.in_lake()) == 200
+
+
+@pytest.fixture(scope="module")
+def dead() -> str:
+    """Return the name of a staging table of a job of this host whose process has ended."""
+    code = "from catalog.processes import new_job; print(new_job())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return f"{done.stdout.strip()}_1"
+
+
+def leave(pair: OldPair, name: str) -> None:
+    """Leave a staging table on both servers, as a run that died does."""
+    for number in (1, 2):
+        pair.query(number, "CREATE DATABASE IF NOT EXISTS mergeberg_staging")
+        table = f"CREATE TABLE mergeberg_staging.`{name}` (k UInt8) ENGINE = MergeTree ORDER BY k"
+        pair.query(number, table)
+
+
+def staged(pair: OldPair) -> list[list[str]]:
+    """Return the staging tables of each server."""
+    tables = "SELECT name FROM system.tables WHERE database = 'mergeberg_staging'"
+    return [pair.query(number, tables).split() for number in (1, 2)]
+
+
+def test_gc_looks_on_every_shard_of_a_cluster_and_of_a_distributed_table(
+    old_servers: OldPair, shards: Callable[[str], Shards], dead: str
+) -> None:
+    """Harm prevented: parts of a dead export that keep the disks of the other shards full."""
+    table = shards("cleaned")
+    assert table.export()[0] == 0
+    leave(old_servers, dead)
+
+    alone = table.clean_up()
+    told = table.clean_up("--cluster", "shards")
+    removed = table.clean_up("--table", "db.cleaned_everywhere", "--yes")
+
+    assert [one[0] for one in (alone, told, removed)] == [0, 0, 0], (alone, told, removed)
+    assert [one[1].count("its run is dead") for one in (alone, told, removed)] == [1, 2, 2]
+    for number in (1, 2):
+        assert f"{dead} at {old_servers.url(number)}" in told[1]
+    assert staged(old_servers) == [[], []]
+    code, said = table.clean_up("--cluster", "shrads")
+    assert code == 3
+    assert "Cannot find the cluster 'shrads'" in said
+
+
+def test_gc_says_which_shard_is_down_and_does_the_others(
+    old_servers: OldPair, shards: Callable[[str], Shards], dead: str
+) -> None:
+    table = shards("half_cleaned")
+    assert table.export()[0] == 0
+    leave(old_servers, dead)
+    old_servers.kill(2)
+
+    code, said = table.clean_up("--cluster", "shards", "--yes")
+
+    assert code == 4, said
+    assert "Cannot clean up staging tables at 1 of 2 hosts: Cannot reach ClickHouse at" in said
+    assert old_servers.url(2) in said
+    assert "Next: mergeberg gc --to lake.n.half_cleaned" in said
+    old_servers.start(2)
+    assert staged(old_servers) == [[], [dead]]
+    assert table.clean_up("--cluster", "shards", "--yes")[0] == 0
+    assert staged(old_servers) == [[], []]

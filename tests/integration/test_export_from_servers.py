@@ -16,7 +16,7 @@ from catalog.sources import SourcePlace, server_of
 from spark_ext.cli import space
 from spark_ext.cli.main import invoke
 from spark_ext.runner import write_all
-from tableformat.errors import UsageError
+from tableformat.errors import RefusedError, UsageError
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.names import TableName
 from tests.child_writer import ChildWriter
@@ -85,13 +85,14 @@ def test_check_tells_what_is_free_at_the_server_and_not_here(
     )
     ((free,),) = newest_server.rows("SELECT toUInt64(free_space) FROM system.disks")
     words = ["check", "db.t", "--source", newest_server.url, "--allow-insecure", "--json"]
-    monkeypatch.setattr(space, "_free", lambda _: 7)
+    words += ["--to", "lake.n.t"]
+    monkeypatch.setattr(space, "_free", lambda _: 2**50)
     out, err = io.StringIO(), io.StringIO()
 
     assert invoke([*words, "--warehouse", str(tmp_path / "warehouse")], out, err) == 0
 
     told = {one["side"]: one["free"] for one in json.loads(out.getvalue())["space"]}
-    assert told["destination"] == 7
+    assert told["destination"] == 2**50
     assert isinstance(free, int)
     assert abs(told["source"] - free) < 2**33
 
@@ -212,6 +213,29 @@ def test_a_partition_that_its_replica_lacks_parts_of_is_refused_in_the_end(
     old_servers.query(1, f"SYSTEM START FETCHES {name.sql}")
     old_servers.query(1, f"SYSTEM SYNC REPLICA {name.sql}")
     assert exports.statuses(name)["0"][0] == "committed"
+    assert len(exports.in_lake(name)) == 110
+
+
+def test_a_partition_that_its_replica_has_no_part_of_yet_is_not_left_out(
+    old_servers: OldPair, exports_from: Exports
+) -> None:
+    """Harm prevented: everything is said to be exported, and a partition is not."""
+    name = replicated(old_servers, "unheard")
+    old_servers.query(1, f"SYSTEM STOP FETCHES {name.sql}")
+    old_servers.query(2, f"INSERT INTO {name.sql} SELECT 7, number, 'x' FROM numbers(10)")
+    exports = exports_from(old_servers.url(1))
+    exports.place = replace(exports.place, sync_timeout=0.5) if exports.place else None
+
+    with pytest.raises(RefusedError, match=r"Cannot list the partitions of db\.unheard: its"):
+        exports.statuses(name)
+
+    old_servers.query(1, f"SYSTEM START FETCHES {name.sql}")
+    exports.place = replace(exports.place, sync_timeout=60.0) if exports.place else None
+    assert {one: status for one, (status, _) in exports.statuses(name).items()} == {
+        "0": "committed",
+        "1": "committed",
+        "7": "committed",
+    }
     assert len(exports.in_lake(name)) == 110
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
-from catalog.sources import SourcePlace, server_of
+from catalog.sources import SourcePlace, open_source, server_of
 from spark_ext import wiring
 from spark_ext.cli.main import invoke
 from tableformat.errors import RefusedError
@@ -22,6 +22,17 @@ from tests.front.faults import error
 from tests.real_export import RealExport
 
 TABLE = TableName("db", "events")
+OF_REPLICAS = ("system.replicas", "system.replication_queue", "system.zookeeper")
+MADE = (
+    "CREATE DATABASE db",
+    (
+        "CREATE TABLE db.events (p UInt8, k UInt64, s String TTL toDateTime(0) + k) ENGINE ="
+        " MergeTree PARTITION BY p ORDER BY k"
+    ),
+    "SYSTEM STOP TTL MERGES db.events",
+    "INSERT INTO db.events SELECT number % 2, 4e9 + number, toString(number) FROM numbers(100)",
+    "CREATE USER exporter",
+)
 NO_CHECK_GRANT = error(62, "SYNTAX_ERROR", "Syntax error: failed at position 7 (GRANT)")
 
 
@@ -55,6 +66,12 @@ class Exporter:
         notes = [line for line in err.getvalue().splitlines() if not line.startswith("·")]
         return code, out.getvalue() + "".join(f"{line}\n" for line in notes)
 
+    def has_replicas(self) -> None:
+        """Name the server twice from now on, as if it were two replicas."""
+        port = self.front.url.rpartition(":")[2]
+        self.uri = self.uri.replace(port, f"{port},localhost:{port}")
+        self.exports = self.exporting()
+
     def missing(self) -> list[str]:
         return [grant["statement"] for grant in self.check()["grants"]]
 
@@ -82,14 +99,7 @@ def exporter(
     """Make a table, and a user who may nothing; whose exports start no Spark."""
     monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
     monkeypatch.setattr(wiring.SparkWhenNeeded, "check", lambda _: None)
-    newest_server.commands(
-        "CREATE DATABASE db",
-        "CREATE TABLE db.events (p UInt8, k UInt64, s String TTL toDateTime(0) + k) ENGINE ="
-        " MergeTree PARTITION BY p ORDER BY k",
-        "SYSTEM STOP TTL MERGES db.events",
-        "INSERT INTO db.events SELECT number % 2, 4e9 + number, toString(number) FROM numbers(100)",
-        "CREATE USER exporter",
-    )
+    newest_server.commands(*MADE)
     return Exporter(newest_server, tmp_path)
 
 
@@ -113,7 +123,7 @@ def test_each_right_taken_away_is_named_before_anything_is_made(exporter: Export
         (privilege, grant["on"])
         for grant in exporter.check()["grants"]
         for privilege in grant["privileges"]
-        if grant["on"] not in ("system.replicas", "system.replication_queue")
+        if grant["on"] not in OF_REPLICAS
     ]
     exporter.given_all()
 
@@ -283,34 +293,77 @@ def test_rows_deleted_lightly_are_not_taken_for_hidden(exporter: Exporter) -> No
 @pytest.mark.parametrize(
     ("profile", "expected"),
     [
+        ("readonly = 1", "it has readonly = 1, and a snapshot makes a staging table"),
         ("readonly = 2", "it has readonly = 2, and a snapshot makes a staging table"),
         ("allow_ddl = 0", "it has allow_ddl = 0, and a snapshot makes a staging table"),
     ],
 )
+@pytest.mark.parametrize("hosts", [1, 2])
 def test_a_user_that_may_change_nothing_is_refused(
-    exporter: Exporter, profile: str, expected: str
+    exporter: Exporter, profile: str, expected: str, hosts: int
 ) -> None:
+    """Before anything is asked that such a user may not even ask, also of several replicas."""
     exporter.given_all()
     exporter.front.command(f"ALTER USER exporter SETTINGS {profile}")
+    if hosts > 1:
+        exporter.has_replicas()
 
-    (reason,) = exporter.check()["reasons"]
+    found = exporter.check()
+    (reason,) = found["reasons"]
     assert expected in reason
+    assert found["server"]["rights"] == "not asked, the profile forbids every export"
     assert expected in exporter.refusal()
     code, said = exporter.said("export", "--all", "--to", "lake.n.t")
     assert (code, said.count("\n")) == (3, 2)
     assert exporter.staged() == ()
 
 
-def test_a_read_only_user_is_told_by_check(exporter: Exporter) -> None:
-    """One that may not even send settings."""
+def test_staging_tables_that_a_user_may_not_see_are_not_said_to_be_none(exporter: Exporter) -> None:
+    """To a user without any right on their database it looks empty."""
     exporter.given_all()
-    exporter.front.command("ALTER USER exporter SETTINGS readonly = 1")
+    exporter.front.commands(
+        "CREATE DATABASE mergeberg_staging",
+        "CREATE TABLE mergeberg_staging.`5bce98f7_6434_1n0_87dcbf99_1` (k Int64) ENGINE = Memory",
+    )
+    place = SourcePlace(exporter.uri, allow_insecure=True)
+    with open_source(place) as source:
+        assert len(source.leftovers()) == 1
+    assert exporter.check()["server"]["staging_tables"] == 1
 
-    (reason,) = exporter.check()["reasons"]
-    assert "it has readonly = 1" in reason
+    exporter.front.command("REVOKE ALL ON mergeberg_staging.* FROM exporter")
+
+    expected = r"may not see them. Run GRANT DROP TABLE ON mergeberg_staging\.\* TO exporter;"
+    with open_source(place) as source, pytest.raises(RefusedError, match=expected):
+        source.leftovers()
+    assert exporter.check()["server"]["staging_tables"] is None
+
+
+def test_a_cluster_that_nobody_may_ask_for_or_that_is_not_there(exporter: Exporter) -> None:
+    """Harm prevented: a sharded table is taken for one without shards."""
+    code, said = exporter.said("check", "--cluster", "main")
+    assert code == 4
+    assert "Run GRANT SELECT ON system.clusters TO exporter;" in said
+
+    exporter.front.command("GRANT SELECT ON system.clusters TO exporter")
+
+    code, said = exporter.said("check", "--cluster", "main")
+    assert code == 3
+    assert "Cannot find the cluster 'main': the server knows none. Leave --cluster out" in said
+
+
+def test_a_user_without_any_right_is_told_all_of_them_by_each_command_of_several_replicas(
+    exporter: Exporter,
+) -> None:
+    """Also where the user may not see how far the replicas are behind."""
+    exporter.has_replicas()
+
     code, said = exporter.said("export", "--all", "--to", "lake.n.t")
-    assert (code, said.count("\n")) == (4, 2)
-    assert "in readonly mode" in said
+
+    assert code == 3
+    assert all(f"Run {statement}" in said for statement in exporter.missing())
+    code, said = exporter.said("check")
+    assert (code, said.count("GRANT SELECT ON system.replicas TO exporter;")) == (3, 1)
+    assert "staging        not known yet, in mergeberg_staging" in said
 
 
 @pytest.mark.parametrize(

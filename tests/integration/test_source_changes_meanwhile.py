@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg import IcebergTable
+from catalog.iceberg import IcebergTable, open_catalog
 from catalog.sources import SourcePlace
 from spark_ext.session import SparkSettings
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
@@ -76,7 +76,8 @@ def run(
     clickhouse: Path, *, meanwhile: Callable[[], None] = lambda: None, ttl: int = 0
 ) -> list[Outcome]:
     """Export every partition; `meanwhile` happens after the snapshot, before the first file."""
-    places = Places(SourcePlace(f"chdb:{clickhouse}"), "lake", clickhouse.parent / "warehouse")
+    lake = open_catalog("lake", warehouse=clickhouse.parent / "warehouse")
+    places = Places(SourcePlace(f"chdb:{clickhouse}"), lake)
     request = ExportRequest(TableName("db", "events"), _TO, AllPartitions(), Wish(ttl=ttl), {})
     ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent())
     writer = ChildWriter(lambda _plan, _tasks: meanwhile())
@@ -102,7 +103,8 @@ def in_source(clickhouse: Path) -> list[tuple[object, ...]]:
 
 def in_lake(clickhouse: Path) -> list[tuple[object, ...]]:
     """Return the rows of the lake table, sorted by id."""
-    places = Places(SourcePlace(f"chdb:{clickhouse}"), "lake", clickhouse.parent / "warehouse")
+    lake = open_catalog("lake", warehouse=clickhouse.parent / "warehouse")
+    places = Places(SourcePlace(f"chdb:{clickhouse}"), lake)
     ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent())
     table: IcebergTable | None = ports.lake.table(_TO)  # type: ignore[assignment]
     assert table is not None

@@ -193,6 +193,35 @@ def test_leftovers_are_told_and_dropped_on_every_host_of_the_address(
     assert (staged(pair, 1), staged(pair, 2)) == ([], [])
 
 
+def test_a_source_alone_is_cleaned_of_what_exports_into_any_table_left(
+    newest_server: ClickHouseFront, command: Command, dead: str
+) -> None:
+    """Who looks after the server need not know the lake; what can be gone on with stays."""
+    url = newest_server.url
+    alone = ("gc", "--source", url, "--allow-insecure", "--yes")
+    for name in ("one", "other"):
+        fill(newest_server.command, name)
+    leave(newest_server.command, dead)
+
+    code, _, err = command(*alone)
+
+    assert code == 3
+    assert "there is no ledger here that says with which of them an export can be gone on" in err
+    assert newest_server.rows(_STAGED.format("mergeberg_staging")) == ((dead,),)
+    assert command.export("one", url)[0] == 0
+    swept: list[tuple[int, str, str]] = []
+
+    def sweep(*_: object) -> None:
+        leave(newest_server.command, dead)
+        swept.append(command(*alone))
+
+    command.before = sweep
+    assert command.export("other", url)[0] == 0
+    ((code, out, _),) = swept
+    assert (code, out.splitlines()[-1]) == (0, "removed 1 thing, 0 B; 1 kept")
+    assert "its export can be gone on with, or cancelled" in out
+
+
 def test_a_host_that_is_down_is_said_and_the_others_are_done(
     pair: OldPair, command: Command, dead: str
 ) -> None:

@@ -143,7 +143,9 @@ class TrueCatalog:
         return _table(made)
 
     def _commit(self, identifier: tuple[str, ...], body: bytes) -> Answer:
-        asked = CommitTableRequest.model_validate_json(body)
+        # Iceberg's own client leaves the name out, which stands in the path.
+        named = {"identifier": {"namespace": identifier[:-1], "name": identifier[-1]}}
+        asked = CommitTableRequest.model_validate({**named, **json.loads(body)})
         table = self._catalog.load_table(identifier)
         made = self._catalog.commit_table(table, asked.requirements, asked.updates)
         return _metadata(made)

@@ -192,9 +192,9 @@ class ManyTables:
 
     def _open_warehouse(self) -> None:
         self._warehouse = self._root / f"warehouse{self._count}"
-        places = Places(SourcePlace("chdb:unused"), "lake", self._warehouse)
-        ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent(), verify=True)
         self._catalog = open_catalog("lake", warehouse=self._warehouse)
+        places = Places(SourcePlace("chdb:unused"), self._catalog)
+        ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent(), verify=True)
         self._source = _Lasting(lambda _: self.clickhouse)
         self._ledger = ports.ledger
         self._ports = replace(

@@ -56,6 +56,7 @@ ALLOWED = {
         ("commit.py", "_stage_and_send", "ledger.next_epoch"),
         ("committing.py", "_list", "ledger.next_epoch"),
         ("giving_up.py", "_claim", "ledger.next_epoch"),
+        ("killed_query.py", "mark_killed", "ledger.next_epoch"),
         ("empty_commits.py", "send_empty", "ledger.next_epoch"),
         ("rebuilding.py", "_count_up", "ledger.next_epoch"),
     },
@@ -121,15 +122,16 @@ ALLOWED = {
         ("forgetting.py", "_forgotten", "ledger.write"),
         ("forgetting.py", "forget", "ledger.read"),
         ("forgetting.py", "forget", "ledger.release"),
-        ("forgetting.py", "forget", "ledger.take_lease"),
     },
     "`archive`, after the job: compare-and-set under the lease, before the source is touched": {
         ("archived.py", "_written", "ledger.write"),
         ("archived.py", "kept_for_ever", "ledger.release"),
-        ("archived.py", "kept_for_ever", "ledger.take_lease"),
+    },
+    "the lease of the two above": {
+        ("leases.py", "one_lease", "ledger.take_lease"),
     },
     "what is installed here": {
-        ("retrying.py", "versions", "writer.versions"),
+        ("ports.py", "versions", "writer.versions"),
         ("writing.py", "_writing", "writer.versions"),
     },
     "the effect VERIFY performs it, by way of a variable; it only reads": {

@@ -59,3 +59,20 @@ def test_a_named_test_that_did_not_pass_is_no_proof(
 ) -> None:
     """A suite that is skipped, or not collected, must not be counted as passed."""
     assert finish(monkeypatch, *reports) == (pytest.ExitCode.TESTS_FAILED, [NAMED])
+
+
+def test_of_two_processes_none_is_asked_about_the_tests_of_the_other() -> None:
+    """The one that gets the reports of both is asked."""
+    registered: list[str] = []
+    config = SimpleNamespace(
+        option=SimpleNamespace(keyword="", markexpr="", deselect=None, collectonly=False),
+        getoption=lambda _, default: default,
+        args_source=pytest.Config.ArgsSource.TESTPATHS,
+        pluginmanager=SimpleNamespace(register=lambda _, name: registered.append(name)),
+    )
+
+    named_tests.pytest_configure(cast("pytest.Config", config))
+    config.workerinput = {"workerid": "gw0"}
+    named_tests.pytest_configure(cast("pytest.Config", config))
+
+    assert registered == ["named-tests"]

@@ -26,4 +26,5 @@ def test_the_wheel_is_the_three_packages(tmp_path: Path) -> None:
     assert {name.partition("/")[0] for name in own} == set(PACKAGES)
     assert {file.path for file in source_files(*PACKAGES)} <= own
     assert {f"{package}/py.typed" for package in PACKAGES} <= own
+    assert "spark_ext/jvm/mergeberg-spark.jar" in own
     assert any(name.endswith("/licenses/LICENSE") for name in names)

@@ -30,7 +30,7 @@ def export(directory: Path, source: Partitions, effects: Effects | None = None) 
         effects=LoggedEffects(effects or Direct()),
         observer=LoggedObserver(Silent()),
     )
-    export_all(ALL, ports, master="local[1]")
+    export_all(ALL, ports, slots=1)
 
 
 def logged(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tableformat.errors import LedgerError
 from tableformat.ledger import Claim, ExportedPart, Key, Landed, Record, Row, State
+from tableformat.ledger_text import checksum
 from tableformat.manifest import Manifest, manifest, manifest_of, parse_manifest
 from tests.repository.source_files import ROOT
 from tests.strategies_ledger import ledger_rows
@@ -92,6 +93,16 @@ def test_it_comes_back_as_it_was_written(row: Row) -> None:
     assert parse_manifest(manifest(row)) == manifest_of(row)
 
 
+@given(row=ledger_rows())
+def test_one_of_the_format_before_is_read_and_knows_no_node_of_keeper(row: Row) -> None:
+    body = {k: v for k, v in fields_of(row).items() if k not in ("keeper_node", "checksum")}
+    body["format_version"] = 1
+
+    read = parse_manifest(json.dumps({**body, "checksum": checksum(body)}))
+
+    assert read == replace(manifest_of(row), keeper_node=None)
+
+
 @given(row=ledger_rows(), indent=st.sampled_from([None, 1, 8]), by_name=st.booleans())
 def test_it_may_be_spaced_and_ordered_otherwise(
     row: Row,
@@ -125,7 +136,7 @@ def test_one_that_was_cut_off_is_refused(row: Row, place: float) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"format_version": 99}, "a manifest of format 99: this release reads 1"),
+        ({"format_version": 99}, "a manifest of format 99: this release reads 2"),
         ({"surprise": 1}, "not what its checksum was made of"),
         ({"checksum": None}, "not what its checksum was made of"),
     ],

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from catalog.clickhouse.connection import Connection, text, texts
 from catalog.clickhouse.describe import of_table
+from catalog.clickhouse.preflight import OWN_COLUMNS
 from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.mergetree.expression import SortKey
 from tableformat.mergetree.expression_text import parse_sorting_key, qualify
@@ -31,8 +31,6 @@ from tableformat.mergetree.types import (
 from tableformat.names import SOURCE_ALIAS, PartitionId, quote_string
 
 __all__ = ["Claimed", "other_partition_keys", "other_types", "unsorted"]
-
-_OWN_COLUMNS: Final = ("_row_exists", "_block_number", "_block_offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ def other_types(connection: Connection, claimed: Claimed) -> dict[PartitionId, R
         SourceError: ClickHouse does not answer.
     """
     table = claimed.table
-    own = ", ".join(quote_string(column) for column in _OWN_COLUMNS)
+    own = ", ".join(quote_string(column) for column in OWN_COLUMNS)
     declared = {column.name: column.type_text for column in table.columns}
     found = connection.rows(
         "SELECT partition_id, column, type, min(name) FROM system.parts_columns"

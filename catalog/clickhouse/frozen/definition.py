@@ -14,21 +14,22 @@ from pathlib import Path
 from typing import Final
 
 from catalog.clickhouse.connection import ClickHouseError, Connection, one_text
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.table import Engine
 from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
 from tableformat.names import TableName, quote_string
 
-__all__ = ["Definition", "read_definition", "unescaped"]
+__all__ = ["NIL_UUID", "Definition", "read_definition", "unescaped"]
 
+NIL_UUID: Final = "00000000-0000-0000-0000-000000000000"
+"""What ClickHouse shows of a table without a UUID."""
 _ADVICE: Final = "Give what SHOW CREATE TABLE prints."
 _MOST_BYTES: Final = 1 << 20
 _ESCAPES: Final = re.compile(r"\\(.)", re.DOTALL)
 _TSV: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "f": "\f"}
 _ANY_NAME: Final = "_"
-_NIL_UUID: Final = "00000000-0000-0000-0000-000000000000"
-_NOT_IMPLEMENTED: Final = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Definition:
                 f"Cannot find the table {table}: the statement in {file} is that of {own}. Name "
                 "that table, or the file of the other one."
             )
-            raise NotFoundError(message, code=60)
+            raise NotFoundError(message, code=UNKNOWN_TABLE)
 
 
 def read_definition(connection: Connection, file: Path) -> Definition:
@@ -86,13 +87,14 @@ def read_definition(connection: Connection, file: Path) -> Definition:
         raise reader.complaint("ENGINE")
     engine = parse_engine(_engine_text(reader))
     _check_engine(engine, file)
-    return Definition(database, name, "" if uuid == _NIL_UUID else uuid, columns, engine)
+    return Definition(database, name, "" if uuid == NIL_UUID else uuid, columns, engine)
 
 
 def _statement(connection: Connection, file: Path) -> str:
     """Return the statement of a file on one line, in ClickHouse's own spelling."""
     try:
-        content = file.read_bytes()[: _MOST_BYTES + 1]
+        with file.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
         text = content.decode()
     except FileNotFoundError as error:
         message = (
@@ -170,14 +172,14 @@ def _check_engine(engine: Engine, file: Path) -> None:
             "tables of the MergeTree family have parts. Give the statement of the table whose "
             "parts they are."
         )
-        raise UnsupportedError(message, code=_NOT_IMPLEMENTED)
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     if engine.old_arguments or not engine.order_by:
         message = (
             f"Cannot read the parts of the table in {file}: {engine.name}({engine.arguments}) has "
             "no ORDER BY, as tables of the old syntax have none, and their parts open under no "
             "other. Copy the rows into a table with PARTITION BY and ORDER BY on its server."
         )
-        raise UnsupportedError(message, code=_NOT_IMPLEMENTED)
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     if "[HIDDEN]" in engine.arguments:
         message = (
             f"Cannot read the parts of the table in {file}: ClickHouse hides a secret in the "

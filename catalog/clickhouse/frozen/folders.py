@@ -10,9 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from catalog.clickhouse.some import some
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import (
     NotFoundError,
     RefusedError,
@@ -34,7 +37,7 @@ _CHECKSUMS_BEGIN: Final = b"checksums format version: "
 _ENCRYPTED_BEGIN: Final = b"ENC"
 _BACKUP: Final = ".backup"
 _DEEPEST: Final = 12
-_SHOWN: Final = 5
+_some: Final = partial(some, most=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ def _listed(directory: Path) -> PartFolders:
             "of the old syntax, and such parts open under no other. Copy the rows into a table "
             "with PARTITION BY and ORDER BY on its server."
         )
-        raise UnsupportedError(message, code=48)
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     names = {p.name: name for p in held if (name := _part_name(p.name)) and _is_part(p)}
     packed = [p.name for p in held if (m := _PACKED.match(p.name)) and _part_name(m["name"])]
     if packed:
@@ -271,9 +274,3 @@ def _nothing(given: Path, root: Path) -> RefusedError:
         "Name the directory that holds the part folders, such as shadow/NAME/store/123/UUID of a "
         "FREEZE."
     )
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(listed[:_SHOWN]) + more

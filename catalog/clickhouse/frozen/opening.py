@@ -7,93 +7,54 @@ compared with the folders, because what it cannot load it passes over without a 
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
-from catalog.clickhouse.connection import ClickHouseError, Connection, Row, texts
+from catalog.clickhouse.connection import ClickHouseError, Connection, texts
 from catalog.clickhouse.describe import of_table
-from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.frozen.definition import Definition, read_definition
 from catalog.clickhouse.frozen.folders import PartFolder, PartFolders, find_folders
 from catalog.clickhouse.frozen.uri import FrozenSettings
+from catalog.clickhouse.own import OwnClickHouse
+from catalog.clickhouse.plain_disk import plain_disk_sql
 from catalog.clickhouse.staging import files_layout
 from tableformat.errors import RefusedError, SourceError, UsageError
 from tableformat.mergetree.engine_text import staging_engine
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import TableName, quote_identifier, quote_string
 
-__all__ = ["FrozenConnection", "OpenedParts", "check_unchanged", "open_parts"]
+__all__ = ["OpenedParts", "check_unchanged", "open_clickhouse", "open_parts"]
 
 _SHOWN: Final = 3
 
 
-class FrozenConnection:
-    """A ClickHouse without data in a temporary directory, which goes with it.
+def open_clickhouse(zone: str) -> Connection:
+    """Start a ClickHouse of our own, in which parts can be opened.
 
-    `zone` is the time zone in which keys and defaults are computed, '' for this host's.
+    Args:
+        zone: the time zone in which keys and defaults are computed, '' for this host's.
+
+    Raises:
+        UsageError: there is no such time zone.
+        SourceError: ClickHouse does not start.
     """
-
-    def __init__(self, zone: str) -> None:
-        """Start it.
-
-        Raises:
-            UsageError: there is no such time zone.
-            SourceError: ClickHouse does not start.
-        """
-        self._directory = tempfile.TemporaryDirectory(prefix="mergeberg-parts-")
-        try:
-            self._inner = EmbeddedConnection(Path(self._directory.name) / "data", create=True)
-        except BaseException:
-            self._directory.cleanup()
-            raise
+    ours = OwnClickHouse("parts")
+    try:
         if zone:
-            try:
-                self._inner.command(f"SET session_timezone = {quote_string(zone)}")
-            except ClickHouseError as error:
-                self.close()
-                message = (
-                    f"Cannot use the time zone {zone!r}: {error.reason}. Name it as the server "
-                    "does that wrote the parts, for example &zone=Europe/Berlin."
-                )
-                raise UsageError(message, code=error.code) from error
-
-    @property
-    def address(self) -> str:
-        """Nothing: tasks open the parts as files."""
-        return ""
-
-    @property
-    def staging_database(self) -> str:
-        """That of the ClickHouse which opens the parts; nothing is made in it."""
-        return self._inner.staging_database
-
-    def rows(self, sql: str) -> tuple[Row, ...]:
-        """Return the rows of a query.
-
-        Raises:
-            ClickHouseError: ClickHouse refused the query, or it failed.
-            SourceError: the process that runs ClickHouse ended.
-        """
-        return self._inner.rows(sql)
-
-    def command(self, sql: str) -> None:
-        """Run a statement that gives no rows.
-
-        Raises:
-            ClickHouseError: ClickHouse refused the statement, or it failed.
-            SourceError: the process that runs ClickHouse ended.
-        """
-        self._inner.command(sql)
-
-    def close(self) -> None:
-        """End ClickHouse and remove its directory; closing twice is the same as once."""
-        self._inner.close()
-        with contextlib.suppress(FileNotFoundError):
-            self._directory.cleanup()
+            ours.command(f"SET session_timezone = {quote_string(zone)}")
+    except ClickHouseError as error:
+        ours.close()
+        message = (
+            f"Cannot use the time zone {zone!r}: {error.reason}. Name it as the server does that "
+            "wrote the parts, for example &zone=Europe/Berlin."
+        )
+        raise UsageError(message, code=error.code) from error
+    except BaseException:
+        ours.close()
+        raise
+    return ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +124,10 @@ def check_unchanged(opened: OpenedParts) -> None:
 def _create_sql(
     capabilities: Capabilities, definition: Definition, table: TableName, directory: Path
 ) -> str:
-    disk = (
-        "disk(readonly = 1, type = 'object_storage', object_storage_type = 'local', "
-        f"metadata_type = 'plain', path = {quote_string(f'{directory}/')})"
-    )
     nothing = MergeTreeTable(table, "", "", definition.engine, (), "", "", "")
     opening = files_layout(nothing, capabilities).settings
     bare = replace(definition.engine, settings=())
+    disk = plain_disk_sql(directory)
     engine = staging_engine(bare, (*opening, ("table_disk", "1"), ("disk", disk)))
     return f"CREATE TABLE {table.sql} ({definition.columns}) {engine}"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
-from catalog.clickhouse.clone import Clone
+from catalog.clickhouse.clone import Clone, Refused
 from catalog.clickhouse.connection import ClickHouseError, Connection
 from catalog.clickhouse.describe import list_parts
 from catalog.clickhouse.frozen.claims import Claimed, other_partition_keys, unsorted
@@ -20,7 +20,6 @@ from tableformat.source import FrozenPart, Probe, SourceSnapshot
 
 __all__ = ["Asked", "prove_parts"]
 
-Refused = Mapping[PartitionId, TableFormatError]
 _CLAIMS: Final = (other_partition_keys, unsorted)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from catalog.clickhouse.frozen.folders import PartFolder
 from catalog.clickhouse.frozen.opening import OpenedParts
 from catalog.clickhouse.frozen.uri import FrozenSettings
-from tableformat.errors import RefusedError
+from tableformat.errors import RefusedError, SourceError
 from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId
 
@@ -27,9 +27,16 @@ def unloaded_parts(opened: OpenedParts) -> tuple[Part, ...]:
     """Return the parts that ClickHouse passed over, as their folders show them.
 
     Raises:
-        OSError: a folder cannot be read.
+        SourceError: a folder cannot be read.
     """
-    return tuple(_part(folder) for folder in opened.missing)
+    try:
+        return tuple(_part(folder) for folder in opened.missing)
+    except OSError as error:
+        message = (
+            f"Cannot read the parts in {opened.folders.directory}: {error}. Run as a user who may "
+            "read the directory and everything in it."
+        )
+        raise SourceError(message) from error
 
 
 def refused_folders(
@@ -119,7 +126,7 @@ def _claimed_rows(path: Path) -> int:
 
 def _bytes(path: Path) -> int:
     return sum(
-        (Path(directory) / name).stat().st_size
+        (Path(directory) / name).lstat().st_size
         for directory, _, names in os.walk(path)
         for name in names
     )

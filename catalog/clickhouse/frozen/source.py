@@ -8,43 +8,42 @@ of a server's table is proved by (`catalog.clickhouse.verify`), too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from catalog.clickhouse.comparison import differences
 from catalog.clickhouse.frozen.claims import Claimed, other_types
-from catalog.clickhouse.frozen.definition import read_definition
+from catalog.clickhouse.frozen.definition import NIL_UUID, read_definition
 from catalog.clickhouse.frozen.identity import identity_of, uuid_of
 from catalog.clickhouse.frozen.opening import (
-    FrozenConnection,
     OpenedParts,
     check_unchanged,
+    open_clickhouse,
     open_parts,
 )
 from catalog.clickhouse.frozen.proving import Asked, prove_parts
 from catalog.clickhouse.frozen.refusals import refused_folders, unloaded_parts
 from catalog.clickhouse.frozen.uri import FrozenSettings
+from catalog.clickhouse.left_snapshot import Search
 from catalog.clickhouse.partition_values import partition_id_of
+from catalog.clickhouse.snapshot import SnapshotRequest
 from catalog.clickhouse.source import ClickHouseSource
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UnsupportedError
 from tableformat.ledger import ExportedPart
-from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, TableName
 from tableformat.source import (
     Leftover,
     LeftPart,
-    LeftSnapshot,
     Probe,
     ProbedValue,
     SourceSnapshot,
 )
 
 __all__ = ["FrozenPartsSource"]
-
-_NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 class FrozenPartsSource(ClickHouseSource):
@@ -56,7 +55,7 @@ class FrozenPartsSource(ClickHouseSource):
 
     def __init__(self, settings: FrozenSettings) -> None:
         """Keep where the parts are; nothing is opened yet."""
-        super().__init__(lambda _: FrozenConnection(settings.zone))
+        super().__init__(lambda _: open_clickhouse(settings.zone))
         self._settings = settings
         self._parts: OpenedParts | None = None
 
@@ -85,7 +84,7 @@ class FrozenPartsSource(ClickHouseSource):
             found,
             engine=engine,
             identity=identity_of(self._settings, opened.definition, table, uuid),
-            uuid=uuid or _NO_UUID,
+            uuid=uuid or NIL_UUID,
             storage_policy=dict(engine.settings).get("storage_policy", "default").strip("'"),
         )
 
@@ -194,57 +193,6 @@ class FrozenPartsSource(ClickHouseSource):
         self._open(table)
         return super().probe(table, partition_id, probes)
 
-    def snapshot(
-        self,
-        table: MergeTreeTable,
-        partition_ids: tuple[PartitionId, ...],
-        *,
-        job: str,  # noqa: ARG002  nothing is made that could be named by it
-        probes: tuple[Probe, ...] = (),
-        digest: tuple[DigestColumn, ...] = (),
-    ) -> SourceSnapshot:
-        """Prove partitions; they are frozen already, and nothing is made.
-
-        Raises:
-            SourceError: the parts cannot be read at all.
-        """
-        opened = self._open(table.name)
-        check_unchanged(opened)
-        described = self.describe(table.name)
-        refused: dict[PartitionId, TableFormatError] = dict(
-            self.refusals(table.name, partition_ids)
-        )
-        if changed := differences(table, described, copy=False):
-            message = (
-                f"Cannot export {table.name}: {changed} changed in {self._settings.ddl_file} since "
-                "it was read. Run the export again."
-            )
-            refused = dict.fromkeys(partition_ids, RefusedError(message))
-        handle = f"parts:{opened.folders.directory}"
-        asked = Asked(partition_ids, refused, probes, digest, handle)
-        return prove_parts(*self._opened(), Claimed(described, self._settings.ddl_file), asked)
-
-    def find_snapshot(
-        self,
-        table: MergeTreeTable,
-        wanted: Mapping[PartitionId, LeftSnapshot],
-        *,
-        probes: tuple[Probe, ...] = (),
-        digest: tuple[DigestColumn, ...] = (),
-    ) -> SourceSnapshot:
-        """Return the wanted partitions that are here in exactly the recorded parts, proved anew.
-
-        Raises:
-            SourceError: the parts cannot be read.
-        """
-        here = tuple(
-            one
-            for one, left in wanted.items()
-            if left.parts and _recorded(self.parts(table.name, one)) == frozenset(left.parts)
-        )
-        found = self.snapshot(table, here, job="", probes=probes, digest=digest)
-        return replace(found, refused=())
-
     def release_staging(self, handle: tuple[str, ...]) -> None:
         """Do nothing: the parts are not ours."""
 
@@ -278,12 +226,42 @@ class FrozenPartsSource(ClickHouseSource):
             "which are only read. Take the partition out on its server, or remove the part folders "
             "yourself."
         )
-        raise UnsupportedError(message, code=48)
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
     def close(self) -> None:
         """Let go of the parts. The next call opens them again."""
         self._parts = None
         super().close()
+
+    def _taken(self, request: SnapshotRequest) -> SourceSnapshot:
+        """Prove partitions; they are frozen already, and nothing is made."""
+        table, partition_ids = request.table, request.partition_ids
+        opened = self._open(table.name)
+        check_unchanged(opened)
+        described = self.describe(table.name)
+        refused: dict[PartitionId, TableFormatError] = dict(
+            self.refusals(table.name, partition_ids)
+        )
+        if changed := differences(table, described, copy=False):
+            message = (
+                f"Cannot export {table.name}: {changed} changed in {self._settings.ddl_file} since "
+                "it was read. Run the export again."
+            )
+            refused = dict.fromkeys(partition_ids, RefusedError(message))
+        handle = f"parts:{opened.folders.directory}"
+        asked = Asked(partition_ids, refused, request.probes, request.digest, handle)
+        return prove_parts(*self._opened(), Claimed(described, self._settings.ddl_file), asked)
+
+    def _found_again(self, search: Search) -> SourceSnapshot:
+        """Return the wanted partitions that are here in exactly the recorded parts, proved anew."""
+        name = search.table.name
+        here = tuple(
+            one
+            for one, left in search.wanted.items()
+            if left.parts and _recorded(self.parts(name, one)) == frozenset(left.parts)
+        )
+        request = SnapshotRequest(search.table, here, "", search.probes, search.digest)
+        return replace(self._taken(request), refused=())
 
     def _open(self, table: TableName) -> OpenedParts:
         """Return the parts, open under the name of the table.

@@ -28,12 +28,24 @@ from typing import Final
 
 from catalog.clickhouse.connection import ClickHouseError
 from catalog.clickhouse.server.settings import Host, ServerSettings
-from tableformat.errors import SourceError
+from tableformat.clickhouse_codes import (
+    ACCESS_DENIED,
+    AUTHENTICATION_FAILED,
+    REQUIRED_PASSWORD,
+    UNKNOWN_FUNCTION,
+    UNKNOWN_IDENTIFIER,
+    UNKNOWN_TABLE,
+    UNKNOWN_USER,
+    WRONG_PASSWORD,
+)
+from tableformat.errors import SourceError, SourceGoneError
 
 __all__ = [
     "HELD_BYTES",
-    "TOO_MANY_QUERIES",
-    "error_of_status",
+    "LOGIN_REFUSED",
+    "NOT_SHOWN",
+    "error_of_answer",
+    "may_be_complete",
     "refused",
     "tagged_error",
     "untagged_error",
@@ -42,14 +54,26 @@ __all__ = [
 
 HELD_BYTES: Final = 65_536
 """The end of a body in which an error is looked for: texts are up to 16 KiB, or a little more."""
-TOO_MANY_QUERIES: Final = 202
+NOT_SHOWN: Final = (ACCESS_DENIED, UNKNOWN_TABLE, UNKNOWN_IDENTIFIER, UNKNOWN_FUNCTION)
+"""Codes of a question about the server that its user may not ask, or that came with newer ones."""
+LOGIN_REFUSED: Final = (
+    UNKNOWN_USER,
+    WRONG_PASSWORD,
+    REQUIRED_PASSWORD,
+    AUTHENTICATION_FAILED,
+)
+"""Codes by which a server takes no query of this user at all."""
 _OK: Final = 200
-_LOGIN: Final = (192, 193, 194, 516)
-"""Unknown user, wrong password, a password is required, authentication failed."""
+_SHUTS_DOWN: Final = re.compile(r"Server shutdown is called|[Ss]erver is shutting down")
+_CODE: Final = "X-ClickHouse-Exception-Code"
 _MARK: Final = b"__exception__\r\n"
-_TEXT: Final = re.compile(rb"Code: \d+(?:, e\.displayText\(\) =|\.) DB::Exception: ")
+# Keeper's errors have a class of their own.
+_TEXT: Final = re.compile(
+    rb"Code: \d+(?:, e\.displayText\(\) =|\.) (?:DB|Coordination)::Exception: "
+)
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _SHOWN: Final = 200
+_PLACE: Final = re.compile(r"(?P<scheme>[a-z]+://)(?:[^/?#]*@)?(?P<host>[^/?#@]+)")
 
 
 def refused(settings: ServerSettings, host: Host, text: str, code: int | None) -> SourceError:
@@ -58,34 +82,35 @@ def refused(settings: ServerSettings, host: Host, text: str, code: int | None) -
     if code is not None and "Code: " not in said:
         said = f"Code: {code}. DB::Exception: {said}"
     error = ClickHouseError(said, place=f"ClickHouse at {host.url}")
-    if error.code in _LOGIN:
+    if error.code in LOGIN_REFUSED:
         message = (
             f"Cannot log in to ClickHouse at {host.url} as {settings.credentials.shown}: "
-            f"{error.reason}. Check MERGEBERG_SOURCE_USER and MERGEBERG_SOURCE_PASSWORD."
+            f"{error.reason}. Check {settings.credentials.to_check}."
         )
         return SourceError(message, code=error.code)
+    if _SHUTS_DOWN.search(error.reason):
+        return SourceGoneError(error.message, code=error.code)
     return error
 
 
-def error_of_status(
-    settings: ServerSettings, host: Host, status: int, headers: Mapping[str, str], body: bytes
-) -> SourceError | None:
-    """Return the error that an answer's head tells, with `body`, or the beginning of it.
+def may_be_complete(status: int, headers: Mapping[str, str]) -> bool:
+    """Tell whether a head is that of an answer of ClickHouse that may be complete."""
+    return _is_ours(headers) and status == _OK and not headers.get(_CODE)
 
-    None when it is the head of an answer of ClickHouse that may be complete.
-    """
-    code = headers.get("X-ClickHouse-Exception-Code", "")
-    known = any(name.lower().startswith("x-clickhouse-") for name in headers)
-    if known and status == _OK and not code:
-        return None
+
+def error_of_answer(
+    settings: ServerSettings, host: Host, status: int, headers: Mapping[str, str], body: bytes
+) -> SourceError:
+    """Return the error that an answer is, by its head and its body, or the beginning of it."""
+    code = headers.get(_CODE, "")
     text = body.decode("utf-8", "replace")
-    if _TEXT.search(body) or (known and code):
+    if _TEXT.search(body) or (code and _is_ours(headers)):
         return refused(settings, host, text, int(code) if code.isdigit() else None)
     location = headers.get("Location")
     if location is not None:
         # Only where to: the rest of a place elsewhere may be anything.
-        place = re.match(r"[a-z]+://[^/?#@]+", location)
-        where = f" to {place[0]}" if place else ""
+        place = _PLACE.match(location)
+        where = f" to {place['scheme']}{place['host']}" if place else ""
         message = (
             f"Cannot read from ClickHouse at {host.url}: it redirects{where} (HTTP {status}). Name "
             "the server itself in --source."
@@ -100,6 +125,10 @@ def error_of_status(
         "way."
     )
     return SourceError(message)
+
+
+def _is_ours(headers: Mapping[str, str]) -> bool:
+    return any(name.lower().startswith("x-clickhouse-") for name in headers)
 
 
 def wrong_length(headers: Mapping[str, str]) -> bool:

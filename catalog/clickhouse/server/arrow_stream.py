@@ -36,9 +36,12 @@ def arrow_batches(
     """
     with open_stream() as stream:
         source = _Source(stream.chunks())
+        buffered = io.BufferedReader(source, _BUFFER)
         try:
-            with pa.ipc.open_stream(io.BufferedReader(source, _BUFFER)) as reader:
+            with pa.ipc.open_stream(buffered) as reader:
                 yield from reader
+                # Arrow stops at a mark of the end, and reads nothing behind it.
+                behind = len(buffered.read(1))
         except (pa.ArrowException, OSError) as error:
             # What the server itself says at the end of its answer is the better reason.
             source.drain()
@@ -47,11 +50,12 @@ def arrow_batches(
                 "Run the same command again."
             )
             raise stream.said_at_end or SourceError(message) from error
-        behind = source.drain()
+        behind += source.drain()
         if source.tail != _END or behind:
+            what = "bytes behind its end" if behind else "no end, so that rows are missing"
             message = (
-                "Cannot read an answer of ClickHouse: its Arrow stream has no end, so that rows "
-                "are missing. Run the same command again."
+                f"Cannot read an answer of ClickHouse: its Arrow stream has {what}. Run the same "
+                "command again."
             )
             raise stream.said_at_end or SourceError(message)
 

@@ -13,8 +13,7 @@ import time
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
 from urllib3.exceptions import HTTPError
@@ -22,8 +21,8 @@ from urllib3.response import BaseHTTPResponse
 
 from catalog.clickhouse.server.answers import (
     HELD_BYTES,
-    TOO_MANY_QUERIES,
-    error_of_status,
+    error_of_answer,
+    may_be_complete,
     refused,
     tagged_error,
     untagged_error,
@@ -32,6 +31,8 @@ from catalog.clickhouse.server.answers import (
 from catalog.clickhouse.server.failures import broke_off, could_be_repeated, not_answered
 from catalog.clickhouse.server.settings import Host, ServerSettings
 from catalog.clickhouse.server.tls import tls_context
+from catalog.closing import Closing
+from tableformat.clickhouse_codes import TOO_MANY_SIMULTANEOUS_QUERIES
 from tableformat.errors import SourceError
 
 __all__ = ["ServerClient", "ServerStream", "Settings"]
@@ -39,7 +40,6 @@ __all__ = ["ServerClient", "ServerStream", "Settings"]
 Settings = tuple[tuple[str, str], ...]
 
 _PIECE: Final = 1_048_576
-_OK: Final = 200
 # The oldest servers close a connection that was idle for 3 s: a statement that meets the closing is
 # lost, and nobody knows whether it was performed.
 _IDLE_SECONDS: Final = 1.0
@@ -118,8 +118,8 @@ class ServerStream:
         return broke_off(self._settings, self._host, error, self._received)
 
 
-class ServerClient:
-    """Connections to one server. Several threads may use it, each with streams of its own."""
+class ServerClient(Closing):
+    """Connections to one server, for one statement at a time, in whatever thread."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class ServerClient:
                 if not error.could_be_repeated:
                     raise error.why from error
             except SourceError as error:
-                if error.code != TOO_MANY_QUERIES:
+                if error.code != TOO_MANY_SIMULTANEOUS_QUERIES:
                     raise
             self._pause(pause)
         try:
@@ -210,17 +210,6 @@ class ServerClient:
     def close(self) -> None:
         """End all connections that are not in use. Closing twice is the same as once."""
         self._pool.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _whole(self, sql: str, parameters: Settings, query_id: str | None) -> bytes:
         response = self._send(sql, parameters, query_id)
@@ -273,12 +262,9 @@ class ServerClient:
 
     def _judge_head(self, response: BaseHTTPResponse) -> None:
         headers = response.headers
-        if error_of_status(self.settings, self.host, response.status, headers, b"") is not None:
-            error = error_of_status(
-                self.settings, self.host, response.status, headers, _beginning(response)
-            )
-            if error is not None:
-                raise error
+        if not may_be_complete(response.status, headers):
+            begin = _beginning(response)
+            raise error_of_answer(self.settings, self.host, response.status, headers, begin)
         encoding = headers.get("Content-Encoding", "identity")
         if wrong_length(headers) or encoding not in ("identity", "gzip"):
             what = f"Content-Encoding {encoding!r}" if not wrong_length(headers) else "no length"

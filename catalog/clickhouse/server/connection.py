@@ -14,14 +14,15 @@ change settings can still read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Final, Self
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Row
 from catalog.clickhouse.server.answers import refused, untagged_error
 from catalog.clickhouse.server.client import ServerClient, Settings
 from catalog.clickhouse.server.settings import Host
+from catalog.closing import Closing
+from tableformat.clickhouse_codes import READONLY, SETTING_CONSTRAINT_VIOLATION, UNKNOWN_FORMAT
 from tableformat.errors import SourceError
 from tableformat.names import quote_string
 
@@ -63,12 +64,11 @@ PLAIN_SETTINGS: Final = (
 _DECIMALS: Final = "output_format_json_quote_decimals"
 _REPLACED: Final = "\N{REPLACEMENT CHARACTER}".encode()
 _BYTES_FORMAT: Final = "JSONCompactEachRow"
-_UNKNOWN_FORMAT: Final = 73
-_SETTING_REFUSED: Final = (164, 452)
+_SETTING_REFUSED: Final = (READONLY, SETTING_CONSTRAINT_VIOLATION)
 """A user that is read-only; a setting that has bounds for the user."""
 
 
-class ServerConnection:
+class ServerConnection(Closing):
     """A connection to one server. A context manager: leaving it closes."""
 
     def __init__(self, client: ServerClient) -> None:
@@ -141,25 +141,20 @@ class ServerConnection:
         """End the connections. Closing twice is the same as once."""
         self._client.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _asked(self, sql: str, settings: Settings) -> tuple[Row, ...]:
         body = self._sent(f"{sql}\nFORMAT JSONCompact", settings, repeat=True)
         document = self._document(body)
+        numbers = self._decimals(document["meta"])
         if _REPLACED in body:
-            return self._as_bytes(sql, settings, len(document["meta"]))
+            return self._as_bytes(sql, settings, len(document["meta"]), numbers)
+        said = _as_text(body.decode())["data"] if numbers else ()
+        return _rows(document["data"], said, numbers)
+
+    def _decimals(self, meta: Iterable[Mapping[str, str]]) -> frozenset[int]:
+        """Return the places of the decimals that the server writes as numbers."""
         if self._quotes_decimals:
-            return tuple(tuple(row) for row in document["data"])
-        return _rows_with_decimals(document, body)
+            return frozenset()
+        return frozenset(at for at, column in enumerate(meta) if "Decimal" in column["type"])
 
     def _sent(self, sql: str, settings: Settings, *, repeat: bool = False) -> bytes:
         try:
@@ -168,11 +163,13 @@ class ServerConnection:
             forbidden = [one for one in settings if one[0] in error.reason]
             if error.code not in _SETTING_REFUSED or not forbidden:
                 raise
-            name, value = forbidden[0]
+            # A user that is read-only may change none of them, and ClickHouse names the first.
+            wanted = settings if error.code == READONLY else forbidden
+            named = ", ".join(f"{name} = '{value}'" for name, value in wanted)
             message = (
                 f"Cannot read from ClickHouse at {self.host.url} as "
                 f"{self._client.settings.credentials.shown}: {error.reason}. Let the user change "
-                f"settings (readonly = 0 or 2), or set {name} = '{value}' in the user's profile."
+                f"settings (readonly = 0 or 2), or set {named} in the user's profile."
             )
             raise SourceError(message, code=error.code) from error
 
@@ -191,12 +188,14 @@ class ServerConnection:
         document: Mapping[str, Any] = read
         return document
 
-    def _as_bytes(self, sql: str, settings: Settings, columns: int) -> tuple[Row, ...]:
+    def _as_bytes(
+        self, sql: str, settings: Settings, columns: int, numbers: frozenset[int]
+    ) -> tuple[Row, ...]:
         """Ask again in the format that hands over bytes as they are."""
         try:
             body = self._sent(f"{sql}\nFORMAT {_BYTES_FORMAT}", settings, repeat=True)
         except SourceError as error:
-            if error.code != _UNKNOWN_FORMAT:
+            if error.code != UNKNOWN_FORMAT:
                 raise
             message = (
                 f"Cannot read from ClickHouse at {self.host.url}: a text in an answer is no UTF-8, "
@@ -209,12 +208,12 @@ class ServerConnection:
         if lines.pop():
             raise self._broken(body, "ends within a line")
         try:
-            rows = tuple(tuple(json.loads(line)) for line in lines)
+            rows = [list(json.loads(line)) for line in lines]
         except (ValueError, TypeError) as error:
             raise self._broken(body, "has a line that is no JSON") from error
         if any(len(row) != columns for row in rows):
             raise self._broken(body, "has a row of another length")
-        return rows
+        return _rows(rows, [_as_text(line) for line in lines] if numbers else (), numbers)
 
     def _broken(self, body: bytes, how: str) -> SourceError:
         text = untagged_error(body)
@@ -227,16 +226,25 @@ class ServerConnection:
         )
 
 
-def _rows_with_decimals(document: Mapping[str, Any], body: bytes) -> tuple[Row, ...]:
-    """Return the rows of a server that writes decimals as numbers; here they become text.
+def _rows(
+    read: Sequence[Sequence[object]], said: Sequence[Sequence[object]], numbers: Collection[int]
+) -> tuple[Row, ...]:
+    """Return rows in which the values of some columns are the text that was said.
 
     A number with a point would become a float, which loses digits of a decimal.
+
+    Args:
+        read: the rows, with numbers as Python reads them.
+        said: the same rows, with numbers as text; nothing when no column needs them.
+        numbers: the places of the columns.
     """
-    exact = [at for at, column in enumerate(document["meta"]) if "Decimal" in column["type"]]
-    if not exact:
-        return tuple(tuple(row) for row in document["data"])
-    said = json.loads(body.decode(), parse_float=str, parse_int=str)["data"]
+    if not numbers:
+        return tuple(tuple(row) for row in read)
     return tuple(
-        tuple(text[at] if at in exact else value for at, value in enumerate(row))
-        for row, text in zip(document["data"], said, strict=True)
+        tuple(text[at] if at in numbers else value for at, value in enumerate(row))
+        for row, text in zip(read, said, strict=True)
     )
+
+
+def _as_text(document: str) -> Any:
+    return json.loads(document, parse_float=str, parse_int=str)

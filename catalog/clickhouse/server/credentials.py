@@ -91,6 +91,17 @@ class Credentials:
         how = " by a client certificate" if self.certificate and not self.password else ""
         return f"the user '{self.user or 'default'}'{how}"
 
+    @property
+    def to_check(self) -> str:
+        """What to look at when the server does not let the user in, behind 'Check'."""
+        if self.token is not None:
+            return "MERGEBERG_SOURCE_TOKEN"
+        if self.password is not None:
+            return "MERGEBERG_SOURCE_USER and MERGEBERG_SOURCE_PASSWORD"
+        if self.certificate is not None:
+            return "whether the server lets that user in by this certificate"
+        return "MERGEBERG_SOURCE_USER, and set MERGEBERG_SOURCE_PASSWORD: no password was given"
+
     def headers(self) -> dict[str, str]:
         """Return the headers of a request; nothing of it may stand in its address."""
         if self.token is not None:

@@ -7,7 +7,6 @@ own, which answers as if it had the table; nothing is kept of them.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, Row, text, whole
 from catalog.clickhouse.describe import of_table
-from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.feeding import DECODING_SETTINGS, Feeding
 from catalog.clickhouse.server.pipes import named_pipe
@@ -58,11 +57,7 @@ def computed_rows(
     names = ", ".join(f"{qualified(name)} AS {quote_identifier(name)}" for name, _ in columns)
     asked = f"SELECT {names} FROM {shown} FORMAT Native"
     open_stream = partial(connection.client.stream, asked, settings=connection.settings)
-    with (
-        tempfile.TemporaryDirectory(prefix="mergeberg-decoded-") as made,
-        EmbeddedConnection(Path(made, "clickhouse"), create=True) as ours,
-        named_pipe() as pipe,
-    ):
+    with OwnClickHouse("decoded") as ours, named_pipe() as pipe:
         if capabilities.server_zone:
             ours.command(f"SET session_timezone = {quote_string(capabilities.server_zone)}")
         _allow_types(ours)

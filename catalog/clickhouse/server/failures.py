@@ -1,12 +1,16 @@
 """One sentence for each way in which a server is not reached, or its answer breaks off.
 
 Written from what urllib3 and OpenSSL raise, whose own texts name objects and lines of source code.
+A host that takes no connection, ends one, or says nothing in time is gone (`SourceGoneError`), and
+another replica may go on. What speaks, but not as it should, is not: a certificate, another
+protocol, bytes that cannot be decompressed.
 """
 
 from __future__ import annotations
 
 import re
 import ssl
+import zlib
 from http.client import BadStatusLine, RemoteDisconnected
 from typing import Final
 
@@ -19,7 +23,7 @@ from urllib3.exceptions import (
 )
 
 from catalog.clickhouse.server.settings import Host, ServerSettings
-from tableformat.errors import SourceError
+from tableformat.errors import SourceError, SourceGoneError
 
 __all__ = ["broke_off", "could_be_repeated", "not_answered"]
 
@@ -49,37 +53,37 @@ def not_answered(settings: ServerSettings, host: Host, error: HTTPError) -> Sour
     if isinstance(secure, ssl.SSLError):
         return _of(host, _tls(secure))
     if isinstance(error, NameResolutionError):
-        return _of(
+        return _gone(
             host, f"no address is known for the name {host.name}. Check the name in --source"
         )
     reason = _cause(error, OSError)
     if isinstance(error, NewConnectionError):
         said = (reason.strerror if isinstance(reason, OSError) else None) or "no connection"
-        return _of(
+        return _gone(
             host,
             f"{said}. Check that the server runs and listens on port {host.port} (usually 8443 for "
             "https, 8123 for http)",
         )
     if isinstance(error, ConnectTimeoutError):
-        return _of(
+        return _gone(
             host,
             f"it took no connection within {settings.connect_timeout:g} s. Check the address and "
             "firewalls on the way, or add ?connect-timeout=SECONDS to --source",
         )
     if isinstance(error, ReadTimeoutError):
         if "handshake" in str(reason):
-            return _of(
+            return _gone(
                 host,
                 f"TLS did not begin within {settings.connect_timeout:g} s. Check that this is the "
                 "server's port for https (usually 8443)",
             )
-        return _of(host, _silent(settings))
+        return _gone(host, _silent(settings))
     also = "" if host.is_secure else ", and whether it expects https on this port"
     if isinstance(_cause(error, BadStatusLine), BadStatusLine) and not isinstance(
         _cause(error, RemoteDisconnected), RemoteDisconnected
     ):
         return _of(host, f"what answers there does not speak HTTP. Check the port{also}")
-    return _of(
+    return (_gone if isinstance(reason, OSError) else _of)(
         host,
         "it ended the connection before it answered; the statement may have been performed or "
         f"not. Check that the server runs{also}, and run again",
@@ -89,8 +93,8 @@ def not_answered(settings: ServerSettings, host: Host, error: HTTPError) -> Sour
 def broke_off(settings: ServerSettings, host: Host, error: Exception, received: int) -> SourceError:
     """Return why an answer has a beginning and no end."""
     if _cause(error, ReadTimeoutError) or _cause(error, TimeoutError):
-        return _of(host, f"after {received} bytes of an answer {_silent(settings)}")
-    return SourceError(
+        return _gone(host, f"after {received} bytes of an answer {_silent(settings)}")
+    return (SourceError if isinstance(error, zlib.error) else SourceGoneError)(
         f"Cannot read from ClickHouse at {host.url}: its answer breaks off after {received} bytes. "
         "The server or a proxy on the way ended the connection; run again."
     )
@@ -132,7 +136,15 @@ def _tls(error: ssl.SSLError) -> str:
 
 
 def _of(host: Host, why: str) -> SourceError:
-    return SourceError(f"Cannot reach ClickHouse at {host.url}: {why}.")
+    return SourceError(_cannot_reach(host, why))
+
+
+def _gone(host: Host, why: str) -> SourceGoneError:
+    return SourceGoneError(_cannot_reach(host, why))
+
+
+def _cannot_reach(host: Host, why: str) -> str:
+    return f"Cannot reach ClickHouse at {host.url}: {why}."
 
 
 def _cause(error: BaseException, kind: type[BaseException]) -> BaseException | None:

@@ -31,7 +31,7 @@ class Feeding:
 
     def __init__(self, open_stream: OpenStream, pipe: Path) -> None:
         self._open_stream, self._pipe = open_stream, pipe
-        self._failed: SourceError | None = None
+        self._failed: Exception | None = None
         self._said: SourceError | None = None
         self._thread = threading.Thread(target=self._run, name="native-answer", daemon=True)
 
@@ -50,6 +50,7 @@ class Feeding:
 
         Raises:
             SourceError: it was not whole.
+            Exception: whatever else went wrong while it was read.
         """
         self._let_go()
         failed = self._failed or (None if well else self._said)
@@ -75,7 +76,7 @@ class Feeding:
                     _read_on(chunks)
                 if stream.is_complete:
                     self._said = stream.said_at_end
-        except SourceError as error:
+        except Exception as error:  # noqa: BLE001  raised by `end`: the reader saw only an end
             self._failed = error
 
 

@@ -93,6 +93,7 @@ _READ: Final = (
 )
 _READ_OF_REPLICAS: Final = (
     ("replicas", "the identity of a replicated table and its delay stand there"),
+    ("zookeeper", "the node of its path tells it from another table of the same path"),
     ("replication_queue", "parts that a replica still has to fetch are seen there"),
 )
 ARCHIVE: Final = (

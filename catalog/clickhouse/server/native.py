@@ -28,7 +28,7 @@ from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 from tableformat.source import ServedLayout
 
-__all__ = ["native_batches", "running"]
+__all__ = ["native_batches"]
 
 # One thread keeps the rows in their order.
 _SETTINGS: Final = (
@@ -36,13 +36,6 @@ _SETTINGS: Final = (
     f"{DECODING_SETTINGS}, {WIRE_SETTINGS}"
 )
 _ALLOWED: Final = ", ".join(quote_string(name) for name in PERMISSIONS)
-
-
-@contextlib.contextmanager
-def running() -> Iterator[None]:
-    """Keep ClickHouse running: it stops with its last connection, and starting takes 20 ms."""
-    with adbc_driver_chdb.connect("chdb://"):
-        yield
 
 
 def native_batches(

@@ -17,6 +17,7 @@ from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.clone import within
 from catalog.clickhouse.connection import ClickHouseError, Connection, flag, text, whole
 from catalog.clickhouse.describe import list_parts
+from catalog.clickhouse.server.answers import NOT_SHOWN
 from tableformat.errors import RefusedError, SourceError
 from tableformat.mergetree.parts import Part
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_string
@@ -24,8 +25,6 @@ from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_string
 __all__ = ["Hidden", "Policies", "hidden_rows", "list_policies", "refuse_hidden"]
 
 _ATTEMPTS: Final = 5
-# Access denied; no such table, column, function: older ones, or one that the user may not see.
-_NOT_SEEN: Final = (497, 60, 47, 46)
 _NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
 
 
@@ -67,7 +66,7 @@ def list_policies(connection: Connection, table: TableName, user: str) -> Polici
             f" WHERE database = {quote_string(table.database)} AND {places} ORDER BY name"
         )
     except ClickHouseError as error:
-        if error.code in _NOT_SEEN:
+        if error.code in NOT_SHOWN:
             return Policies(are_seen=False)
         raise
     mine: list[str] = []

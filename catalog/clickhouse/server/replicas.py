@@ -3,28 +3,32 @@
 Any replica of a table gives the same parts under the same names (coverage.md reading 3), so a job
 takes the one that is behind the least, and stays with it: its staging tables are there. One that
 lost its Keeper is read-only and knows nothing of what the others got since, so it is never taken. A
-replica may still lack parts that it was told of; a partition is waited for until it has them.
+replica may still lack parts that it was told of; a partition is waited for until it has them, and
+its partitions are listed when it has a part of each.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from catalog.clickhouse.connection import Connection, flag, text, whole
+from catalog.clickhouse.server.answers import LOGIN_REFUSED
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.settings import Host, ServerSettings
+from catalog.clickhouse.some import some
+from tableformat.clickhouse_codes import ACCESS_DENIED, READONLY
 from tableformat.errors import RefusedError, SourceError, TableFormatError
 from tableformat.names import PartitionId, TableName, quote_string
 
-__all__ = ["SYNC_TIMEOUT", "Lag", "Waiting", "connect", "lag_of"]
+__all__ = ["SYNC_TIMEOUT", "Lag", "Waiting", "connect", "is_part_of", "lag_of"]
 
 SYNC_TIMEOUT: Final = 60.0
 _LOOK_SECONDS: Final = 0.5
-_LACKING: Final = "lacking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,35 @@ class Waiting:
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
 
+    def check_listed(self, name: TableName) -> None:
+        """Wait until the replica has a part of every partition that it was told of.
+
+        One that is read-only is not waited for: each of its partitions is refused, where it has
+        any.
+
+        Raises:
+            RefusedError: it has not in time: a list of its partitions would leave some out.
+            SourceError: the source cannot be read.
+        """
+        until = self.clock() + self.timeout
+        while True:
+            lag = lag_of(self.connection, name)
+            if lag is None:
+                return
+            listed = self._listed(name)
+            missing = tuple(
+                f"{kind} {part}".strip()
+                for kind, part in self._queued(name)
+                if not any(is_part_of(part, one) for one in listed)
+            )
+            if lag.read_only and listed:
+                return
+            if not lag.read_only and not lag.unread and not missing:
+                return
+            if lag.read_only or self.clock() >= until:
+                raise self._refusal(f"list the partitions of {name}", lag, missing)
+            self.pause(_LOOK_SECONDS)
+
     def refused(
         self, name: TableName, partition_ids: tuple[PartitionId, ...]
     ) -> dict[PartitionId, TableFormatError]:
@@ -132,7 +165,9 @@ class Waiting:
                 return {}
             if self.clock() >= until:
                 return {
-                    one: self._refusal(name, one, lag, lacking.get(one, ()))
+                    one: self._refusal(
+                        f"export partition {one} of {name}", lag, lacking.get(one, ())
+                    )
                     for one in partition_ids
                     if lag.read_only or lag.unread or one in lacking
                 }
@@ -142,37 +177,58 @@ class Waiting:
         self, name: TableName, partition_ids: tuple[PartitionId, ...]
     ) -> dict[PartitionId, tuple[str, ...]]:
         """Return what a replica has still to fetch or to do, by partition."""
-        found = self.connection.rows(
-            f"SELECT type, new_part_name FROM system.replication_queue WHERE {_of_table(name)}"
-        )
         lacking: dict[PartitionId, tuple[str, ...]] = {}
-        for row in found:
-            kind, part = text(row[0]), text(row[1])
-            # A merge or a mutation changes no row set that another replica would not have; a clone
-            # of what is there is as good.
-            if kind in _MAKES_FROM_OWN:
-                continue
+        for kind, part in self._queued(name):
             for one in partition_ids:
-                if part.startswith(f"{one}_") or not part:
+                if is_part_of(part, one) or not part:
                     lacking[one] = (*lacking.get(one, ()), f"{kind} {part}".strip())
         return lacking
 
-    def _refusal(
-        self, name: TableName, one: PartitionId, lag: Lag, lacking: tuple[str, ...]
-    ) -> RefusedError:
-        what = f"Cannot export partition {one} of {name}: its replica"
+    def _listed(self, name: TableName) -> tuple[PartitionId, ...]:
+        found = self.connection.rows(
+            f"SELECT DISTINCT partition_id FROM system.parts WHERE active AND {_of_table(name)}"
+        )
+        return tuple(PartitionId(text(row[0])) for row in found)
+
+    def _queued(self, name: TableName) -> tuple[tuple[str, str], ...]:
+        """Return what a replica has still to do that changes which rows it has: kind and part.
+
+        A merge or a mutation changes no row set that another replica would not have; a clone of
+        what is there is as good.
+        """
+        found = self.connection.rows(
+            f"SELECT type, new_part_name FROM system.replication_queue WHERE {_of_table(name)}"
+        )
+        queued = [(text(row[0]), text(row[1])) for row in found]
+        return tuple(one for one in queued if one[0] not in _MAKES_FROM_OWN)
+
+    def _refusal(self, what: str, lag: Lag, lacking: tuple[str, ...]) -> RefusedError:
         if lag.read_only:
             why = "is read-only, so it may lack what other replicas have"
         elif lacking:
-            why = f"has still to do {', '.join(lacking[:3])}"
+            why = f"has still to do {some(lacking)}"
         else:
             why = f"has {lag.unread} entries of its log still to read"
+        after = "" if lag.read_only else f", after {self.timeout:g} s"
         return RefusedError(
-            f"{what} {why}, after {self.timeout:g} s. Run again later, name another replica in "
-            "--source, or raise --sync-timeout."
+            f"Cannot {what}: its replica {why}{after}. Run again later, name "
+            "another replica in --source, or raise --sync-timeout."
         )
 
 
+def is_part_of(part: str, partition_id: PartitionId) -> bool:
+    """Whether a part's name may be of a partition; in doubt it is.
+
+    In tables of the old syntax it begins with two days of the month that the partition is:
+    `20240101_20240131_1_1_0` (source.md section 5).
+    """
+    one = str(partition_id)
+    if part.startswith(f"{one}_"):
+        return True
+    return _MONTH.fullmatch(one) is not None and bool(re.match(rf"{one}\d\d_{one}\d\d_", part))
+
+
+_MONTH: Final = re.compile(r"\d{6}")
 _MAKES_FROM_OWN: Final = frozenset({"MERGE_PARTS", "MUTATE_PART", "CLEAR_COLUMN", "CLEAR_INDEX"})
 
 
@@ -181,18 +237,20 @@ def _connection(settings: ServerSettings, host: Host) -> ServerConnection:
 
 
 def _asked(connection: ServerConnection, name: TableName | None) -> Lag | None:
-    if name is None:
+    try:
+        if name is not None:
+            return lag_of(connection, name)
         connection.rows("SELECT 1")
-        return None
-    return lag_of(connection, name)
+    except SourceError as error:
+        # A user with readonly = 1 may ask nothing as it has to be asked; who reads next says so.
+        if error.code != READONLY:
+            raise
+    return None
 
 
 def _is_of_every_host(error: SourceError) -> bool:
     """Whether another replica would say the same: who logs in, and not where."""
-    return error.code in _LOGIN_CODES
-
-
-_LOGIN_CODES: Final = frozenset({192, 193, 194, 497, 516})
+    return error.code in (*LOGIN_REFUSED, ACCESS_DENIED)
 
 
 def _of_table(name: TableName) -> str:

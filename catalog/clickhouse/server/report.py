@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, text
 from catalog.clickhouse.describe import list_partitions
 from catalog.clickhouse.offers import Offer, SignKind
+from catalog.clickhouse.server.answers import NOT_SHOWN
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.grants import ARCHIVE, NICE, Grant, Target
 from catalog.clickhouse.server.policies import hidden_rows, refuse_hidden
@@ -20,7 +21,6 @@ from tableformat.names import TableName
 
 __all__ = ["ServerReport", "report_of"]
 
-_DENIED: Final = (497, 60, 47, 46)
 _LIMITS: Final = (
     "queries",
     "query_selects",
@@ -42,27 +42,28 @@ class ServerReport:
     """What is known of a server and of its user before an export.
 
     `grants` are the rights that are missing, `for_archive` those that `archive` needs beside them,
-    `nice` those without which something is slower; `version` is '' and `lacks` empty while the user
-    may not read the system tables. `reasons` forbid the export, `notes` are for the user to know.
+    `nice` those without which something is slower. While the user may not read the system tables,
+    `version` is '', `lacks` empty, and what is known of staging tables None. `reasons` forbid the
+    export, `notes` are for the user to know.
     """
 
     address: str
     user: str
-    version: str
-    replica: str
     profile: str
     asked: str
-    grants: tuple[Grant, ...]
-    for_archive: tuple[Grant, ...]
-    nice: tuple[Grant, ...]
-    row_policies: str
-    quota: str
     staging_database: str
-    staging_tables: int
-    staging_bytes: int
-    lacks: tuple[str, ...]
     reasons: tuple[str, ...]
-    notes: tuple[str, ...]
+    version: str = ""
+    replica: str = "not asked"
+    grants: tuple[Grant, ...] = ()
+    for_archive: tuple[Grant, ...] = ()
+    nice: tuple[Grant, ...] = ()
+    row_policies: str = "not asked"
+    quota: str = "not asked"
+    staging_tables: int | None = None
+    staging_bytes: int | None = None
+    lacks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def is_readable(self) -> bool:
@@ -93,30 +94,35 @@ def report_of(
     if standing.missing:
         number = len(standing.missing)
         reasons.append(f"{standing.what}: {number} right(s) are missing. Run the GRANT statements.")
-    if standing.profile.readonly == "1":
-        return _unasked(connection, standing, staging, tuple(reasons))
-    capabilities = None if standing.unreadable else probe_capabilities(connection)
-    leftovers = list_leftovers(connection, capabilities) if capabilities else ()
-    policies = _policies(connection, capabilities, standing)
-    reasons += policies.reasons if not ignores else []
-    asked_too = _too(connection, table, standing)
-    return ServerReport(
+    known = ServerReport(
         address=connection.address,
         user=standing.user,
-        version=capabilities.version if capabilities else "",
-        replica=_replica(connection, table) if capabilities else "not known yet",
         profile=f"readonly = {standing.profile.readonly}",
         asked=_asked(standing),
+        staging_database=staging,
+        reasons=tuple(reasons),
+    )
+    if standing.profile.readonly == "1":
+        return known
+    capabilities = None if standing.unreadable else probe_capabilities(connection)
+    # Tables in a database on which a user has no right look as if they were not there.
+    unseen = any(one.on.database == staging for one in standing.missing)
+    leftovers = list_leftovers(connection, capabilities) if capabilities and not unseen else None
+    policies = _policies(connection, capabilities, standing)
+    asked_too = _too(connection, table, standing)
+    return replace(
+        known,
+        version=capabilities.version if capabilities else "",
+        replica=_replica(connection, table) if capabilities else "not known yet",
         grants=standing.missing,
         for_archive=tuple(g for g in asked_too if g.on.table == table.name),
         nice=tuple(g for g in asked_too if g.on.table != table.name),
         row_policies=policies.text,
         quota=_quota(connection),
-        staging_database=staging,
-        staging_tables=len(leftovers),
-        staging_bytes=sum(one.bytes_on_disk for one in leftovers),
+        staging_tables=None if leftovers is None else len(leftovers),
+        staging_bytes=None if leftovers is None else sum(one.bytes_on_disk for one in leftovers),
         lacks=_lacks(capabilities) if capabilities else (),
-        reasons=tuple(reasons),
+        reasons=(*known.reasons, *(policies.reasons if not ignores else ())),
         notes=tuple(policies.reasons) if ignores else (),
     )
 
@@ -127,32 +133,10 @@ class _Policies:
     reasons: list[str]
 
 
-def _unasked(
-    connection: ServerConnection, standing: Standing, staging: str, reasons: tuple[str, ...]
-) -> ServerReport:
-    return ServerReport(
-        address=connection.address,
-        user=standing.user,
-        version="",
-        replica="not asked",
-        profile=f"readonly = {standing.profile.readonly}",
-        asked=_asked(standing),
-        grants=(),
-        for_archive=(),
-        nice=(),
-        row_policies="not asked",
-        quota="not asked",
-        staging_database=staging,
-        staging_tables=0,
-        staging_bytes=0,
-        lacks=(),
-        reasons=reasons,
-        notes=(),
-    )
-
-
 def _asked(standing: Standing) -> str:
     rights = standing.rights
+    if standing.profile.reasons:
+        return "not asked, the profile forbids every export"
     if rights.asked is Asked.NOTHING:
         return (
             f"cannot be asked ({rights.why}); an export that lacks one says which when it meets it"
@@ -184,7 +168,7 @@ def _policies(
 ) -> _Policies:
     policies = standing.policies
     if policies is None or capabilities is None or standing.rights.missing:
-        return _Policies("not known before the table can be read", [])
+        return _Policies("not known before the rights are there", [])
     if policies.of_user:
         return _Policies(f"hide rows from the user: {', '.join(policies.of_user)}", [])
     if not policies.must_count:
@@ -206,7 +190,7 @@ def _replica(connection: ServerConnection, table: TableName) -> str:
     try:
         lag = lag_of(connection, table)
     except ClickHouseError as error:
-        if error.code not in _DENIED:
+        if error.code not in NOT_SHOWN:
             raise
         return "not shown to the user"
     if lag is None:
@@ -222,7 +206,7 @@ def _quota(connection: ServerConnection) -> str:
             f"SELECT quota_name, toString(end_time), {columns} FROM system.quota_usage"
         )
     except ClickHouseError as error:
-        if error.code not in _DENIED:
+        if error.code not in NOT_SHOWN:
             raise
         return "not shown to the user"
     found = []

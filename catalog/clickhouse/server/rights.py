@@ -24,18 +24,18 @@ from catalog.clickhouse.server.grant_text import (
     allows,
     parse_line,
 )
-from catalog.clickhouse.server.grants import Grant
+from catalog.clickhouse.server.grants import Grant, Target
+from tableformat.clickhouse_codes import ACCESS_DENIED, SYNTAX_ERROR, UNKNOWN_FUNCTION
 from tableformat.errors import InternalError
 from tableformat.names import quote_identifier
 
 __all__ = ["Asked", "Rights", "ask_rights", "unreadable_tables", "user_of"]
 
-_ACCESS_DENIED: Final = 497
-_SYNTAX_ERROR: Final = 62
-_UNKNOWN_FUNCTION: Final = 46
 # Rows of no table: cheap, however many parts a server has.
 _NONE: Final = " WHERE database = 'system' AND table = '' LIMIT 0"
 _WITHOUT_TABLE: Final = ("disks", "merge_tree_settings", "processes")
+# It answers no query without a path.
+_KEEPER: Final = "zookeeper"
 
 
 class Asked(Enum):
@@ -70,7 +70,7 @@ def user_of(connection: ServerConnection) -> str:
     try:
         return texts(connection, "SELECT currentUser()")[0]
     except ClickHouseError as error:
-        if error.code != _UNKNOWN_FUNCTION:
+        if error.code != UNKNOWN_FUNCTION:
             raise
     return connection.client.settings.credentials.user or "default"
 
@@ -143,7 +143,7 @@ def _check_grant(connection: ServerConnection, grants: Iterable[Grant]) -> bool 
             repeat=True,
         )
     except ClickHouseError as error:
-        if error.code == _SYNTAX_ERROR:
+        if error.code == SYNTAX_ERROR:
             return None
         raise
     if said not in (b"0\n", b"1\n"):
@@ -173,9 +173,9 @@ def _seen(connection: ServerConnection) -> _Seen:
     except NotUnderstoodError as error:
         return _Seen(why=str(error))
     except ClickHouseError as error:
-        if error.code == _SYNTAX_ERROR:
+        if error.code == SYNTAX_ERROR:
             return _Seen(why="this version has no GRANT")
-        if error.code not in (_ACCESS_DENIED, _UNKNOWN_FUNCTION):
+        if error.code not in (ACCESS_DENIED, UNKNOWN_FUNCTION):
             raise
         return _Seen(why=error.reason)
     granted = {role for one in lines if isinstance(one, GivenRole) for role in one.roles}
@@ -184,7 +184,7 @@ def _seen(connection: ServerConnection) -> _Seen:
         try:
             holders.append(_shown(connection, quote_identifier(role)))
         except (ClickHouseError, NotUnderstoodError) as error:
-            if isinstance(error, ClickHouseError) and error.code != _ACCESS_DENIED:
+            if isinstance(error, ClickHouseError) and error.code != ACCESS_DENIED:
                 raise
             hidden.append(role)
     return _Seen(tuple(holders), tuple(hidden), tuple(sorted(granted - set(active))))
@@ -205,6 +205,8 @@ def _privileges(connection: ServerConnection) -> frozenset[str]:
 
 
 def _nothing(grant: Grant) -> str:
+    if grant.on == Target("system", _KEEPER):
+        return " WHERE path = '/' LIMIT 0"
     of_system = grant.on.database == "system" and grant.on.table not in _WITHOUT_TABLE
     return _NONE if of_system else " LIMIT 0"
 
@@ -214,5 +216,5 @@ def _is_readable(connection: ServerConnection, sql: str, *, others: bool) -> boo
     try:
         connection.rows(sql)
     except ClickHouseError as error:
-        return others and error.code != _ACCESS_DENIED
+        return others and error.code != ACCESS_DENIED
     return True

@@ -19,9 +19,10 @@ from typing import Final
 from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.credentials import Credentials, Secret
 from catalog.clickhouse.server.given import Given, choose, in_environment, in_file
+from catalog.clickhouse.server.shown import has_options_before_host
 from tableformat.errors import RefusedError, UsageError
 
-__all__ = ["Host", "ServerSettings", "Tls", "is_server", "parse_server"]
+__all__ = ["Host", "ServerSettings", "Tls", "host_at", "is_server", "parse_server"]
 
 _PORTS: Final = {"https": 8443, "http": 8123}
 _HIGHEST_PORT: Final = 65_535
@@ -95,6 +96,15 @@ def is_server(uri: str) -> bool:
     return uri.lower().startswith(("https:", "http:"))
 
 
+def host_at(scheme: str, place: str) -> Host | None:
+    """Return the host that `HOST` or `HOST:PORT` names, None for any other text."""
+    found = _HOST.fullmatch(place)
+    port = int(found["port"] or _PORTS[scheme]) if found else 0
+    if found is None or not 0 < port <= _HIGHEST_PORT:
+        return None
+    return Host(scheme, found["name"].strip("[]").lower(), port)
+
+
 def parse_server(
     uri: str,
     *,
@@ -150,7 +160,7 @@ def _taken_apart(uri: str) -> tuple[str, str | None, Secret | None, str]:
     scheme, colon, rest = uri.partition("://")
     before, at, after = rest.rpartition("@")
     scheme = scheme.lower()
-    if not colon or scheme not in _PORTS:
+    if not colon or scheme not in _PORTS or has_options_before_host(before):
         # Of a text of another form nobody knows where its secret is.
         message = f"Cannot read the source: it is no address of a server. {_FORM}."
         raise UsageError(message)
@@ -164,15 +174,14 @@ def _taken_apart(uri: str) -> tuple[str, str | None, Secret | None, str]:
 def _hosts(scheme: str, places: str, shown: str) -> tuple[Host, ...]:
     hosts = []
     for place in places.split(","):
-        found = _HOST.fullmatch(place)
-        port = int(found["port"] or _PORTS[scheme]) if found else 0
-        if found is None or not 0 < port <= _HIGHEST_PORT:
+        host = host_at(scheme, place)
+        if host is None:
             message = (
                 f"Cannot read the source {shown}: {place!r} is not HOST or HOST:PORT. {_FORM}; a "
                 "user or password with other characters than letters and digits has them as %XX."
             )
             raise UsageError(message)
-        hosts.append(Host(scheme, found["name"].strip("[]").lower(), port))
+        hosts.append(host)
     return tuple(dict.fromkeys(hosts))
 
 

@@ -8,12 +8,14 @@ host as in the address, or given for each.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from catalog.clickhouse.connection import Connection, text, texts, whole
-from catalog.clickhouse.server.settings import Host, ServerSettings
+from catalog.clickhouse.server.settings import Host, ServerSettings, host_at
+from tableformat.clickhouse_codes import CLUSTER_DOESNT_EXIST
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
@@ -22,8 +24,9 @@ from tableformat.names import TableName, quote_string
 
 __all__ = ["ClusterHost", "Distributed", "Shard", "distributed_table", "hosts_of", "shards_of"]
 
-_CLUSTER_DOES_NOT_EXIST: Final = 701
 _ARGUMENTS: Final = 3
+_NONE_KNOWN: Final = "none. Leave --cluster out, or define it in the server's remote_servers."
+_PORT: Final = re.compile(r":[0-9]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +95,9 @@ def shards_of(connection: Connection, cluster: str) -> tuple[Shard, ...]:
     )
     if not rows:
         known = texts(connection, "SELECT DISTINCT cluster FROM system.clusters ORDER BY cluster")
-        shown = ", ".join(known[:10]) or "none"
-        message = (
-            f"Cannot find the cluster {cluster!r}: the server knows {shown}. Name one of them."
-        )
-        raise NotFoundError(message, code=_CLUSTER_DOES_NOT_EXIST)
+        shown = f"{', '.join(known[:10])}. Name one of them." if known else _NONE_KNOWN
+        message = f"Cannot find the cluster {cluster!r}: the server knows {shown}"
+        raise NotFoundError(message, code=CLUSTER_DOESNT_EXIST)
     shards: dict[int, tuple[ClusterHost, ...]] = {}
     for row in rows:
         host = ClusterHost(text(row[1]), whole(row[2]))
@@ -122,14 +123,14 @@ def hosts_of(settings: ServerSettings, shard: Shard, places: Mapping[str, str]) 
         if given is None:
             hosts.append(Host(like.scheme, replica.name, like.port))
             continue
-        name, _, port = given.rpartition(":")
-        if not (name and port.isdecimal()):
+        host = host_at(like.scheme, given) if _PORT.search(given) else None
+        if host is None:
             message = (
                 f"Cannot find {replica} at {given!r}: that is not HOST:PORT. Write for example "
                 f"--cluster-host {replica}={replica.name}:{like.port}."
             )
             raise UsageError(message)
-        hosts.append(Host(like.scheme, name.strip("[]"), int(port)))
+        hosts.append(host)
     return tuple(hosts)
 
 

@@ -23,13 +23,16 @@ import pyarrow as pa
 from catalog.clickhouse.advice import advice
 from catalog.clickhouse.connection import ClickHouseError
 from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether, condition_of
+from catalog.clickhouse.parts import running
 from catalog.clickhouse.server.arrow_stream import arrow_batches
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
-from catalog.clickhouse.server.native import native_batches, running
+from catalog.clickhouse.server.native import native_batches
 from catalog.clickhouse.server.queries import query_prefix
 from catalog.clickhouse.server.settings import ServerSettings
-from tableformat.errors import InternalError, SourceError
+from catalog.clickhouse.some import some
+from tableformat.clickhouse_codes import UNKNOWN_DATABASE, UNKNOWN_SETTING, UNKNOWN_TABLE
+from tableformat.errors import InternalError, SourceError, SourceGoneError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.mergetree.wire_types import qualified
 from tableformat.names import SOURCE_ALIAS, quote_identifier
@@ -37,9 +40,7 @@ from tableformat.source import ServedLayout
 
 __all__ = ["ServedSlice", "reading"]
 
-_SHOWN_PARTS: Final = 3
-# Unknown table, unknown database.
-_NO_TABLE: Final = (60, 81)
+_NO_TABLE: Final = (UNKNOWN_TABLE, UNKNOWN_DATABASE)
 _AGAIN: Final = re.compile(r"([;,]?( and)? run again| Run the same command again)\.\Z")
 _CANNOT: Final = re.compile(r"\ACannot (reach|read) .*?: ")
 
@@ -154,14 +155,16 @@ class ServedSlice:
 
     def _unreadable(self, error: SourceError) -> SourceError:
         names = [part.source_name for part in self.slice.ranges]
-        more = f" and {len(names) - _SHOWN_PARTS} more" if len(names) > _SHOWN_PARTS else ""
         reason = self._reason(error)
         way = advice(error.code, reason) or "Run the same command again."
+        if error.code == UNKNOWN_SETTING and self.client.settings.reading:
+            way = "Correct --source-setting, or leave it out."
         message = (
-            f"Cannot read {', '.join(names[:_SHOWN_PARTS])}{more} of {self.plan.table} from "
+            f"Cannot read {some(names)} of {self.plan.table} from "
             f"{self.layout.host}: {reason}. {way} Finished files are kept."
         )
-        return SourceError(message, code=error.code)
+        kind = SourceGoneError if isinstance(error, SourceGoneError) else SourceError
+        return kind(message, code=error.code)
 
     def _reason(self, error: SourceError) -> str:
         """Return why, without what the message says itself."""

@@ -1,32 +1,38 @@
 """`ServerSource`: a server as a source, asked first whether its user may do what an export does.
 
-Owns when the user is looked at: once, before anything is made. And that nothing is exported which
-the user must not see: row policies that are listed refuse the export, those that are not are found
-by counting what the user is shown of the frozen partitions.
+Owns that a job stays with one replica, where its staging tables are: another one is chosen only
+where the table is described anew. Whether it can go on with what another source began, whose host
+is gone. When the user is looked at: once, before anything is made. And that nothing is exported
+which the user must not see: row policies that are listed refuse the export, those that are not are
+found by counting what the user is shown of the frozen partitions.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.policies import Policies, hidden_rows, refuse_hidden
-from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, connect
+from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting, connect, lag_of
 from catalog.clickhouse.server.report import ServerReport, report_of
-from catalog.clickhouse.server.settings import ServerSettings
-from catalog.clickhouse.server.standing import check_system_tables, standing_of
+from catalog.clickhouse.server.settings import Host, ServerSettings
+from catalog.clickhouse.server.standing import (
+    check_staging_seen,
+    check_system_tables,
+    standing_of,
+)
+from catalog.clickhouse.snapshot import SnapshotRequest
 from catalog.clickhouse.source import ClickHouseSource
+from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import SourceError, TableFormatError
-from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.keeper_node import KeeperNode
+from tableformat.mergetree.parts import PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, TableName
-from tableformat.source import Probe, SourceSnapshot
+from tableformat.source import Leftover, SourceSnapshot
 
 __all__ = ["ServerSource"]
-
-_ACCESS_DENIED: Final = 497
 
 
 class ServerSource(ClickHouseSource):
@@ -53,9 +59,70 @@ class ServerSource(ClickHouseSource):
         self._settings = settings
         self._is_exporting = is_exporting
         self._ignores = ignore_row_policies
+        self._host: Host | None = None
+        self._described: MergeTreeTable | None = None
+        self._listed: frozenset[PartitionId] = frozenset()
         self._was_checked = False
         self._user = ""
         self._policies: Policies | None = None
+
+    @property
+    def host(self) -> Host | None:
+        """The replica that it stays with; None before one was chosen."""
+        return self._host
+
+    def describe(self, table: TableName) -> MergeTreeTable:
+        """Return the table as it is now, at another replica when the one before cannot be read.
+
+        Raises:
+            NotFoundError: no such database or table (code 81, 60).
+            UnsupportedError: it is not of the MergeTree family (code 48).
+            SourceError: the source cannot be read.
+        """
+        if self._host is not None and self._held is None:
+            with self._reached(table) as connection:
+                self._host = self._host if _can_be_read(connection, table) else None
+        self._described = super().describe(table)
+        return self._described
+
+    def partitions(self, table: TableName) -> tuple[PartitionSummary, ...]:
+        """Return the partitions with active parts, in the order of their ids, without patch parts.
+
+        For an export a replica is waited for that was told of partitions and has no part of them:
+        what is left out here would be left out without a word.
+
+        Raises:
+            RefusedError: the replica has not caught up in time.
+            SourceError: the source cannot be read.
+        """
+        if self._is_exporting:
+            connection, _ = self._opened(table)
+            Waiting(connection, self._sync_timeout).check_listed(table)
+        found = super().partitions(table)
+        self._listed = frozenset(one.partition_id for one in found)
+        return found
+
+    def why_not_instead_of(self, gone: ServerSource, table: TableName) -> str:
+        """Say why this source cannot go on with what another one began; '' when it can.
+
+        It has to be a replica of the same table, to have heard of what the others got, and to have
+        every partition that the other one had.
+
+        Raises:
+            RefusedError: the table is not there, or the user may not export it here.
+            SourceError: the source cannot be read.
+        """
+        found = self.describe(table)
+        if not found.engine.replicated or not _same(gone._described, found):
+            return f"its {table} is no replica of the one that was exported"
+        connection, _ = self._opened(table)
+        lag = lag_of(connection, table)
+        if lag is None or lag.read_only:
+            return f"its replica of {table} is read-only"
+        lacking = gone._listed.difference(one.partition_id for one in self.partitions(table))
+        if lacking:
+            return f"it does not have partition {', '.join(map(str, sorted(lacking)))} yet"
+        return ""
 
     def report(self, table: TableName) -> ServerReport:
         """Return what can be said about an export of a table, whatever is missing.
@@ -63,31 +130,25 @@ class ServerSource(ClickHouseSource):
         Raises:
             SourceError: the server cannot be asked.
         """
-        try:
-            connection = connect(self._settings, table)
-        except SourceError as error:
-            if error.code != _ACCESS_DENIED:
-                raise
-            # It may not see how far the replicas are behind; any of them can say so.
-            connection = connect(self._settings, None)
-        with connection:
+        with self._chosen(table) as connection:
             return report_of(connection, table, connection.staging_database, ignores=self._ignores)
 
-    def snapshot(
-        self,
-        table: MergeTreeTable,
-        partition_ids: tuple[PartitionId, ...],
-        *,
-        job: str,
-        probes: tuple[Probe, ...] = (),
-        digest: tuple[DigestColumn, ...] = (),
-    ) -> SourceSnapshot:
-        """Freeze partitions, and refuse those of which the user is not shown all rows.
+    def leftovers(self) -> tuple[Leftover, ...]:
+        """Return every staging table in the source, in the order of the names.
 
         Raises:
-            SourceError: the source cannot be used at all.
+            RefusedError: the user may not see them.
+            SourceError: the source cannot be read.
         """
-        taken = super().snapshot(table, partition_ids, job=job, probes=probes, digest=digest)
+        found = super().leftovers()
+        if not found:
+            with self._reached(None) as connection:
+                check_staging_seen(connection)
+        return found
+
+    def _taken(self, request: SnapshotRequest) -> SourceSnapshot:
+        """Freeze partitions, and refuse those of which the user is not shown all rows."""
+        taken = super()._taken(request)
         if not self._must_count or not taken.partitions:
             return taken
         try:
@@ -121,13 +182,30 @@ class ServerSource(ClickHouseSource):
         return {one: refuse_hidden(name, one, what, self._user) for one, what in hidden.items()}
 
     def _connected(self, table: TableName | None) -> Connection:
-        connection = connect(self._settings, table)
+        connection = self._reached(table)
+        self._host = connection.host
         try:
             self._check(connection, table)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _reached(self, table: TableName | None) -> ServerConnection:
+        """Connect to the replica that was chosen before, or choose one."""
+        if self._host is None:
+            return self._chosen(table)
+        return connect(replace(self._settings, hosts=(self._host,)), table)
+
+    def _chosen(self, table: TableName | None) -> ServerConnection:
+        """Connect to the best replica; any of them can say what the user lacks."""
+        try:
+            return connect(self._settings, table)
+        except SourceError as error:
+            # It may not see how far the replicas are behind. What is read needs that right, too.
+            if error.code != ACCESS_DENIED:
+                raise
+            return connect(self._settings, None)
 
     def _check(self, connection: ServerConnection, table: TableName | None) -> None:
         """Look at the user, once: what was allowed at the start may be given back in the end."""
@@ -142,3 +220,21 @@ class ServerSource(ClickHouseSource):
             raise refusal
         self._policies, self._user = standing.policies, standing.user
         self._was_checked = True
+
+
+def _same(before: MergeTreeTable | None, now: MergeTreeTable) -> bool:
+    """Whether two descriptions are of one table; one that was never made tells nothing."""
+    if before is None:
+        return True
+    nodes = {one.keeper_node for one in (before, now) if isinstance(one.keeper_node, KeeperNode)}
+    return before.identity == now.identity and len(nodes) < 2  # noqa: PLR2004  two differ
+
+
+def _can_be_read(connection: ServerConnection, table: TableName) -> bool:
+    """Whether a replica still answers, and knows what the others get."""
+    try:
+        lag = lag_of(connection, table)
+    except SourceError:
+        # Who asks all of them next says of each why it cannot be read.
+        return False
+    return lag is None or not lag.read_only

@@ -15,7 +15,14 @@ from catalog.clickhouse.connection import flag, text
 from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.server.connection import ServerConnection
-from catalog.clickhouse.server.grants import Grant, Need, export_grants, statements, system_grants
+from catalog.clickhouse.server.grants import (
+    Grant,
+    Need,
+    Target,
+    export_grants,
+    statements,
+    system_grants,
+)
 from catalog.clickhouse.server.policies import Policies, list_policies
 from catalog.clickhouse.server.rights import (
     Asked,
@@ -25,15 +32,20 @@ from catalog.clickhouse.server.rights import (
     user_of,
 )
 from catalog.clickhouse.table_text import ttl_columns
+from tableformat.clickhouse_codes import ACCESS_DENIED, QUERY_IS_PROHIBITED, READONLY
 from tableformat.errors import RefusedError
 from tableformat.names import TableName, quote_string
 
-__all__ = ["Profile", "Standing", "check_system_tables", "profile_of", "standing_of"]
+__all__ = [
+    "Profile",
+    "Standing",
+    "check_staging_seen",
+    "check_system_tables",
+    "profile_of",
+    "standing_of",
+]
 
-_ACCESS_DENIED: Final = 497
-_READ_ONLY: Final = 164
-_NO_DDL: Final = 392
-_UNASKED: Final = Rights(Asked.NOTHING, why="the profile forbids it anyway")
+_UNASKED: Final = Rights(Asked.NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +59,8 @@ class Profile:
     def code(self) -> int | None:
         """ClickHouse's number for that, None when nothing is forbidden."""
         if self.readonly != "0":
-            return _READ_ONLY
-        return None if self.allows_ddl else _NO_DDL
+            return READONLY
+        return None if self.allows_ddl else QUERY_IS_PROHIBITED
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -119,7 +131,7 @@ class Standing:
         ]
         if not reasons:
             return None
-        code = self.profile.code or (_ACCESS_DENIED if self.missing else None)
+        code = self.profile.code or (ACCESS_DENIED if self.missing else None)
         if len(reasons) == 1:
             return RefusedError(f"{self.what}: {reasons[0]}", code=code)
         listed = "\n".join(f"  - {reason}" for reason in reasons)
@@ -199,7 +211,27 @@ def check_system_tables(connection: ServerConnection) -> None:
         f"Cannot read from ClickHouse at {connection.address} as the user {user!r}: it may not "
         f"read system tables. Run {' '.join(statements(missing, user))}"
     )
-    raise RefusedError(message, code=_ACCESS_DENIED)
+    raise RefusedError(message, code=ACCESS_DENIED)
+
+
+def check_staging_seen(connection: ServerConnection) -> None:
+    """Refuse a user that cannot drop staging tables: without any right on them it sees none.
+
+    Raises:
+        RefusedError: the right is missing; where nobody can say, nothing is refused.
+        SourceError: the server cannot be asked.
+    """
+    database = Target(connection.staging_database)
+    wanted = Grant("DROP TABLE", database, "staging tables are seen, and dropped")
+    missing = ask_rights(connection, (wanted,)).missing
+    if not missing:
+        return
+    user = user_of(connection)
+    message = (
+        f"Cannot look for staging tables in {connection.staging_database} at {connection.address} "
+        f"as the user {user!r}: it may not see them. Run {' '.join(statements(missing, user))}"
+    )
+    raise RefusedError(message, code=ACCESS_DENIED)
 
 
 def _seen_of(connection: ServerConnection, table: TableName) -> tuple[str, str]:

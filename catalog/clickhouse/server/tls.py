@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
-from pathlib import Path
 from typing import NoReturn
 
 from catalog.clickhouse.server.credentials import ClientCertificate
 from catalog.clickhouse.server.settings import ServerSettings
+from catalog.scratch import ScratchDirectory
 from tableformat.errors import UsageError
 
 __all__ = ["tls_context"]
@@ -38,8 +37,8 @@ def tls_context(settings: ServerSettings) -> ssl.SSLContext:
 
 def _load(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
     """Give a context the certificate; the library takes files only, ours lives a moment."""
-    with tempfile.TemporaryDirectory(prefix="mergeberg-tls-") as made:
-        file = Path(made) / "certificate.pem"
+    with ScratchDirectory("tls") as made:
+        file = made.path / "certificate.pem"
         # Nobody else may read it, not even for the moment before its rights are set.
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
             opened.write(f"{certificate.key.reveal()}\n{certificate.certificate}\n")

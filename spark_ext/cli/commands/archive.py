@@ -11,6 +11,7 @@ import click
 
 from catalog.altering import check_alter_allowed, check_alter_rights
 from catalog.bounded_rest import TimeOuts
+from catalog.iceberg import open_catalog
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace
 from spark_ext.archiving import Archived, archive
@@ -31,11 +32,12 @@ from spark_ext.cli.options import (
     where_option,
 )
 from spark_ext.cli.output import Output
-from spark_ext.exporting import worst
+from spark_ext.exporting import slots
 from spark_ext.session import SparkSettings
 from spark_ext.sharding import each_table
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.export.claim import Wish
+from tableformat.export.exit_codes import worst
 from tableformat.export.job import ExportRequest
 from tableformat.export.slices import FileFormat
 from tableformat.names import TableName
@@ -109,8 +111,8 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         evolve_schema=evolve_schema,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
-    time_outs = TimeOuts(connect_timeout, read_timeout)
-    places = Places(source, request.to.catalog, warehouse, ledger, time_outs)
+    bounds = TimeOuts(connect_timeout, read_timeout)
+    lake = open_catalog(request.to.catalog, warehouse=warehouse, time_outs=bounds)
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
     tables = local_tables(
         source, name, cluster=cluster, cluster_hosts=pairs("--cluster-host", cluster_host)
@@ -118,12 +120,12 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
 
     def archive_one(one: LocalTable) -> int:
         check_alter_rights(one.place, one.table)
-        at = replace(places, source=one.place)
+        at = Places(one.place, lake, ledger)
         ports = open_ports(at, spark, output, verify=True)
         codes = []
         with contextlib.closing(ports.ledger):
-            wanted = replace(request, table=one.table)
-            for found in archive(wanted, ports, at, master=master, drop=drop):
+            wanted = request.of_table(one.table, len(tables))
+            for found in archive(wanted, ports, at, slots=slots(master), drop=drop):
                 _show(output, found, one, as_json=as_json)
                 codes.append(found.exit_code)
         return worst(codes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
@@ -34,14 +33,11 @@ from spark_ext.cli.space import Space, measured_space, show_space
 from spark_ext.exporting import slots
 from spark_ext.session import TASK_MEMORY
 from spark_ext.sharding import each_table
-from tableformat.errors import SourceError
+from tableformat.export.exit_codes import REFUSED
 from tableformat.names import TableName
 
 __all__ = ["check"]
 
-_REFUSED: Final = 3
-# A user that is read-only; a right that is missing.
-_MAY_NOT: Final = (164, 497)
 _COLUMNS: Final = ("column", "clickhouse", "iceberg", "kind", "note")
 
 
@@ -96,35 +92,18 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
             output.record({**one.fields, **_record(found, spaces)})
         else:
             _show(output, found, spaces, str(one.table))
-        return _REFUSED if found.reasons else 0
+        return REFUSED if found.reasons else 0
 
     with contextlib.closing(known) if known else contextlib.nullcontext():
-        tables = _tables(source, name, cluster, hosts)
+        tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
         return each_table(tables, check_one, output.note, doing="check")
-
-
-def _tables(
-    source: SourcePlace, name: TableName, cluster: str | None, hosts: Mapping[str, str]
-) -> tuple[LocalTable, ...]:
-    """Return what a name stands for; itself, where the user may not even ask that.
-
-    Raises:
-        TableFormatError: a cluster is named and unknown, or the server cannot be read.
-    """
-    try:
-        return local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
-    except SourceError as error:
-        if cluster is not None or error.code not in _MAY_NOT:
-            raise
-        # What the user lacks is what the report of the server is about.
-        return (LocalTable(source, name),)
 
 
 def _spaces(request: CheckRequest, found: Check, warehouse: Path | None) -> tuple[Space, ...]:
     """Measure what is free, and say where it is not enough."""
     spaces = measured_space(
         found.disks,
-        destination=sum(found.disks.values()) if request.to else 0,
+        destination=sum(found.disks.values()) if request.to else None,
         location=found.location,
         warehouse=warehouse,
         at_server=found.free_at_server,

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from catalog.iceberg import open_catalog
 from catalog.sources import SourcePlace
 from spark_ext.cli.options import output_for, output_options
 from spark_ext.cli.output import Output
@@ -26,18 +27,18 @@ from spark_ext.demo.readers import (
     find_duckdb,
     question,
 )
-from spark_ext.exporting import exit_code, export_all
+from spark_ext.exporting import exit_code, export_all, slots
 from spark_ext.session import SparkSettings
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.errors import DestinationError, NotFoundError
 from tableformat.export.claim import Wish
+from tableformat.export.exit_codes import REFUSED
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 from tableformat.export.selection import AllPartitions
 
 __all__ = ["demo"]
 
-_REFUSED: Final = 3
 _CENT: Final = Decimal("0.01")
 _SETTINGS: Final = SparkSettings()
 
@@ -116,12 +117,13 @@ def _export(place: DemoDirectory, spark: SparkWhenNeeded, output: Output) -> int
         wish=Wish(force=False, ttl=0),
         conversions={},
     )
-    places = Places(SourcePlace(place.source), LAKE_TABLE.catalog, place.warehouse)
+    lake = open_catalog(LAKE_TABLE.catalog, warehouse=place.warehouse)
+    places = Places(SourcePlace(place.source), lake)
     ports = open_ports(places, spark, output)
     with contextlib.closing(ports.ledger):
-        outcomes = export_all(request, ports, master=_SETTINGS.master)
+        outcomes = export_all(request, ports, slots=slots(_SETTINGS.master))
     code = exit_code(outcomes)
-    if code == _REFUSED:
+    if code == REFUSED:
         message = (
             "Cannot go on with the demo: partitions were refused. Remove the demo with "
             f"`{place.remove_command}` and run it again."

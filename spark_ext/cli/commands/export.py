@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.shards import LocalTable, local_tables
+from catalog.iceberg import open_catalog
+from catalog.shards import local_tables
 from catalog.sources import SourcePlace
 from spark_ext.cli.destination import parse_destination
+from spark_ext.cli.exporting import Exporting
 from spark_ext.cli.options import (
     catalog_options,
     cluster_options,
     conversions,
+    grace_option,
     ledger_options,
     mapping_options,
     output_for,
@@ -28,17 +29,15 @@ from spark_ext.cli.options import (
     spark_options,
     where_option,
 )
-from spark_ext.cli.rehearsal import show_rehearsal
-from spark_ext.exporting import exit_code, export_all, slots, worst
+from spark_ext.exporting import check_wish
 from spark_ext.session import SparkSettings
-from spark_ext.sharding import each_table
 from spark_ext.stopping import Stopping
-from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
-from tableformat.errors import UsageError
+from spark_ext.wiring import Places
 from tableformat.export.claim import Wish
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
 from tableformat.export.retrying import MAX_RETRIES
 from tableformat.export.slices import FileFormat
+from tableformat.ledger import MANIFEST_TTL
 from tableformat.names import TableName
 
 __all__ = ["export"]
@@ -74,8 +73,22 @@ _MIB: Final = 1024 * 1024
     "--overwrite-file-if-exists",
     "beside",
     is_flag=True,
-    help="Goes on beside files of others that are in the partition already; never removes them "
-    "(ClickHouse's export_merge_tree_part_overwrite_file_if_exists).",
+    help="Goes on beside files of others, and rows of other tables of this name, that are in the "
+    "partition already; never removes them (ClickHouse's "
+    "export_merge_tree_part_overwrite_file_if_exists).",
+)
+@click.option(
+    "--same-table",
+    is_flag=True,
+    help="The replicated TABLE is the one that was exported, although its node in Keeper is "
+    "another, because its Keeper was restored. What it is now is remembered.",
+)
+@click.option(
+    "--same-as",
+    metavar="IDENTITY",
+    default="",
+    help="TABLE was restored, moved or made anew: go on with what was exported of it under this "
+    "identity, as the refusal names it.",
 )
 @click.option(
     "--commit-every",
@@ -96,7 +109,7 @@ _MIB: Final = 1024 * 1024
 @click.option(
     "--manifest-ttl",
     type=click.IntRange(0),
-    default=180,
+    default=MANIFEST_TTL,
     show_default=True,
     help="Seconds during which exporting again is refused; 0 is for ever.",
 )
@@ -106,13 +119,7 @@ _MIB: Final = 1024 * 1024
     is_flag=True,
     help="Compare every exported partition with its source after the commit, and keep the digest.",
 )
-@click.option(
-    "--grace",
-    type=click.FloatRange(0),
-    default=30.0,
-    show_default=True,
-    help="Seconds that what runs may take to finish after a SIGTERM.",
-)
+@grace_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @cluster_options
 @source_options()
@@ -125,9 +132,9 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
     commit_every: int, max_retries: int, grace: float, cluster: str | None,
-    cluster_host: tuple[str, ...],
+    cluster_host: tuple[str, ...], same_as: str,
     *, everything: bool, evolve_schema: bool, strict: bool, force: bool, allow_empty: bool,
-    whole: bool, beside: bool, verify: bool, dry_run: bool, as_json: bool
+    whole: bool, beside: bool, same_table: bool, verify: bool, dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
 
@@ -146,7 +153,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         table=TableName.parse(table),
         to=parse_destination(to, TableName.parse(table), source),
         selection=selection(partition_id, expression, where, everything=everything),
-        wish=_wish(Wish(force, manifest_ttl, allow_empty, beside, whole)),
+        wish=check_wish(Wish(force, manifest_ttl, allow_empty, beside, whole, same_table, same_as)),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,
@@ -156,48 +163,15 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
     time_outs = TimeOuts(connect_timeout, read_timeout)
-    places = Places(source, request.to.catalog, warehouse, ledger, time_outs)
+    lake = open_catalog(request.to.catalog, warehouse=warehouse, time_outs=time_outs)
     tables = local_tables(
         source, request.table, cluster=cluster, cluster_hosts=pairs("--cluster-host", cluster_host)
     )
+    exporting = Exporting(
+        SparkSettings(master, tuple(pairs("--conf", conf).items())), output, as_json=as_json
+    )
+    places = Places(source, lake, ledger)
     if dry_run:
-        each = (
-            (replace(request, table=one.table), replace(places, source=one.place)) for one in tables
-        )
-        free = slots(master)
-        return worst(show_rehearsal(*one, output, slots=free, as_json=as_json) for one in each)
-    spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
+        return exporting.rehearse(request, places, tables)
     with Stopping(grace, output.note) as stopping:
-
-        def export_one(one: LocalTable) -> int:
-            ports = open_ports(replace(places, source=one.place), spark, output, verify=verify)
-            with contextlib.closing(ports.ledger):
-                wanted = replace(request, table=one.table)
-                told = replace(ports, should_stop=stopping.is_told)
-                return exit_code(export_all(wanted, told, master=master))
-
-        return each_table(tables, export_one, output.note, doing="export from")
-
-
-def _wish(wish: Wish) -> Wish:
-    """Return the wish that the options say together.
-
-    Raises:
-        UsageError: they say nothing together.
-    """
-    if wish.allow_empty and not wish.force:
-        message = "Cannot use --allow-empty alone: it only adds to --force. Give both."
-        raise UsageError(message)
-    if wish.whole and not wish.force:
-        message = (
-            "Cannot use --replace-partition alone: it says what --force replaces. Give both, or "
-            "neither for an export that leaves files of others where they are."
-        )
-        raise UsageError(message)
-    if wish.whole and wish.beside:
-        message = (
-            "Cannot use --replace-partition with --overwrite-file-if-exists: the one removes files "
-            "of others, the other keeps them. Give one of them."
-        )
-        raise UsageError(message)
-    return wish
+        return exporting.run(request, places, tables, stopping, verify=verify)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from catalog.ledgers.uris import open_ledger
-from catalog.processes import may_be_alive
+from spark_ext import listing_exports
 from spark_ext.cli.commands.cancel import cancel_export
 from spark_ext.cli.commands.exports_forget import forget_export
 from spark_ext.cli.commands.exports_log import show_events, show_log
@@ -19,9 +19,9 @@ from spark_ext.cli.commands.exports_rebuild import rebuild_exports
 from spark_ext.cli.commands.exports_watermark import show_watermark
 from spark_ext.cli.options import ledger_options, output_for, output_options
 from spark_ext.cli.times import shown_time
+from spark_ext.listing_exports import ListedExport
 from tableformat.errors import NotFoundError
-from tableformat.export.standing import Standing, is_resumable, standing
-from tableformat.ledger import Ledger, Row, State
+from tableformat.ledger_text import render_row
 from tableformat.manifest import manifest
 
 __all__ = ["exports"]
@@ -56,7 +56,7 @@ def list_exports(status: str | None, warehouse: Path, ledger: str | None, *, as_
     """  # noqa: D301  \b is Click's mark for lines to keep
     opened = open_ledger(ledger, local_warehouse=warehouse)
     with contextlib.closing(opened):
-        rows = [_record(row, opened) for row in opened.rows()]
+        rows = [_record(one) for one in listing_exports.list_exports(opened)]
     shown = [r for r in rows if status is None or r["status"] == status.upper()]
     columns = (
         "source_table", "destination_table", "partition_id", "status", "rows", "data_files",
@@ -90,9 +90,10 @@ def show_export(
     opened = open_ledger(ledger, local_warehouse=warehouse)
     with contextlib.closing(opened):
         found = [
-            (row, _record(row, opened))
-            for row in opened.rows()
-            if row.key.partition_id == partition_id and source_table in (None, row.source_table)
+            one
+            for one in listing_exports.list_exports(opened)
+            if one.row.key.partition_id == partition_id
+            and source_table in (None, one.row.source_table)
         ]
     if not found:
         message = (
@@ -101,18 +102,17 @@ def show_export(
         )
         raise NotFoundError(message)
     output = output_for(as_json=as_json)
-    for row, seen in found:
+    for one in found:
         if as_json:
-            output.document(manifest(row))
+            output.document(manifest(one.row))
             continue
-        parts = row.done.parts if row.done and row.state is State.COMPLETED else row.claim.parts
         record = {
-            **seen,
-            "resumable": is_resumable(row, worked_on=seen["status"] == Standing.IN_PROGRESS),
-            "transaction_id": row.last.transaction_id,
-            "parts": [asdict(p) for p in parts],
-            **json.loads(row.to_json()),
-            "version": row.version,
+            **_record(one),
+            "resumable": one.resumable,
+            "transaction_id": one.row.last.transaction_id,
+            "parts": [asdict(p) for p in one.parts],
+            **json.loads(render_row(one.row)),
+            "version": one.row.version,
         }
         output.record(
             {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in record.items()}
@@ -120,22 +120,17 @@ def show_export(
     return 0
 
 
-def _record(row: Row, ledger: Ledger) -> dict[str, Any]:
+def _record(one: ListedExport) -> dict[str, Any]:
+    row = one.row
     return {
         "source_table": row.source_table,
         "destination_table": row.destination_table,
         "partition_id": row.key.partition_id,
-        "status": standing(row, worked_on=_worked_on(row, ledger)).value,
+        "status": one.status.value,
         "rows": row.last.rows,
         "data_files": row.last.data_files,
-        "snapshot_id": str(row.done.landed.snapshot_id) if row.done else None,
+        "snapshot_id": None if one.snapshot_id is None else str(one.snapshot_id),
         "create_time": shown_time(row.created),
         "update_time": shown_time(row.updated),
-        "last_error": row.last_error.splitlines()[0][:100] if row.last_error else "",
+        "last_error": one.last_error,
     }
-
-
-def _worked_on(row: Row, ledger: Ledger) -> bool:
-    """Whether somebody who may be alive works on it: a lease outlives its owner."""
-    held = ledger.holder(row.key.hash)
-    return held is not None and may_be_alive(held.owner)

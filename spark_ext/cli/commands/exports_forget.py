@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
-from catalog.processes import may_be_alive, this_process
 from spark_ext.cli.options import ledger_options, output_for, output_options
-from tableformat.errors import NotFoundError, UsageError
-from tableformat.export.forgetting import forget
-from tableformat.ledger import Ledger, Row
+from spark_ext.forgetting import forget_exports
 from tableformat.names import LakeName, TableName
 
 __all__ = ["forget_export"]
@@ -44,42 +39,10 @@ def forget_export(
     Example:
       mergeberg exports forget 202401 --table db.events --to lake.analytics.events
     """  # noqa: D301  \b is Click's mark for lines to keep
-    table = str(TableName.parse(source_table))
-    destination = str(LakeName.parse(to)) if to is not None else None
+    destination = LakeName.parse(to) if to is not None else None
+    table = TableName.parse(source_table)
     output = output_for(as_json=as_json)
     with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as opened:
-        for row in _rows(opened, partition_id, table, destination):
-            output.say(
-                forget(opened, row, owner=this_process(), is_alive=may_be_alive, now=milliseconds())
-            )
+        for _, said in forget_exports(opened, partition_id, table, destination):
+            output.say(said)
     return 0
-
-
-def _rows(ledger: Ledger, partition_id: str, table: str, to: str | None) -> Sequence[Row]:
-    """Return the rows of a name; a table that was made anew has several.
-
-    Raises:
-        NotFoundError: there is none.
-        UsageError: they are of several destinations, and none was named.
-    """
-    found = [
-        row
-        for row in ledger.rows()
-        if (row.key.partition_id, row.source_table) == (partition_id, table)
-        and to in (None, row.destination_table)
-    ]
-    if not found:
-        where = f" in {to}" if to is not None else ""
-        message = (
-            f"Cannot forget the export of partition {partition_id} of {table}{where}: the ledger "
-            f"{ledger.uri} has none. List what it has with `mergeberg exports list`."
-        )
-        raise NotFoundError(message)
-    destinations = sorted({row.destination_table for row in found})
-    if len(destinations) > 1:
-        message = (
-            f"Cannot forget the export of partition {partition_id} of {table}: it was exported to "
-            f"{', '.join(destinations)}. Name one of them with --to."
-        )
-        raise UsageError(message)
-    return found

@@ -12,7 +12,7 @@ from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from spark_ext.cli.options import ledger_options, output_for, output_options
 from spark_ext.cli.times import parse_duration, shown_time
-from tableformat.history import MOST_EVENTS, RUNNING_EXPORTS, Counter, Event
+from tableformat.history import MEANINGS, MOST_EVENTS, Event
 
 __all__ = ["show_events", "show_log"]
 
@@ -20,12 +20,6 @@ _COLUMNS: Final = (
     "event_time", "event_type", "table", "destination_table", "partition", "part_name", "status",
     "rows", "bytes_read", "bytes_written", "duration_ms", "transaction_id", "error",
 )  # fmt: skip
-_MEANING: Final = {
-    Counter.EXPORTS.value: "source parts that were exported",
-    Counter.FAILURES.value: "source parts of exports that failed",
-    Counter.DUPLICATED.value: "source parts of exports that were refused: the lake has them",
-    RUNNING_EXPORTS: "partitions that are being exported now",
-}
 
 
 @click.command("log")
@@ -76,7 +70,7 @@ def show_events(warehouse: Path, ledger: str | None, *, as_json: bool) -> int:
     with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as opened:
         counters = opened.counters()
     records = [
-        {"event": name, "value": value, "description": _MEANING[name]}
+        {"event": name, "value": value, "description": MEANINGS[name]}
         for name, value in counters.items()
     ]
     output_for(as_json=as_json).table(("event", "value", "description"), records)

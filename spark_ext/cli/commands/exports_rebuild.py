@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 
 from catalog.bounded_rest import TimeOuts
+from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.storage import open_storage
-from spark_ext.cli.lake import open_existing
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
+from spark_ext.existing_table import open_existing
 from tableformat.effects import Direct
 from tableformat.export.rebuilding import rebuild
 from tableformat.export.settling import Ports
@@ -48,9 +49,8 @@ def rebuild_exports(
     name = LakeName.parse(to)
     time_outs = TimeOuts(connect_timeout, read_timeout)
     what = f"rebuild the ledger of {name}"
-    table, known = open_existing(
-        name, what, warehouse=warehouse, ledger=ledger, time_outs=time_outs
-    )
+    catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
+    table, known = open_existing(catalog, name, what, ledger=ledger)
     output = output_for(as_json=as_json)
     with contextlib.closing(known):
         ports = Ports(Direct(), table, known, milliseconds, lambda n: time.sleep(0.1 * n))

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from catalog.bounded_rest import TimeOuts
+from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.sources import SourcePlace, open_source
 from spark_ext.cli.destination import parse_destination
-from spark_ext.cli.lake import open_existing
 from spark_ext.cli.options import (
     catalog_options,
     ledger_options,
@@ -19,6 +19,7 @@ from spark_ext.cli.options import (
     output_options,
     source_options,
 )
+from spark_ext.existing_table import open_existing
 from tableformat.export.watermark import Watermark, find_watermark
 from tableformat.names import LakeName, TableName
 
@@ -50,7 +51,8 @@ def show_watermark(
     name = parse_destination(to, table, source)
     time_outs = TimeOuts(connect_timeout, read_timeout)
     what = f"tell the watermark of {table} in {name}"
-    lake, known = open_existing(name, what, warehouse=warehouse, ledger=ledger, time_outs=time_outs)
+    catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
+    lake, known = open_existing(catalog, name, what, ledger=ledger)
     with contextlib.closing(known), open_source(source) as opened:
         found = find_watermark(opened.describe(table), opened, lake, known, now=milliseconds())
     output = output_for(as_json=as_json)

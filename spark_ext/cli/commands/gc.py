@@ -3,42 +3,49 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.ledgers.memory import milliseconds
-from catalog.processes import may_be_alive, this_process
+from catalog.iceberg import open_catalog
+from catalog.ledgers.uris import open_ledger
+from catalog.shards import hosts_to_look_at
 from catalog.sources import SourcePlace
-from catalog.storage import open_storage
-from spark_ext.cli.lake import open_existing
 from spark_ext.cli.options import (
     catalog_options,
     ledger_options,
     output_for,
     output_options,
+    pairs,
     source_options,
 )
 from spark_ext.cli.output import Output, counted, human_bytes
 from spark_ext.cli.times import parse_duration
-from spark_ext.staging import StagingSweep
-from spark_ext.wiring import commit_ports
-from tableformat.errors import SourceError
-from tableformat.export.cleaning import Cleaning
-from tableformat.export.leases import Leases
-from tableformat.export.sweeping import Sweeping, Thing
-from tableformat.ledger import LeaseHeld, Ledger
-from tableformat.names import LakeName
+from spark_ext.existing_table import open_existing
+from spark_ext.sweeping import sweep, sweep_sources
+from tableformat.errors import UsageError
+from tableformat.export.thing import Thing
+from tableformat.names import LakeName, TableName
 
 __all__ = ["gc"]
 
 
 @click.command()
-@click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
-@source_options(default=None, says="Also look for staging tables there, on every host:")
+@click.option("--to", help="The lake table: catalog.namespace.table. Without it: --source only.")
+@source_options(default=None, says="Look for staging tables there, on every host:")
+@click.option("--cluster", help="Look on every host of every shard of this cluster.")
+@click.option(
+    "--table", help="Look on every host of every shard of this Distributed table of the source."
+)
+@click.option(
+    "--cluster-host",
+    multiple=True,
+    metavar="NAME:PORT=HOST:PORT",
+    help="Where a host of the cluster, as the cluster names it, speaks HTTP. Repeatable.",
+)
 @click.option(
     "--older-than",
     default="0s",
@@ -51,12 +58,13 @@ __all__ = ["gc"]
 @ledger_options
 @catalog_options
 @output_options
-def gc(  # noqa: PLR0913  one parameter per option
-    to: str, source: SourcePlace | None, older_than: str, warehouse: Path,
+def gc(  # noqa: PLR0913, PLR0917  one parameter per option
+    to: str | None, source: SourcePlace | None, cluster: str | None, table: str | None,
+    cluster_host: tuple[str, ...], older_than: str, warehouse: Path,
     ledger: str | None, connect_timeout: float, read_timeout: float,
     *, yes: bool, as_json: bool
 ) -> int:  # fmt: skip
-    """Tell what dead exports left behind in a lake table, and with --yes remove it.
+    """Tell what dead exports left behind, in a lake table and in a source; remove it with --yes.
 
     Only what is proved to be of no use goes: no request for it can be applied any more, and no
     snapshot refers to it. Whatever else is found is kept, with the reason.
@@ -66,47 +74,53 @@ def gc(  # noqa: PLR0913  one parameter per option
       mergeberg gc --to lake.analytics.events
       mergeberg gc --to lake.analytics.events --older-than 1d --yes
       mergeberg gc --to lake.analytics.events --source https://ch1.example,ch2.example --yes
+      mergeberg gc --source https://ch1.example --cluster main --yes
     """  # noqa: D301  \b is Click's mark for lines to keep
     age = parse_duration("--older-than", older_than)
-    name = LakeName.parse(to)
-    time_outs = TimeOuts(connect_timeout, read_timeout)
-    table, known = open_existing(
-        name, f"clean up {name}", warehouse=warehouse, ledger=ledger, time_outs=time_outs
-    )
-    output = output_for(as_json=as_json)
-    ports = commit_ports(table, known)
-    location = table.load().location
-    leases = Leases(known, this_process(), effects=ports.effects, is_alive=may_be_alive)
-    cleaning = Cleaning(ports, open_storage(location), location)
-    with contextlib.closing(known), leases:
-        sweeping = Sweeping(cleaning, leases, _holder(known), age, milliseconds())
-        found = sweeping.sweep() if yes else sweeping.find()
-        staging = StagingSweep(ports, age, sweeping.now, drops=yes)
-        staged = staging.everywhere(source) if source is not None else ()
-    _show(output, (*found, *(t for host in staged for t in host.things)), yes=yes, as_json=as_json)
-    failed = [host.failure for host in staged if host.failure]
-    if failed:
-        message = (
-            f"Cannot clean up staging tables at {len(failed)} of {counted(len(staged), 'host')}: "
-            f"{' '.join(failed)}"
-        )
-        raise SourceError(message)
+    name = None if to is None else LakeName.parse(to)
+    if name is None and source is None:
+        message = "Cannot clean up: name the lake table by --to, or a source by --source, or both."
+        raise UsageError(message)
+    places = _places(source, cluster, table, pairs("--cluster-host", cluster_host))
+    if name is None:
+        with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as known:
+            swept = sweep_sources(known, places, older_than=age, removes=yes)
+    else:
+        time_outs = TimeOuts(connect_timeout, read_timeout)
+        catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
+        lake, known = open_existing(catalog, name, f"clean up {name}", ledger=ledger)
+        with contextlib.closing(known):
+            swept = sweep(lake, known, places, older_than=age, removes=yes)
+    _show(output_for(as_json=as_json), swept.things, yes=yes, as_json=as_json)
+    swept.check_every_host()
     return 0
 
 
-def _holder(ledger: Ledger) -> Callable[[str], LeaseHeld | None]:
-    def living(key: str) -> LeaseHeld | None:
-        held = ledger.holder(key)
-        return held if held is not None and may_be_alive(held.owner) else None
+def _places(
+    source: SourcePlace | None, cluster: str | None, table: str | None, hosts: Mapping[str, str]
+) -> tuple[SourcePlace, ...]:
+    """Return where staging tables are looked for.
 
-    return living
+    Raises:
+        TableFormatError: what is named has no meaning, or cannot be found.
+    """
+    if source is None:
+        if cluster is not None or table is not None:
+            message = (
+                f"Cannot look on the hosts of {cluster or table}: nobody says which server knows "
+                "them. Name one by --source."
+            )
+            raise UsageError(message)
+        return ()
+    name = None if table is None else TableName.parse(table)
+    return hosts_to_look_at(source, cluster=cluster, table=name, cluster_hosts=hosts)
 
 
 def _show(output: Output, found: tuple[Thing, ...], *, yes: bool, as_json: bool) -> None:
     gone = [one for one in found if one.may_go]
     action = "removed" if yes else "remove"
     columns = ("action", "kind", "partition_id", "bytes", "location", "why")
-    records = [_record(one, action) for one in (*gone, *(o for o in found if not o.may_go))]
+    records = [_record(one, action) for one in found]
     if records:
         output.table(columns, records)
     if as_json:

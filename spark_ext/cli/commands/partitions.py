@@ -17,6 +17,7 @@ from spark_ext.cli.options import (
     source_options,
 )
 from spark_ext.sharding import each_table
+from spark_ext.source_parts import partitions_of
 from tableformat.names import TableName
 
 __all__ = ["partitions"]
@@ -57,8 +58,7 @@ def partitions(
 
     def list_one(one: LocalTable) -> int:
         with open_source(one.place) as opened:
-            opened.describe(one.table)
-            found = opened.partitions(one.table)
+            found = partitions_of(opened, one.table)
         output.table(
             (*one.columns, *_COLUMNS),
             [{**one.fields, **asdict(p), "partition_id": p.partition_id.value} for p in found],

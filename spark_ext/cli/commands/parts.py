@@ -17,6 +17,7 @@ from spark_ext.cli.options import (
     source_options,
 )
 from spark_ext.sharding import each_table
+from spark_ext.source_parts import parts_of
 from tableformat.names import PartitionId, TableName
 
 __all__ = ["parts"]
@@ -55,16 +56,11 @@ def parts(
         cluster=cluster,
         cluster_hosts=pairs("--cluster-host", cluster_host),
     )
+    wanted = PartitionId(partition_id) if partition_id else None
 
     def list_one(one: LocalTable) -> int:
         with open_source(one.place) as opened:
-            opened.describe(one.table)
-            ids = (
-                [PartitionId(partition_id)]
-                if partition_id
-                else [p.partition_id for p in opened.partitions(one.table)]
-            )
-            found = [part for i in ids for part in opened.parts(one.table, i)]
+            found = parts_of(opened, one.table, wanted)
         output.table(
             (*one.columns, *_COLUMNS),
             [{**one.fields, **asdict(p), "partition_id": p.partition_id.value} for p in found],

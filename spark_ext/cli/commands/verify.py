@@ -10,10 +10,10 @@ import click
 
 from catalog.bounded_rest import TimeOuts
 from catalog.clickhouse.digests import FileDigests
+from catalog.iceberg import open_catalog
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
 from spark_ext.cli.destination import parse_destination
-from spark_ext.cli.lake import open_existing
 from spark_ext.cli.options import (
     catalog_options,
     cluster_options,
@@ -27,6 +27,7 @@ from spark_ext.cli.options import (
     source_options,
 )
 from spark_ext.cli.output import Output, counted
+from spark_ext.existing_table import open_existing
 from spark_ext.sharding import each_table
 from spark_ext.verifying import Comparison, Verdict, Verifying, VerifyRequest, exit_code
 from tableformat.names import TableName
@@ -85,9 +86,8 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     )
     time_outs = TimeOuts(connect_timeout, read_timeout)
     what = f"verify {name} in {request.to}"
-    lake, known = open_existing(
-        request.to, what, warehouse=warehouse, ledger=ledger, time_outs=time_outs
-    )
+    catalog = open_catalog(request.to.catalog, warehouse=warehouse, time_outs=time_outs)
+    lake, known = open_existing(catalog, request.to, what, ledger=ledger)
     hosts = pairs("--cluster-host", cluster_host)
 
     def verify_one(one: LocalTable) -> int:

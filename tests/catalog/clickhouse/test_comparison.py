@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.comparison import paired, same_in_copies
+from catalog.clickhouse.comparison import differences, paired, same_in_copies
+from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
 from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId
 from tableformat.source import LeftPart
+from tests.fakes import TABLE
 
 # Few of each, so that equal parts are the rule.
 contents = st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 2))
@@ -98,3 +102,27 @@ def test_what_copies_have_in_common_is_all_but_the_name(sizes: list[int]) -> Non
     assert len(texts) == 1
     assert "all" not in texts.pop()
     assert same_in_copies("d60baa82") == "d60baa82"
+
+
+HERE, THERE = KeeperNode(11, 1000), KeeperNode(98, 1000)
+
+
+@pytest.mark.parametrize(
+    ("planned", "found", "told"),
+    [
+        (None, None, ""),
+        (HERE, HERE, ""),
+        (HERE, THERE, "its node in Keeper"),
+        (HERE, None, "its node in Keeper"),
+        (KeeperSilent("away"), HERE, "its node in Keeper"),
+        (KeeperSilent("away"), KeeperSilent("away"), "its node in Keeper"),
+    ],
+)
+def test_a_table_that_was_made_anew_meanwhile_is_another_one(
+    planned: KeeperNode | KeeperSilent | None, found: KeeperNode | KeeperSilent | None, told: str
+) -> None:
+    """Harm prevented: parts of a new table are frozen for the old one, which nobody could tell."""
+    before, now = (replace(TABLE, keeper_node=node) for node in (planned, found))
+
+    assert differences(before, now, copy=False) == told
+    assert differences(before, now, copy=True) == ""

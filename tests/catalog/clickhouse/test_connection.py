@@ -29,6 +29,16 @@ from tableformat.errors import InternalError
             47,
             "Unknown x",
         ),
+        (
+            "Code: 999, e.displayText() = Coordination::Exception: No node, path: /t",
+            999,
+            "No node, path: /t",
+        ),
+        (
+            "Code: 999. Coordination::Exception: Session expired. (KEEPER_EXCEPTION)",
+            999,
+            "Session expired. (KEEPER_EXCEPTION)",
+        ),
         ("the pipe is broken", None, "the pipe is broken"),
         ("", None, "it gave no reason"),
     ],

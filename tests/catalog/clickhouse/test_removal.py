@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from catalog.clickhouse.capabilities import probe_capabilities
-from catalog.clickhouse.connection import Connection
+from catalog.clickhouse.connection import ClickHouseError, Connection
 from catalog.clickhouse.removal import take_out
 from tableformat.errors import RefusedError, SourceError, TableFormatError
 from tableformat.ledger import ExportedPart
@@ -97,10 +98,10 @@ def test_a_partition_that_changed_since_its_export_stays(
 
 
 class _Meanwhile:
-    """A connection on which something happens once, before a statement."""
+    """A connection on which things happen once, each before the first statement with its text."""
 
-    def __init__(self, real: Connection, before: str, act: Callable[[], None]) -> None:
-        self._real, self._before, self._act = real, before, act
+    def __init__(self, real: Connection, happens: dict[str, Callable[[], None]]) -> None:
+        self._real, self._happens = real, dict(happens)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._real, name)
@@ -114,9 +115,21 @@ class _Meanwhile:
         return self._real.rows(sql)
 
     def _look(self, sql: str) -> None:
-        if self._before in sql:
-            self._before = "nothing"
-            self._act()
+        for before in [text for text in self._happens if text in sql]:
+            self._happens.pop(before)()
+
+
+def dropped_while(
+    clickhouse: Clickhouse,
+    name: TableName,
+    happens: dict[str, Callable[[], None]],
+    *,
+    has_replicas: bool,
+) -> None:
+    """Take partition 1 out, and drop it, while things happen before statements."""
+    known = exported(clickhouse, name)
+    meanwhile: Any = _Meanwhile(clickhouse.connection, happens)
+    taken_out(meanwhile, name, known, drop=True, has_replicas=has_replicas)
 
 
 @pytest.mark.parametrize(
@@ -147,18 +160,12 @@ def test_what_comes_in_the_last_moment_is_put_back(
     settings = "enable_block_number_column = 1, enable_block_offset_column = 1"
     name = clickhouse.filled(f"ENGINE = MergeTree PARTITION BY p ORDER BY k SETTINGS {settings}")
     clickhouse.command(f"INSERT INTO {name.sql} (p, k, s) VALUES (1, 999, 'more')")
-    known = exported(clickhouse, name)
     before = shown(clickhouse, name)
     act = change.format(t=name.sql)
-    meanwhile = _Meanwhile(clickhouse.connection, when, lambda: clickhouse.command(act))
 
     with pytest.raises(TableFormatError, match=r"The source is as it was|unapplied patch parts"):
-        taken_out(
-            meanwhile,  # type: ignore[arg-type]
-            name,
-            known,
-            drop=True,
-            has_replicas=has_replicas,
+        dropped_while(
+            clickhouse, name, {when: lambda: clickhouse.command(act)}, has_replicas=has_replicas
         )
 
     late = {"INSERT": {(1000, "late")}, "OPTIMI": set()}.get(change[:6], {(1, "x")})
@@ -172,44 +179,58 @@ def test_what_comes_after_the_parts_were_detached_one_by_one_brings_them_back(
 ) -> None:
     """So that a partition is never half in the table, with rows that no export has."""
     name = clickhouse.filled()
-    known = exported(clickhouse, name)
-    meanwhile = _Meanwhile(
-        clickhouse.connection,
-        "SELECT name, toInt64(rows)",
-        lambda: clickhouse.command(f"INSERT INTO {name.sql} (p, k, s) VALUES (1, 1000, 'late')"),
-    )
+    late = f"INSERT INTO {name.sql} (p, k, s) VALUES (1, 1000, 'late')"
+    happens = {"SELECT name, toInt64(rows)": lambda: clickhouse.command(late)}
 
     with pytest.raises(RefusedError, match="The source is as it was"):
-        taken_out(
-            meanwhile,  # type: ignore[arg-type]
-            name,
-            known,
-            drop=True,
-            has_replicas=True,
-        )
+        dropped_while(clickhouse, name, happens, has_replicas=True)
     assert rows(clickhouse, name) == (51, 0)
 
 
 def test_a_statement_whose_answer_is_lost_says_where_the_rows_are(clickhouse: Clickhouse) -> None:
     """Harm prevented: nobody looks for rows that a DETACH without an answer took."""
     name = clickhouse.filled()
-    known = exported(clickhouse, name)
 
     def lose() -> None:
         clickhouse.command(f"ALTER TABLE {name.sql} DETACH PARTITION ID '1'")
         message = "Cannot reach ClickHouse: it ended the connection before it answered."
         raise SourceError(message)
 
-    meanwhile = _Meanwhile(clickhouse.connection, "DETACH PARTITION", lose)
     with pytest.raises(SourceError, match=r"Whether it was detached is not known.*ATTACH PART"):
-        taken_out(
-            meanwhile,  # type: ignore[arg-type]
-            name,
-            known,
-            drop=True,
-            has_replicas=False,
-        )
+        dropped_while(clickhouse, name, {"DETACH PARTITION": lose}, has_replicas=False)
     assert rows(clickhouse, name) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("statement", "right", "detached"),
+    [
+        ("DETACH PART ", "ALTER DELETE", 0),
+        ("DROP DETACHED PART", "ALTER DELETE", 1),
+        ("ATTACH PART ", "INSERT", 1),
+    ],
+)
+def test_a_right_that_is_missing_is_said_as_the_statement_that_gives_it(
+    clickhouse: Clickhouse, statement: str, right: str, detached: int
+) -> None:
+    """Taken away meanwhile: at the start it was asked for."""
+    name = clickhouse.filled()
+
+    def refuse() -> None:
+        said = (
+            "Code: 497. DB::Exception: archiver: Not enough privileges. To execute this query, "
+            f"it's necessary to have the grant {right} ON {name}. (ACCESS_DENIED)"
+        )
+        raise ClickHouseError(said)
+
+    def insert() -> None:
+        clickhouse.command(f"INSERT INTO {name.sql} (p, k, s) VALUES (1, 1000, 'late')")
+
+    # Only what came meanwhile is attached again.
+    happens = {"ALTER TABLE": insert} if statement == "ATTACH PART " else {}
+    has_replicas = statement == "DETACH PART "
+    with pytest.raises(TableFormatError, match=rf"Run GRANT {right} ON {name} TO archiver;"):
+        dropped_while(clickhouse, name, {**happens, statement: refuse}, has_replicas=has_replicas)
+    assert rows(clickhouse, name)[1] == detached
 
 
 def test_other_partitions_and_older_detached_parts_are_left_alone(clickhouse: Clickhouse) -> None:

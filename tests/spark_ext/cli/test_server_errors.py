@@ -9,6 +9,7 @@ import pytest
 from tests.clickhouse_front import ClickHouseFront
 from tests.errors_page import rows, said
 from tests.wrong_places import Places
+from tests.wrong_reading import READING
 from tests.wrong_rights import RIGHTS
 from tests.wrong_servers import HIDDEN, SERVERS, SOURCES
 
@@ -40,6 +41,13 @@ def test_a_user_without_rights_is_told_what_the_page_says(
 
     left = "SELECT name FROM system.tables WHERE database = 'mergeberg_staging'"
     assert newest_server.rows(left) == ()
+
+
+@pytest.mark.parametrize("what", READING)
+def test_what_goes_wrong_at_a_server_on_the_way_says_what_the_page_says(
+    places: Places, newest_server: ClickHouseFront, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    assert READING[what](places, newest_server, monkeypatch) == rows()[what]
 
 
 @pytest.mark.parametrize("what", SOURCES)

@@ -12,7 +12,6 @@ from pyiceberg.types import LongType
 from catalog.iceberg import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from tableformat.committer import (
-    LEDGER_PROPERTY,
     Commit,
     CommitOutcome,
     Committed,
@@ -26,6 +25,7 @@ from tableformat.errors import RefusedError
 from tableformat.export.commit import settle_mark, unsettled_mark
 from tableformat.export.empty_commits import first_snapshot
 from tableformat.iceberg.snapshot import table_of
+from tableformat.lake_marks import LEDGER_PROPERTY
 from tableformat.ledger import Key, Row, State
 from tests.lake import (
     KEY,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.export.giving_up import BEING_CANCELLED
+from tableformat.export.giving_up import BEING_CANCELLED, QUERY_KILLED
 from tableformat.export.standing import INTERRUPTED_ERROR, Standing, is_resumable, standing
 from tableformat.ledger import Row, State
 from tests.strategies_ledger import ledger_rows
@@ -32,7 +32,7 @@ def test_what_somebody_works_on_is_in_progress(row: Row) -> None:
     assert not is_resumable(running, worked_on=True)
 
 
-@pytest.mark.parametrize("error", ["", INTERRUPTED_ERROR, BEING_CANCELLED])
+@pytest.mark.parametrize("error", ["", INTERRUPTED_ERROR, BEING_CANCELLED, QUERY_KILLED])
 @given(row=ledger_rows())
 def test_what_ended_without_an_error_is_interrupted(row: Row, error: str) -> None:
     """Harm prevented: a run that was killed is searched for an error that there is none of."""

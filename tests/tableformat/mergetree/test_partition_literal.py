@@ -74,6 +74,7 @@ def test_a_partition_that_is_written_is_read_as_the_same(literal: PartitionLiter
     [
         ("202401", ByValue(Literal(202401))),
         ("-5", ByValue(Literal(-5))),
+        ("+5", ByValue(Literal(5))),
         ("'x'", ByValue(Literal("x"))),
         ("NULL", ByValue(Literal(None))),
         ("(202401, 'x')", ByValue(Call("tuple", (Literal(202401), Literal("x"))))),
@@ -98,6 +99,9 @@ def test_the_forms_of_a_partition(text: str, literal: PartitionLiteral) -> None:
         ("toDate(`a.b`.c)", r"'`a\.b`' at position 8 is the name of a column"),
         ("2024-01-31", "'-' at position 5 calculates"),
         ("toDate('2024-01-31') + 1", r"'\+' at position 22 calculates"),
+        ("1 = 1", "'1' at position 1 calculates"),
+        ("NOT 1", "'NOT' at position 1 calculates"),
+        ("tuple(plus(1, 1))", "'tuple' at position 1 calculates"),
         ("ID 202401", "'202401' at position 4 where only an id in quotes"),
         ("ID", "it ends|'ID' at position 1"),
         ("ID '202401' x", "'x' at position 13 where only an id in quotes"),

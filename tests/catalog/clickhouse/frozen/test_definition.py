@@ -163,3 +163,14 @@ def test_a_statement_is_that_of_a_table_unless_it_says_another(
         if (name and other.name != name) or (database and other.database != database):
             with pytest.raises(NotFoundError, match=r"is that of (db|other)\.t|is that of db\.u"):
                 definition.check_name(other, file)
+
+
+def test_a_file_that_is_no_statement_is_not_read_to_its_end(
+    reader: EmbeddedConnection, file: Path
+) -> None:
+    """Whoever names a data file by mistake is told so, and has memory left."""
+    with file.open("wb") as opened:
+        opened.truncate(1 << 40)
+
+    with pytest.raises(UsageError, match=r"it is larger than 1 MiB"):
+        read_definition(reader, file)

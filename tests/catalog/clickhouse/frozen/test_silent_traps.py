@@ -75,10 +75,20 @@ def cut_data(part: Path) -> None:
     os.truncate(part / "data.bin", 100)
 
 
+def linked_to_nowhere(part: Path) -> None:
+    """As a copy of links is that was made without what they name."""
+    for file in part.iterdir():
+        file.unlink()
+        file.symlink_to(f"nowhere/{file.name}")
+    (part / "columns.txt").unlink()
+    (part / "columns.txt").write_text("columns format version: 1\n")
+
+
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
         (no_checksums, "the part 0_1_1_0 has no checksums.txt"),
+        (linked_to_nowhere, "the part 0_1_1_0 has no checksums.txt"),
         (cut_checksums, "ClickHouse did not load the part 0_1_1_0"),
         (no_partition_value, "ClickHouse did not load the part 0_1_1_0"),
         (other_columns, "ClickHouse did not load the part 0_1_1_0"),

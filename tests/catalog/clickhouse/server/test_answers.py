@@ -12,7 +12,7 @@ from urllib3 import HTTPHeaderDict
 from urllib3.exceptions import ProtocolError
 
 from catalog.clickhouse.connection import ClickHouseError
-from catalog.clickhouse.server.answers import HELD_BYTES
+from catalog.clickhouse.server.answers import HELD_BYTES, error_of_answer
 from catalog.clickhouse.server.client import ServerClient, ServerStream
 from catalog.clickhouse.server.settings import Host, ServerSettings
 from tableformat.errors import SourceError
@@ -111,6 +111,16 @@ def test_other_rows_say_nothing_at_their_end(rows: bytes, cuts: list[int]) -> No
 
     assert b"".join(stream.chunks()) == rows + OLD + b"\0"
     assert stream.said_at_end is None
+
+
+def test_an_error_of_keeper_is_clickhouses_own() -> None:
+    """Old servers have no header for it, and it is of no class of ClickHouse's database."""
+    said = OLD.replace(b"DB::", b"Coordination::").replace(b"395", b"999")
+
+    error = error_of_answer(ServerSettings((HOST,)), HOST, 500, {}, said)
+
+    assert isinstance(error, ClickHouseError)
+    assert (error.code, error.reason) == (999, "boom")
 
 
 def test_the_tag_of_another_answer_is_data() -> None:

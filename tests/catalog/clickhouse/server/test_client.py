@@ -51,6 +51,10 @@ NOT_CLICKHOUSE: dict[str, tuple[Answer, str]] = {
         ),
         r"it redirects to https://sso\.example \(HTTP 302\)\. Name the server itself",
     ),
+    "a way elsewhere with somebody's password in it": (
+        answer(status="302 Found", ours=False, headers={"Location": "https://u:hidden@sso/a"}),
+        r"it redirects to https://sso \(HTTP 302\)",
+    ),
     "a way elsewhere of its own": (
         answer(status="301 Moved", headers={"Location": "/play"}),
         r"it redirects \(HTTP 301\)",

@@ -63,29 +63,42 @@ def test_a_task_on_another_host_gets_the_same_credentials(secret: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("credentials", "headers", "shown"),
+    ("credentials", "headers", "shown", "checked"),
     [
-        (Credentials(), {"X-ClickHouse-User": "default"}, "the user 'default'"),
+        (
+            Credentials(),
+            {"X-ClickHouse-User": "default"},
+            "the user 'default'",
+            "MERGEBERG_SOURCE_USER, and set MERGEBERG_SOURCE_PASSWORD: no password was given",
+        ),
         (
             Credentials("exporter", Secret("pass wörd")),
             {"X-ClickHouse-User": "exporter", "X-ClickHouse-Key": "pass w\xc3\xb6rd"},
             "the user 'exporter'",
+            "MERGEBERG_SOURCE_USER and MERGEBERG_SOURCE_PASSWORD",
         ),
-        (Credentials(token=Secret("e.y.J")), {"Authorization": "Bearer e.y.J"}, "an access token"),
+        (
+            Credentials(token=Secret("e.y.J")),
+            {"Authorization": "Bearer e.y.J"},
+            "an access token",
+            "MERGEBERG_SOURCE_TOKEN",
+        ),
         (
             Credentials("exporter", certificate=ClientCertificate("public", Secret(KEY))),
             {"X-ClickHouse-User": "exporter", "X-ClickHouse-SSL-Certificate-Auth": "on"},
             "the user 'exporter' by a client certificate",
+            "whether the server lets that user in by this certificate",
         ),
     ],
     ids=["nobody", "password", "token", "certificate"],
 )
 def test_each_way_to_log_in_has_its_headers(
-    credentials: Credentials, headers: dict[str, str], shown: str
+    credentials: Credentials, headers: dict[str, str], shown: str, checked: str
 ) -> None:
     """As ClickHouse's HTTP interface takes them, in UTF-8, and never in the address."""
     assert credentials.headers() == headers
     assert credentials.shown == shown
+    assert credentials.to_check == checked
 
 
 @pytest.mark.parametrize("wrong", ["", " secret", "secret ", "sec\nret", "secr\0et", "\ud800"])

@@ -48,6 +48,7 @@ def test_only_a_replicated_table_needs_the_tables_about_replicas() -> None:
     assert more - {one.on.table for one in system_grants(is_replicated=False)} == {
         "replicas",
         "replication_queue",
+        "zookeeper",
     }
 
 

@@ -111,6 +111,15 @@ def test_bytes_that_are_no_utf8_are_kept(asking: Asking) -> None:
             rows_of(asking, known(), damaged, answer(said))
 
 
+def test_decimals_beside_bytes_that_are_no_utf8_keep_their_digits(asking: Asking) -> None:
+    """A server that knows the format of bytes, and not yet decimals as text."""
+    digits = "0.1234567890123456789"
+    damaged = answer(document([("\ufffd", 1.5, 0.5)], "String", "Decimal(38, 19)", "Float64"))
+    lines = answer(f'["\ufffd",{digits},0.5]\n'.encode())
+
+    assert rows_of(asking, OLD, damaged, lines) == (("\ufffd", digits, 0.5),)
+
+
 def test_the_oldest_server_cannot_say_such_bytes(asking: Asking) -> None:
     """A text that is not the one in the table is worse than none."""
     damaged = answer(document([("\ufffdA",)], "String"))

@@ -19,6 +19,11 @@ HIDDEN = "pa55-w0rd-of-mine"
         (f"clickhouse://u:{HIDDEN}@ch1/db?a=b", "clickhouse://u@ch1/db?a=b"),
         (f"https://u:a@{HIDDEN}/?#@ch1", "https://u@ch1"),
         (f"https://ch1?password={HIDDEN}&read-timeout=3", "https://ch1?read-timeout=3"),
+        (f"https://ch1?password=a@{HIDDEN}", "https://ch1"),
+        (f"https://ch1:8443/?user=u&password={HIDDEN}@{HIDDEN}", "https://ch1"),
+        (f"https://u@ch1/?password=a@{HIDDEN}", "https://u"),
+        (f"clickhouse://u@ch1/db?password={HIDDEN}&a=b", "clickhouse://u@ch1/db?a=b"),
+        (f"clickhouse://ch1/db?a=b&apiToken={HIDDEN}", "clickhouse://ch1/db?a=b"),
         ("https://u@ch1,ch2?compress=1", "https://u@ch1,ch2?compress=1"),
         ("https://ch1", "https://ch1"),
         ("chdb:./clickhouse", "chdb:./clickhouse"),
@@ -34,6 +39,21 @@ def test_no_password_of_an_address_is_shown(
     before: str, after: str, scheme: str, place: str
 ) -> None:
     assert HIDDEN not in without_secret(f"{scheme}://u:{before}{HIDDEN}{after}@{place}")
+
+
+@given(
+    st.sampled_from(["https", "http", "clickhouse", "jdbc:clickhouse"]),
+    st.sampled_from(["", "u@", "u:p@"]),
+    st.sampled_from(["ch1", "ch1:8443", "ch1/", "ch1:8443/db"]),
+    st.sampled_from(["password", "token", "access_token", "PASSWORD", "sslkey"]),
+    st.text(st.characters(exclude_characters="&"), max_size=10),
+)
+def test_no_secret_that_stands_among_the_options_is_shown(
+    scheme: str, user: str, place: str, option: str, before: str
+) -> None:
+    """A user who writes it there is told that it is no option, and not shown what it was."""
+    assert HIDDEN not in without_secret(f"{scheme}://{user}{place}?{option}={before}@{HIDDEN}")
+    assert HIDDEN not in without_secret(f"{scheme}://{user}{place}?{option}={before}{HIDDEN}")
 
 
 @given(st.text())

@@ -1,0 +1,53 @@
+"""What an Iceberg catalog fails with, as errors of ours: what was tried, why, and what to do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import ValidationError as InvalidMetadata
+
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
+from tableformat.errors import DestinationError, UnsupportedError
+from tableformat.names import LakeName
+
+__all__ = ["first_line", "unreachable", "unreadable"]
+
+_MOST_REASONS: Final = 3
+
+
+def unreadable(name: LakeName, error: Exception) -> UnsupportedError:
+    """Return the refusal of a table whose metadata cannot be read, with the reasons in it.
+
+    Catalogs that answer over HTTP raise the parser's own error, the others wrap it.
+    """
+    cause = error if isinstance(error, InvalidMetadata) else error.__cause__
+    said = cause.errors() if isinstance(cause, InvalidMetadata) else []
+    reasons = dict.fromkeys(str(one["msg"]).removeprefix("Value error, ") for one in said)
+    why = "; ".join([*reasons][:_MOST_REASONS]) or str(error)
+    return UnsupportedError(
+        f"Cannot use {name} as a destination: its metadata holds what only newer versions of "
+        f"Iceberg have, or is damaged ({why}). Export into a new table: a name that nothing has "
+        "is created.",
+        code=NOT_IMPLEMENTED,
+    )
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line: what databases add is the statement, with its values."""
+    return next(iter(str(error).splitlines()), "")
+
+
+def unreachable(catalog: str, what: str, error: Exception) -> DestinationError:
+    """Return the error of a catalog, or of its storage, that failed while `what` was tried."""
+    said = first_line(error).rstrip(". ")
+    if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("psycopg"):
+        return DestinationError(
+            f"Cannot {what}: the URI of the catalog {catalog!r} asks for the driver {error.name}, "
+            "which is not installed. Run: pip install 'mergeberg[postgres]', and let the URI begin "
+            "with postgresql+psycopg2://."
+        )
+    return DestinationError(
+        f"Cannot {what}: the catalog {catalog!r} or its storage failed with "
+        f"{type(error).__name__}: {said}. Check its configuration, rights and network; running the "
+        "command again is safe."
+    )

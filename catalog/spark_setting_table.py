@@ -1,0 +1,245 @@
+"""What becomes of each setting of a catalog in Spark, as docs/reference/spark-catalogs.md has it.
+
+The names are those of Iceberg 1.12 (`CatalogProperties`, `OAuth2Properties`, `AuthProperties`,
+`HTTPClient`, `JdbcUtil`, `S3FileIOProperties`, `AwsProperties`, `HttpClientProperties`), what they
+become those of PyIceberg 0.12 (`pyiceberg.io`, `pyiceberg.catalog`). A setting is found by its
+whole name, else by the longest prefix that ends with `.*`. One that is not found is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tableformat.errors import UnsupportedError
+
+__all__ = ["GLUE", "HIVE", "REST", "SETTINGS", "SQL", "Does", "Setting", "found", "refusal"]
+
+REST: Final = "rest"
+SQL: Final = "sql"
+HIVE: Final = "hive"
+GLUE: Final = "glue"
+
+
+class Does(Enum):
+    """What is done with a setting."""
+
+    RENAMED = "becomes"
+    READ = "read"
+    PASSED_OVER = "passed over"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row: `name` after `spark.sql.catalog.<catalog>.`, and what is done with it.
+
+    `says` is PyIceberg's property, what is read, or the reason. `of` is the kind of catalog that
+    knows the setting, empty for every kind; another kind has no use for it in Spark either.
+    `harmless` are values with which a refused setting is passed over.
+    """
+
+    name: str
+    does: Does
+    says: str
+    of: str = ""
+    harmless: tuple[str, ...] = ()
+
+
+def _renamed(name: str, becomes: str = "", of: str = "") -> Setting:
+    return Setting(name, Does.RENAMED, becomes or name, of)
+
+
+def _read(name: str, says: str, of: str = "") -> Setting:
+    return Setting(name, Does.READ, says, of)
+
+
+def _over(name: str, why: str, of: str = "") -> Setting:
+    return Setting(name, Does.PASSED_OVER, why, of)
+
+
+def _refused(name: str, why: str, of: str = "", harmless: tuple[str, ...] = ()) -> Setting:
+    return Setting(name, Does.REFUSED, why, of, harmless)
+
+
+_CACHE: Final = "what Spark keeps in memory"
+_SPEED: Final = "how fast Spark reads and writes"
+_ROUTE: Final = "the way to the same bucket"
+_HOW: Final = "how Spark asks; `spark.mergeberg.connect-timeout` and `read-timeout` are ours"
+_NEW_TABLES: Final = "tables that Spark makes; those that an export makes are given their own"
+_FILES: Final = "changes what is written"
+_AWS: Final = "who asks AWS is decided by a Java class"
+_RIGHTS: Final = "PyIceberg cannot ask for rights in this way"
+_OTHERS_LOCK: Final = "Spark then takes locks that PyIceberg does not know"
+_TOKENS: Final = "PyIceberg fetches a token by the same credential when it needs one"
+
+_EVERY: Final = (
+    _read("type", "the kind of catalog"),
+    _read("catalog-impl", "the kind of catalog, by the name of Iceberg's class"),
+    _read("uri", "`uri`; that of a database becomes SQLAlchemy's"),
+    _read("warehouse", "`warehouse`; a path without scheme gets that of `fs.defaultFS`"),
+    _read("io-impl", "checked: S3FileIO, ResolvingFileIO or HadoopFileIO; PyIceberg goes by paths"),
+    _over("default-namespace", "where `USE` begins"),
+    _over("cache-enabled", _CACHE),
+    _over("cache.*", _CACHE),
+    _over("io.manifest.*", _CACHE),
+    _over("metrics-reporter-impl", "whom Spark reports to"),
+    _over("table-default.*", _NEW_TABLES),
+    _over("table-override.*", _NEW_TABLES),
+    _over("view-default.*", "views"),
+    _over("view-override.*", "views"),
+    _over("app-id", "set by Spark"),
+    _over("app-name", "set by Spark"),
+    _over("user", "set by Spark"),
+    _over("clients", _SPEED),
+    _refused("unique-table-location", _FILES, harmless=("false",)),
+    _refused("encryption.*", "tables that are encrypted cannot be written"),
+    _over("kms.*", "says more of `encryption.*`"),
+    _refused("hadoop.*", "what it changes in Hadoop's configuration is unknown to PyIceberg"),
+    _refused("lock-impl", _OTHERS_LOCK, of=GLUE),
+    _over("lock.*", "says more of `lock-impl`"),
+)
+_REST: Final = (
+    _read("credential", "`credential`, and `oauth2-server-uri` where it is not given", REST),
+    _read("token", "`token`", REST),
+    _read("oauth2-server-uri", "`oauth2-server-uri`; a path begins at `uri`", REST),
+    _read("header.*", "`header.*`", REST),
+    _read("rest.auth.type", "`auth`: `none`, `basic`, `oauth2` or `sigv4`", REST),
+    _read("rest.auth.basic.username", "`auth`", REST),
+    _read("rest.auth.basic.password", "`auth`", REST),
+    _read("rest.auth.sigv4.delegate-auth-type", "`auth`: `none` or `oauth2`", REST),
+    _read("rest.sigv4-enabled", "`rest.sigv4-enabled`", REST),
+    _renamed("rest.signing-region", of=REST),
+    _renamed("rest.signing-name", of=REST),
+    _renamed("scope", of=REST),
+    _renamed("audience", of=REST),
+    _renamed("resource", of=REST),
+    _renamed("prefix", of=REST),
+    _renamed("rest-page-size", of=REST),
+    _renamed("namespace-separator", of=REST),
+    _renamed("view-endpoints-supported", of=REST),
+    _over("token-expires-in-ms", _TOKENS, REST),
+    _over("token-refresh-enabled", _TOKENS, REST),
+    _over("token-exchange-enabled", _TOKENS, REST),
+    _over("auth.session-timeout-ms", _CACHE, REST),
+    _over("snapshot-loading-mode", "an export always reads all snapshots", REST),
+    _over("scan-planning-mode", "how Spark plans its scans", REST),
+    _over("rest-scan-planning.*", "how Spark plans its scans", REST),
+    _over("rest-metrics-reporting-enabled", "whom Spark reports to", REST),
+    _over("rest-table-cache.*", _CACHE, REST),
+    _over("rest-catalog-purge", "what Spark's DROP TABLE … PURGE does", REST),
+    _over("rest.client.max-retries", _HOW, REST),
+    _over("rest.client.max-connections", _HOW, REST),
+    _over("rest.client.connections-per-route", _HOW, REST),
+    _over("rest.client.connection-timeout-ms", _HOW, REST),
+    _over("rest.client.socket-timeout-ms", _HOW, REST),
+    _over("rest.client.user-agent", _HOW, REST),
+    _refused("rest.client.proxy.*", "PyIceberg takes a proxy from `HTTPS_PROXY` only", REST),
+    _refused("rest.client.tls.*", "whom to trust is decided by a Java class", REST),
+    _refused("rest.access-key-id", "PyIceberg would use it for the files too", REST),
+    _refused("rest.secret-access-key", "PyIceberg would use it for the files too", REST),
+    _refused("rest.session-token", "PyIceberg would use it for the files too", REST),
+    _refused("gcp.auth.*", "PyIceberg has other settings for it", REST),
+)
+_DATABASES: Final = (
+    _read("jdbc.user", "the user in `uri`", SQL),
+    _read("jdbc.password", "the password in `uri`", SQL),
+    _read("jdbc.schema-version", "`schema_version`", SQL),
+    _renamed("jdbc.init-catalog-tables", "init_catalog_tables", SQL),
+    _over("jdbc.strict-mode", "an export makes the namespace that its table is in", SQL),
+    _read("jdbc.*", "as an option of the address would be", SQL),
+    _over("retryable_status_codes", _HOW, SQL),
+    _over("list-all-tables", "what `SHOW TABLES` shows", HIVE),
+    _over("client-pool-cache-keys", _CACHE, HIVE),
+    _over("client.pool.cache.eviction-interval-ms", _CACHE, HIVE),
+    _renamed("glue.id", of=GLUE),
+    _renamed("glue.endpoint", of=GLUE),
+    _renamed("glue.skip-archive", of=GLUE),
+    _over("glue.skip-name-validation", "names that Spark accepts", GLUE),
+    _refused("glue.lakeformation-enabled", _RIGHTS, GLUE, ("false",)),
+    _refused("glue.account-id", _RIGHTS, GLUE),
+    _refused("lakeformation.*", _RIGHTS, GLUE),
+    _over("dynamodb.*", "a catalog or locks in DynamoDB"),
+)
+_FILES_IN_S3: Final = (
+    _renamed("s3.endpoint"),
+    _renamed("s3.access-key-id"),
+    _renamed("s3.secret-access-key"),
+    _renamed("s3.session-token"),
+    _renamed("s3.region"),
+    _renamed("client.region"),
+    _renamed("http-client.proxy-endpoint", "s3.proxy-uri"),
+    _read("s3.path-style-access", "`s3.force-virtual-addressing`, the other way round"),
+    _refused("s3.sse.type", _FILES + "; PyArrow cannot ask for it", harmless=("none",)),
+    _over("s3.sse.*", "says more of `s3.sse.type`"),
+    _refused("s3.acl", _FILES),
+    _refused("s3.write.tags.*", _FILES),
+    _refused("s3.write.table-tag-enabled", _FILES, harmless=("false",)),
+    _refused("s3.write.namespace-tag-enabled", _FILES, harmless=("false",)),
+    _refused("s3.write.storage-class", _FILES),
+    _refused("s3.delete-enabled", "changes what is deleted", harmless=("true",)),
+    _refused("s3.delete.tags.*", "changes what is deleted"),
+    _refused("s3.access-points.*", "names other places than the table does"),
+    _refused("s3.access-grants.*", _RIGHTS, harmless=("false",)),
+    _refused("s3.remote-signing-enabled", "PyArrow cannot do it", harmless=("false",)),
+    _over("signer.*", "says more of `s3.remote-signing-enabled`"),
+    _over("rest.remote-signing.*", "says more of `s3.remote-signing-enabled`"),
+    _refused("s3.client-factory-impl", _AWS),
+    _refused("client.factory", _AWS),
+    _refused("client.assume-role.*", _AWS),
+    _refused("client.credentials-provider", _AWS),
+    _refused("client.credentials-provider.*", _AWS),
+    _over("client.refresh-credentials-enabled", "how Spark asks"),
+    _over("client.refresh-credentials-endpoint", "how Spark asks"),
+    _over("client.legacy-md5-plugin-enabled", "how Spark asks"),
+    _over("s3.session-token-expires-at-ms", "how Spark asks"),
+    _over("s3.acceleration-enabled", _ROUTE),
+    _over("s3.dualstack-enabled", _ROUTE),
+    _over("s3.cross-region-access-enabled", _ROUTE),
+    _over("s3.use-arn-region-enabled", _ROUTE),
+    _over("s3.checksum-enabled", _SPEED),
+    _over("s3.chunked-encoding-enabled", _SPEED),
+    _over("s3.preload-client-enabled", _SPEED),
+    _over("s3.staging-dir", _SPEED),
+    _over("s3.multipart.*", _SPEED),
+    _over("s3.delete.*", _SPEED),
+    _over("s3.retry.*", _SPEED),
+    _over("s3.crt.*", _SPEED),
+    _over("s3.analytics-accelerator.*", _SPEED),
+    _over("s3.directory-bucket.*", _SPEED),
+    _over("http-client.*", _SPEED),
+    _refused("gcs.*", "files there cannot be written yet"),
+    _refused("adls.*", "files there cannot be written yet"),
+)
+
+SETTINGS: Final = (*_EVERY, *_REST, *_DATABASES, *_FILES_IN_S3)
+"""Every setting that is known, in the order of the page."""
+
+_BY_NAME: Final[Mapping[str, Setting]] = {one.name: one for one in SETTINGS}
+
+
+def found(name: str) -> Setting | None:
+    """Return the row for a setting's name in lower case, None when it is not known."""
+    if exact := _BY_NAME.get(name):
+        return exact
+    pieces = name.split(".")
+    prefixes = (".".join(pieces[:size]) + ".*" for size in range(len(pieces) - 1, 0, -1))
+    return next((_BY_NAME[prefix] for prefix in prefixes if prefix in _BY_NAME), None)
+
+
+def refusal(catalog: str, setting: str, why: str) -> UnsupportedError:
+    """Return the refusal of a catalog as Spark has it.
+
+    Args:
+        catalog: its name.
+        setting: after `spark.sql.catalog.<catalog>`; empty for the class itself.
+        why: follows the setting's name in the sentence; never shows a value that may be secret.
+    """
+    whole = f"spark.sql.catalog.{catalog}" + (f".{setting}" if setting else "")
+    return UnsupportedError(
+        f"Cannot open the catalog {catalog!r} as Spark has it: {whole} {why}. Change the setting, "
+        f"or configure {catalog!r} for PyIceberg, which comes first: in ~/.pyiceberg.yaml, or with "
+        f"PYICEBERG_CATALOG__{catalog.upper()}__URI and so on."
+    )

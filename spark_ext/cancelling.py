@@ -1,0 +1,189 @@
+"""Gives up an export that runs elsewhere, or did not end, for every front door.
+
+The protocol is `tableformat.export.giving_up`; here it is found by name, waited for, and cleaned up
+after.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from catalog.iceberg import IcebergTable, OpenedCatalog
+from catalog.processes import may_be_alive, this_process
+from catalog.storage import open_storage
+from spark_ext.listing_exports import rows_of_name
+from spark_ext.wiring import commit_ports
+from tableformat.committer import Superseded, Unknown
+from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UsageError
+from tableformat.export.cleaning import Cleaned, Cleaning
+from tableformat.export.giving_up import GivenUp, KillOutcome, NotUnderWay, TooLate, kill
+from tableformat.export.leases import Leases
+from tableformat.export.settling import Ports
+from tableformat.ledger import Ledger, Row, State
+from tableformat.names import LakeName, PartitionId, TableName
+
+__all__ = ["PROOF_SECONDS", "Cancelled", "cancel", "row_to_cancel"]
+
+PROOF_SECONDS: Final = 60.0
+"""How long it is waited, unless the user says else, for the proof that nothing can land."""
+_ATTEMPTS: Final = 5
+"""Fences of one try; between tries it is told what is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What became of it, and which of its files were removed."""
+
+    outcome: KillOutcome
+    cleaned: Cleaned
+
+    @property
+    def status(self) -> str:
+        """One word: killed, failed, committed, in_progress or unknown."""
+        match self.outcome:
+            case GivenUp():
+                return "killed"
+            case TooLate():
+                return "committed"
+            case NotUnderWay(row) if row is not None and row.state is not State.COMPLETED:
+                return row.state.value.lower()
+            case NotUnderWay():
+                return "committed"
+            case Superseded():
+                return "in_progress"
+            case Unknown():
+                return "unknown"
+            case _ as never:
+                assert_never(never)
+
+    @property
+    def text(self) -> str:
+        """A sentence without its end; what was removed is not in it."""
+        match self.outcome:
+            case GivenUp():
+                return "KILLED"
+            case TooLate(_, snapshot_id, in_main):
+                since = "" if in_main else ", and main was moved away from it since"
+                return f"too late: it landed in snapshot {snapshot_id}{since}"
+            case NotUnderWay(row) if row is not None and row.state is not State.COMPLETED:
+                return f"{row.state} already"
+            case NotUnderWay(row):
+                landed = row.done.landed.snapshot_id if row is not None and row.done else None
+                return f"nothing to cancel: it is in snapshot {landed}"
+            case Superseded(by):
+                return f"not cancelled: {by}"
+            case Unknown(evidence):
+                return f"not known yet: something of it may still land: {evidence}"
+            case _ as never:
+                assert_never(never)
+
+
+def row_to_cancel(
+    ledger: Ledger, partition_id: PartitionId, table: TableName, to: LakeName | None
+) -> Row:
+    """Return the row that is meant; with several, the one that is under way.
+
+    Args:
+        ledger: what was exported.
+        partition_id: as the source has it.
+        table: the source table.
+        to: the destination, None for the only one.
+
+    Raises:
+        NotFoundError: there is none.
+        UsageError: several are under way, and none was named.
+        LedgerError: the ledger cannot be read.
+    """
+    found = rows_of_name(ledger, partition_id.value, table, to)
+    what = f"Cannot cancel the export of partition {partition_id} of {table}"
+    if not found:
+        message = (
+            f"{what}: the ledger {ledger.uri} has none. List what it has with `mergeberg exports "
+            "list`."
+        )
+        raise NotFoundError(message)
+    running = [row for row in found if row.state is State.RUNNING]
+    if len(running) > 1:
+        names = ", ".join(sorted(row.destination_table for row in running))
+        message = f"{what}: it is exported to {names}. Name one of them with --to."
+        raise UsageError(message)
+    return (running or found)[0]
+
+
+def cancel(
+    row: Row,
+    catalog: OpenedCatalog,
+    ledger: Ledger,
+    *,
+    wait: float,
+    note: Callable[[str], None],
+    why: str = "",
+) -> Cancelled:
+    """Give up the export of a row, and remove its files.
+
+    Args:
+        row: as it was read.
+        catalog: that its destination is in.
+        ledger: where the row is.
+        wait: seconds until it has to be proved that nothing of it can land.
+        note: hears what is waited for, and what could not be removed.
+        why: what its row says while it is given up, '' for that it is cancelled.
+
+    Raises:
+        RefusedError: the table that it goes to is not there any more.
+        TableFormatError: the table or the ledger cannot be read or written.
+    """
+    until = time.monotonic() + wait
+    table = _table(catalog, LakeName.parse(row.destination_table), row)
+    ports = replace(commit_ports(table, ledger), most_attempts=_ATTEMPTS)
+    with Leases(ledger, this_process(), effects=ports.effects, is_alive=may_be_alive) as leases:
+        if row.state is State.RUNNING:
+            leases.take_over(row.key.hash)
+        outcome = _killed(ports, row.key.hash, note, until, why)
+        return Cancelled(outcome, _cleaned(ports, outcome, note))
+
+
+def _table(catalog: OpenedCatalog, name: LakeName, row: Row) -> IcebergTable:
+    table = catalog.table(name)
+    if table is None or table.load().layout.table_uuid != row.key.destination:
+        message = (
+            f"Cannot cancel the export of partition {row.key.partition_id} of {row.source_table}: "
+            f"{name} is not the table that it goes to any more. Nothing of it is visible there."
+        )
+        raise RefusedError(message)
+    return table
+
+
+def _killed(
+    ports: Ports, key: str, note: Callable[[str], None], until: float, why: str
+) -> KillOutcome:
+    """Give it up; while that is not known, say what is waited for, and go on."""
+    while True:
+        outcome = kill(ports, key, state=State.KILLED, why=why, on_claim=_taken_over(note))
+        if not isinstance(outcome, Unknown) or time.monotonic() >= until:
+            return outcome
+        note(f"waiting until nothing of it can land any more: {outcome.evidence}")
+        ports.pause(_ATTEMPTS)
+
+
+def _taken_over(note: Callable[[str], None]) -> Callable[[Row], None]:
+    def say(row: Row) -> None:
+        note(f"partition {row.key.partition_id}: taken over, its run stops within seconds")
+
+    return say
+
+
+def _cleaned(ports: Ports, outcome: KillOutcome, note: Callable[[str], None]) -> Cleaned:
+    """Remove the files of an export that was given up; what does not go is left to `gc`."""
+    if not isinstance(outcome, GivenUp):
+        return Cleaned()
+    try:
+        location = ports.table.load().location
+        cleaning = Cleaning(ports, open_storage(location), location)
+        return cleaning.clean(outcome.row.key.hash)
+    except TableFormatError as error:
+        note(f"its files stay: {error} `mergeberg gc` removes them")
+        return Cleaned()

@@ -1,0 +1,136 @@
+"""`mergeberg spark`: Spark's own shell, in which everything of mergeberg can be typed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+from pyspark.find_spark_home import _find_spark_home
+
+from catalog.iceberg import LOCAL_CATALOG
+from spark_ext.cli.options import ledger_options, output_for, pairs
+from spark_ext.java import find_java
+from spark_ext.pinned_jars import SparkHome
+from spark_ext.shell import DEFAULT_SOURCE, Shell, Wanted
+from tableformat.errors import UsageError
+
+__all__ = ["spark"]
+
+_NAMED: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<address>.+)", re.DOTALL)
+# Given to Spark's program, each would take the place of what is in our file.
+_INSTEAD: Final = {
+    "--jars": "--conf spark.jars=",
+    "--packages": "--conf spark.jars.packages=",
+    "--properties-file": "--conf ",
+}
+
+
+class _Source(click.ParamType[tuple[str, str]]):
+    """NAME=ADDRESS, or an address alone."""
+
+    name = "name=address"
+
+    def convert(
+        self, value: Any, _param: click.Parameter | None, _context: click.Context | None
+    ) -> tuple[str, str]:
+        """Return name and address."""
+        if isinstance(value, tuple):
+            return value
+        named = _NAMED.fullmatch(value)
+        return (named["name"], named["address"]) if named else (DEFAULT_SOURCE, value)
+
+    def split_envvar_value(self, rv: str) -> Sequence[str]:
+        """Return the one that an environment variable has: an address may have blanks in it."""
+        return (rv,)
+
+
+@click.command()
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--python", is_flag=True, help="PySpark's shell instead of spark-sql.")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    type=_Source(),
+    metavar="[NAME=]ADDRESS",
+    envvar="MERGEBERG_SOURCE",
+    help="Where a ClickHouse's data is: chdb:DIRECTORY, https://[USER@]HOST[:PORT] or "
+    "parts:DIR?ddl=FILE. Without a name it is called ch. Repeatable.  "
+    "[default: ch=chdb:./clickhouse]",
+)
+@click.option(
+    "--master",
+    envvar="MERGEBERG_MASTER",
+    help="Spark's master.  [default: that of Spark's configuration, else local[*]]",
+)
+@click.option(
+    "--conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A Spark setting; not in the shell's list of arguments. Repeatable.",
+)
+@ledger_options
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def spark(
+    arguments: tuple[str, ...], sources: tuple[tuple[str, str], ...], master: str | None,
+    conf: tuple[str, ...], warehouse: Path, ledger: str | None, *, python: bool
+) -> None:  # fmt: skip
+    """Start Spark's own shell with everything of mergeberg; -- and its ARGUMENTS may follow.
+
+    CALL lake.system.… and ALTER TABLE ch.… PARTITION … can be typed as they stand in the manual.
+    The catalog `lake` is that of Spark's own configuration, else the one of the other commands. The
+    exit code is the shell's.
+
+    \b
+    Examples:
+      mergeberg spark
+      mergeberg spark --source ch=https://exporter@ch1.example -- -e "SHOW PROCEDURES IN mergeberg"
+      mergeberg spark --python --master local[4]
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    _check(arguments)
+    _check_names([name for name, _ in sources])
+    given_by = click.get_current_context().get_parameter_source("warehouse")
+    wanted = Wanted(
+        dict(sources),
+        pairs("--conf", conf),
+        master,
+        None if given_by is ParameterSource.DEFAULT else warehouse,
+        ledger,
+    )
+    home = SparkHome(Path(_find_spark_home()))  # type: ignore[no-untyped-call]
+    environ = {**os.environ, "JAVA_HOME": str(find_java(os.environ).home)}
+    shell = Shell.made(wanted, home, environ)
+    output = output_for(as_json=False)
+    if shell.lacks_lake:
+        output.note(
+            f"{LOCAL_CATALOG} is PyIceberg's: it is exported to, and SELECT does not find it until "
+            f"--conf spark.sql.catalog.{LOCAL_CATALOG}=… describes the same catalog to Spark"
+        )
+    # Nothing is to be said after the shell's own last word.
+    raise SystemExit(shell.with_jars(output).run(arguments, python=python))
+
+
+def _check(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        option = argument.partition("=")[0]
+        if option in _INSTEAD:
+            message = (
+                f"Cannot start the shell: after -- {option} would take the place of what mergeberg "
+                f"needs. Give {_INSTEAD[option]}… before --; it is added to the rest."
+            )
+            raise UsageError(message)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            message = (
+                f"Cannot start the shell: two sources are called {name!r}. Give each its own name: "
+                "--source NAME=ADDRESS."
+            )
+            raise UsageError(message)

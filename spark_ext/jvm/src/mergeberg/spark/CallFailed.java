@@ -1,0 +1,66 @@
+package mergeberg.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import org.apache.spark.QueryContext;
+import org.apache.spark.sql.AnalysisException;
+import scala.Option;
+import scala.collection.immutable.Map;
+
+/**
+ * What Python refused, as an error of SQL: the class that every front door shows in one line, with a SQLSTATE.
+ *
+ * <p>The condition is one that every client knows, so that a Connect client can show the message; the SQLSTATE is the
+ * error's own. A bug carries the Python traceback in its message, because most doors show no causes.
+ */
+final class CallFailed extends AnalysisException {
+  private static final String CONDITION = "USER_RAISED_EXCEPTION";
+  private static final String BUG = "XX000";
+  private static final long serialVersionUID = 1;
+
+  private final String state;
+
+  private CallFailed(String message, String shown, String state) {
+    super(
+        shown,
+        Option.empty(),
+        Option.empty(),
+        Option.empty(),
+        Option.apply(CONDITION),
+        new Map.Map1<>("errorMessage", message),
+        new QueryContext[0]);
+    this.state = state;
+  }
+
+  @Override
+  public String getSqlState() {
+    return state;
+  }
+
+  /** Return the error to throw; {@code AnalysisException} is checked, and Spark's Scala does not declare it. */
+  static RuntimeException of(JsonNode error) {
+    String message = error.get("message").asText();
+    String state = error.get("sqlstate").asText();
+    String shown = message + " SQLSTATE: " + state;
+    JsonNode traceback = error.get("traceback");
+    if (traceback != null) {
+      message += "\n" + traceback.asText();
+      shown += "\n" + traceback.asText();
+    }
+    return unchecked(new CallFailed(message, shown, state));
+  }
+
+  static RuntimeException refused(String message, String state) {
+    return unchecked(new CallFailed(message, message + " SQLSTATE: " + state, state));
+  }
+
+  static RuntimeException bug(String what) {
+    String message = "Cannot use what Python and Java tell each other: " + what + ". This is a bug, please report it.";
+    return refused(message, BUG);
+  }
+
+  /** Throw a checked exception where none is declared. */
+  @SuppressWarnings("unchecked")
+  private static <E extends Throwable> RuntimeException unchecked(Throwable error) throws E {
+    throw (E) error;
+  }
+}

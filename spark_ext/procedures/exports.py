@@ -1,0 +1,173 @@
+"""Procedures about exports that the ledger knows: listed, cancelled, forgotten."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Final
+
+from spark_ext.cancelling import PROOF_SECONDS, cancel, row_to_cancel
+from spark_ext.forgetting import forget_exports
+from spark_ext.listing_exports import ListedExport, list_exports
+from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows
+from spark_ext.procedures.naming import CallNames
+from spark_ext.procedures.parameters import LAKE_TABLE, PARTITION_ID, SOURCE
+from spark_ext.sql.refreshing import refresh
+from spark_ext.sql.wording import in_call
+from spark_ext.system_tables.times import timestamp
+from tableformat.errors import DestinationError, RefusedError, UsageError
+from tableformat.export.standing import Standing
+from tableformat.names import LakeName, PartitionId
+
+__all__ = ["CANCEL_EXPORT", "EXPORTS", "FORGET_EXPORT"]
+
+_LOGGER: Final = logging.getLogger("mergeberg")
+
+
+def _exports(call: Call) -> Rows:
+    names, status = CallNames.of(call), _status(call)
+    wanted = names.table("table") if call.text_or_none("table") is not None else None
+    name = wanted if isinstance(wanted, LakeName) else None
+    of_source = None if wanted is None or name is not None else names.source("table").table
+    with contextlib.closing(names.open_ledger(name)) as ledger:
+        return tuple(
+            _listed(one)
+            for one in list_exports(ledger)
+            if name in (None, LakeName.parse(one.row.destination_table))
+            and (of_source is None or str(of_source) == one.row.source_table)
+            and status in (None, one.status)
+        )
+
+
+def _status(call: Call) -> Standing | None:
+    text = call.text_or_none("status")
+    if text is None:
+        return None
+    if text.upper() not in [*Standing]:
+        known = ", ".join(Standing)
+        message = f"Cannot list exports: {text!r} is no status. Write one of {known}."
+        raise UsageError(message)
+    return Standing(text.upper())
+
+
+def _listed(one: ListedExport) -> tuple[str | int | None, ...]:
+    row = one.row
+    return (
+        row.source_table,
+        row.destination_table,
+        row.key.partition_id,
+        one.status.value,
+        row.last.rows,
+        row.last.data_files,
+        one.snapshot_id,
+        row.last.transaction_id,
+        timestamp(row.created),
+        timestamp(row.updated),
+        one.last_error or None,
+    )
+
+
+def _cancel_export(call: Call) -> Rows:
+    names = CallNames.of(call)
+    table, to = names.source("source").table, names.lake("table")
+    partition_id = PartitionId(call.text("partition_id"))
+    wait = call.arguments["wait"]
+    if not isinstance(wait, int | float) or wait < 0:
+        message = f"Cannot wait {wait} seconds. Give `wait` a number of seconds from 0."
+        raise UsageError(message)
+    with contextlib.closing(names.open_ledger(to)) as ledger:
+        row = row_to_cancel(ledger, partition_id, table, to)
+        name = LakeName.parse(row.destination_table)
+        found = cancel(row, names.open(name), ledger, wait=wait, note=_LOGGER.info)
+    refresh(call.spark, name)
+    what = f"Cannot cancel the export of partition {partition_id} of {table} to {name}"
+    if found.status in ("committed", "in_progress"):
+        message = f"{what}: {found.text}."
+        raise RefusedError(message)
+    if found.status == "unknown":
+        message = f"{what}: {found.text}. Give the statement again, or a longer `wait`."
+        raise DestinationError(message)
+    return (
+        (
+            partition_id.value,
+            str(name),
+            found.status,
+            found.cleaned.files,
+            found.cleaned.bytes,
+            row.last.transaction_id,
+        ),
+    )
+
+
+def _forget_export(call: Call) -> Rows:
+    names = CallNames.of(call)
+    table, to = names.source("source").table, names.lake("table")
+    partition_id = PartitionId(call.text("partition_id"))
+    with contextlib.closing(names.open_ledger(to)) as ledger:
+        return tuple(
+            (partition_id.value, row.destination_table, in_call(said))
+            for row, said in forget_exports(ledger, partition_id.value, table, to)
+        )
+
+
+EXPORTS: Final = Procedure(
+    name="exports",
+    description="Lists the exports that the ledger knows, latest first.",
+    parameters=(
+        Parameter(
+            "table", "STRING", "only of this source.database.table, or into this lake table", "NULL"
+        ),
+        Parameter(
+            "status", "STRING", "IN_PROGRESS, INTERRUPTED, FAILED, KILLED or COMPLETED", "NULL"
+        ),
+    ),
+    columns=(
+        Column("source_table", "STRING", "database.table in ClickHouse"),
+        Column("destination_table", "STRING", "the lake table"),
+        Column("partition_id", "STRING", "the partition"),
+        Column("status", "STRING", "how the last export of it stands"),
+        Column("rows", "BIGINT", "its rows, so far"),
+        Column("data_files", "BIGINT", "its data files, so far"),
+        Column("snapshot_id", "BIGINT", "where it landed; NULL for nowhere"),
+        Column("transaction_id", "STRING", "the last export"),
+        Column("create_time", "TIMESTAMP", "when the partition was first exported"),
+        Column("update_time", "TIMESTAMP", "when the ledger last heard of it"),
+        Column("last_error", "STRING", "why the last one did not end well"),
+    ),
+    run=_exports,
+)
+CANCEL_EXPORT: Final = Procedure(
+    name="cancel_export",
+    description="Gives up an export that is under way: nothing of it becomes visible.",
+    parameters=(
+        LAKE_TABLE,
+        SOURCE,
+        PARTITION_ID,
+        Parameter(
+            "wait",
+            "DOUBLE",
+            "seconds until it must be proved that nothing lands",
+            f"{PROOF_SECONDS}D",
+        ),
+    ),
+    columns=(
+        Column("partition_id", "STRING", "the partition"),
+        Column("destination_table", "STRING", "the lake table"),
+        Column("status", "STRING", "killed, or failed when it had been given up before"),
+        Column("removed_files", "BIGINT", "data files that were removed"),
+        Column("removed_bytes", "BIGINT", "their bytes"),
+        Column("transaction_id", "STRING", "the export"),
+    ),
+    run=_cancel_export,
+)
+FORGET_EXPORT: Final = Procedure(
+    name="forget_export",
+    description="Lets a partition be exported again before its manifest TTL is over.",
+    parameters=(LAKE_TABLE, SOURCE, PARTITION_ID),
+    columns=(
+        Column("partition_id", "STRING", "the partition"),
+        Column("destination_table", "STRING", "the lake table"),
+        Column("message", "STRING", "what was done, and what the ledger still knows"),
+    ),
+    run=_forget_export,
+)

@@ -1,0 +1,224 @@
+"""The Python door: `spark_ext.export_partition`, `spark_ext.export_partitions`, `spark_ext.sql`.
+
+No jar is needed: they are the procedures that CALL runs, and the statements that the Java side
+would hand over, without it. Names, catalogs, sources and the ledger are those of the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
+from spark_ext.procedures.exporting import EXPORT_PARTITION, EXPORT_PARTITIONS
+from spark_ext.procedures.statements import EXECUTE_ALTER
+from spark_ext.session_table import SessionTable
+from spark_ext.sql.catalogs import settings_of
+from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.wording import in_python, in_statement
+from tableformat.errors import TableFormatError, UsageError
+from tableformat.export.job import MOST_PARTITIONS
+from tableformat.export.retrying import MAX_RETRIES
+
+__all__ = ["ExportedPartition", "export_partition", "export_partitions", "sql"]
+
+_TYPES: Final[Mapping[str, type]] = {
+    "STRING": str,
+    "BOOLEAN": bool,
+    "INT": int,
+    "BIGINT": int,
+    "MAP<STRING, STRING>": Mapping,
+}
+_NO_CONVERSIONS: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedPartition:
+    """What became of one partition: the columns of the procedures' answer.
+
+    With `dry_run`, `status` is what would be done; without `wait` it is `in_progress` where files
+    are still being written.
+    """
+
+    partition_id: str
+    status: str
+    rows: int
+    data_files: int
+    bytes: int
+    snapshot_id: int | None
+    transaction_id: str | None
+    message: str | None
+
+
+def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
+    spark: SparkSession,
+    table: str,
+    source: str | SessionTable,
+    *,
+    partition_id: str | None = None,
+    partition: str | None = None,
+    force: bool = False,
+    manifest_ttl: int = 180,
+    allow_empty: bool = False,
+    overwrite_file_if_exists: bool = False,
+    replace_partition: bool = False,
+    same_table: bool = False,
+    same_as: str | None = None,
+    verify: bool = False,
+    strict: bool = False,
+    evolve_schema: bool = False,
+    convert: Mapping[str, str] = _NO_CONVERSIONS,
+    partition_spec: str | None = None,
+    max_bytes_per_file: int | None = None,
+    max_retries: int = MAX_RETRIES,
+    cluster: str | None = None,
+    wait: bool = True,
+    dry_run: bool = False,
+) -> tuple[ExportedPartition, ...]:
+    """Export one partition; return what became of it: one value, of a cluster one for each shard.
+
+    Args:
+        spark: the session whose tasks write.
+        table: the lake table.
+        source: the ClickHouse table: `source.database.table`, or one of an open session.
+        partition_id: the partition's id.
+        partition: or a value of its key.
+        force: export again, and replace, also with fewer rows.
+        manifest_ttl: seconds until it may be exported again; 0 is for ever.
+        allow_empty: with `force`: also when no rows are left.
+        overwrite_file_if_exists: go on beside files of others.
+        replace_partition: with `force`: replace files of others, too.
+        same_table: its Keeper was restored, it is the same table.
+        same_as: the identity that it was exported under before.
+        verify: compare with the source after the commit.
+        strict: refuse columns whose type changes its name or unit.
+        evolve_schema: add columns that the lake table lacks.
+        convert: column to conversion.
+        partition_spec: of a table that is made; None to derive it.
+        max_bytes_per_file: bytes of a data file; None for 512 MiB.
+        max_retries: how often a file is tried again.
+        cluster: the source is a table of every shard of this cluster.
+        wait: False to return when it has begun.
+        dry_run: say what would be done, and do nothing.
+
+    Raises:
+        TableFormatError: not everything is exported; the message says what is, and why not.
+    """
+    return _called(EXPORT_PARTITION, spark, {k: v for k, v in locals().items() if k != "spark"})
+
+
+def export_partitions(  # noqa: PLR0913  one parameter for each of the procedure
+    spark: SparkSession,
+    table: str,
+    source: str | SessionTable,
+    *,
+    where: str | None = None,
+    commit_every: int = MOST_PARTITIONS,
+    force: bool = False,
+    manifest_ttl: int = 180,
+    allow_empty: bool = False,
+    overwrite_file_if_exists: bool = False,
+    replace_partition: bool = False,
+    same_table: bool = False,
+    same_as: str | None = None,
+    verify: bool = False,
+    strict: bool = False,
+    evolve_schema: bool = False,
+    convert: Mapping[str, str] = _NO_CONVERSIONS,
+    partition_spec: str | None = None,
+    max_bytes_per_file: int | None = None,
+    max_retries: int = MAX_RETRIES,
+    cluster: str | None = None,
+    wait: bool = True,
+    dry_run: bool = False,
+) -> tuple[ExportedPartition, ...]:
+    """Export all partitions, or those that a filter keeps; return what became of each.
+
+    Args are those of `export_partition`, and:
+        where: a filter over partition_id, rows, bytes, min_time, max_time; None for all.
+        commit_every: most partitions of a snapshot.
+
+    Raises:
+        TableFormatError: not everything is exported; the message says what is, and why not.
+    """
+    return _called(EXPORT_PARTITIONS, spark, {k: v for k, v in locals().items() if k != "spark"})
+
+
+def sql(spark: SparkSession, text: str) -> DataFrame:
+    """Run a statement of ClickHouse's about partitions, else whatever Spark makes of the text.
+
+    Of ClickHouse's is what Spark and Iceberg refuse (docs/reference/statements.md); without the
+    jar CALL of our procedures is none of them.
+
+    Args:
+        spark: the session.
+        text: one statement.
+
+    Raises:
+        TableFormatError: it is one of ClickHouse's, and cannot be read or done.
+    """
+    try:
+        if parse_statement(text) is None:
+            return spark.sql(text)
+        rows = EXECUTE_ALTER.run(_call(spark, {"statement": text}))
+    except TableFormatError as error:
+        _say(error, in_statement(error.message))
+        raise
+    columns = ", ".join(f"{column.name} {column.type}" for column in EXECUTE_ALTER.columns)
+    return spark.createDataFrame([*rows], columns)
+
+
+def _called(
+    procedure: Procedure, spark: SparkSession, given: Mapping[str, Value | SessionTable]
+) -> tuple[ExportedPartition, ...]:
+    source = given["source"]
+    held = source.named() if isinstance(source, SessionTable) else None
+    arguments = {n: v.table if isinstance(v, SessionTable) else v for n, v in given.items()}
+    for parameter in procedure.parameters:
+        _check(procedure, parameter, arguments[parameter.name])
+    if held is not None and not arguments["wait"]:
+        message = (
+            f"Cannot begin to export {held.table} with wait=False: its session may be closed before"
+            " the export has ended. Leave wait out, or call from a thread of your own."
+        )
+        raise UsageError(message)
+    try:
+        return _values(procedure.run(replace(_call(spark, arguments), source=held)))
+    except TableFormatError as error:
+        _say(error, in_python(error.message))
+        raise
+
+
+def _check(procedure: Procedure, parameter: Parameter, value: object) -> None:
+    """Refuse an argument of another type, as Spark does for CALL.
+
+    Raises:
+        UsageError: it is one.
+    """
+    wanted = _TYPES[parameter.type]
+    if value is None and parameter.default == "NULL":
+        return
+    if isinstance(value, wanted) and isinstance(value, bool) == (wanted is bool):
+        return
+    message = (
+        f"Cannot call {procedure.name}: {parameter.name} is {value!r}, and {parameter.type} is "
+        "expected."
+    )
+    raise UsageError(message)
+
+
+def _values(rows: Rows) -> tuple[ExportedPartition, ...]:
+    return tuple(ExportedPartition(*row) for row in rows)  # type: ignore[arg-type]
+
+
+def _call(spark: SparkSession, arguments: Mapping[str, Value]) -> Call:
+    """Return a call without a catalog in front: names without one are of the current catalog."""
+    return Call(spark, "", arguments, settings_of(spark))
+
+
+def _say(error: TableFormatError, message: str) -> None:
+    """Put the message of an error into the words of who asked."""
+    error.message, error.args = message, (message,)

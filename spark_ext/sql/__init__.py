@@ -1,0 +1,31 @@
+"""Spark SQL's side: ClickHouse's statements as values, and who answers a call from SQL.
+
+The package is also the function `spark_ext.sql(spark, text)`, which `spark_ext.python_api` owns.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+
+from pyspark.sql import DataFrame, SparkSession
+
+
+class _CallablePackage(ModuleType):
+    """This package, which can be called: a module's class is the documented place for that."""
+
+    def __call__(self, spark: SparkSession, text: str) -> DataFrame:
+        """Run a statement of ClickHouse's about partitions, else whatever Spark makes of it.
+
+        Args:
+            spark: the session.
+            text: one statement.
+
+        Raises:
+            TableFormatError: it is one of ClickHouse's, and cannot be read or done.
+        """
+        # Not at the top: it is made of this package's own modules.
+        found: DataFrame = import_module("spark_ext.python_api").sql(spark, text)
+        return found
+
+
+sys.modules[__name__].__class__ = _CallablePackage

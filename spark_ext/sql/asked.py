@@ -1,0 +1,155 @@
+"""What a statement with EXPORT asks for, its names resolved: one export for each command.
+
+The same for Spark SQL, Python and `mergeberg alter`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import assert_never
+
+from spark_ext.clickhouse_destination import refuse_clickhouse_table, unsupported
+from spark_ext.sql.names import Names, Parts
+from spark_ext.sql.session_settings import SourceTable
+from spark_ext.sql.statement_settings import StatementSettings
+from spark_ext.sql.statement_text import render_command
+from spark_ext.sql.statements import Alter, DottedName, Export, Statement
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
+from tableformat.errors import RefusedError, UnsupportedError
+from tableformat.export.job import ExportRequest
+from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
+from tableformat.mergetree.expression_text import render_expression
+from tableformat.mergetree.partition_literal import All, ByValue
+from tableformat.mergetree.partition_literal import ById as ByLiteralId
+from tableformat.names import LakeName, PartName
+
+__all__ = ["SessionExport", "asked_by", "exports_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionExport:
+    """One export that is asked for; `request.table` is that of `source`.
+
+    `cluster` is whose shards have the table, None for its own. With `in_turn` one file is written
+    after the other; with `verify` every export is compared with its source.
+    """
+
+    source: SourceTable
+    request: ExportRequest
+    cluster: str | None = None
+    in_turn: bool = False
+    verify: bool = False
+
+
+def exports_of(statement: Statement) -> tuple[Export, ...]:
+    """Return the exports of a statement, none of another one.
+
+    Raises:
+        UnsupportedError: it does something else, too.
+    """
+    if not isinstance(statement, Alter):
+        return ()
+    exports = tuple(one for one in statement.commands if isinstance(one, Export))
+    if exports and len(exports) < len(statement.commands):
+        other = next(one for one in statement.commands if not isinstance(one, Export))
+        message = (
+            f"Cannot run {render_command(other)} together with EXPORT PARTITION: the one is of "
+            "the lake, the other of ClickHouse. Write two statements."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    return exports
+
+
+def asked_by(
+    statement: Statement, settings: StatementSettings, names: Names
+) -> tuple[SessionExport, ...]:
+    """Return what a statement asks to be exported, all of it resolved before anything is done.
+
+    Args:
+        statement: none but EXPORT is of use.
+        settings: what it and its session say.
+        names: how its names are looked up.
+
+    Raises:
+        UsageError: a name may mean several things, or none.
+        RefusedError: a table is exported to itself (code 36), or to a table of ClickHouse (48).
+        UnsupportedError: a part is exported, or the destination is no Iceberg table (code 48).
+    """
+    return tuple(
+        _asked(export, statement, settings, names)
+        for export in exports_of(statement)
+        if isinstance(statement, Alter)
+    )
+
+
+def _asked(
+    export: Export, statement: Alter, settings: StatementSettings, names: Names
+) -> SessionExport:
+    source = names.source(statement.table.parts)
+    request = ExportRequest(
+        table=source.table,
+        to=_destination(export.to, statement.table, source, names),
+        selection=_selection(export),
+        wish=settings.wish,
+        conversions={},
+        max_retries=settings.max_retries,
+        format=settings.file_format,
+    )
+    return SessionExport(
+        source, request, cluster=statement.cluster, in_turn=not settings.parallel_formatting
+    )
+
+
+def _selection(export: Export) -> Selection:
+    match export.of:
+        case ByLiteralId(partition_id):
+            return ById(partition_id)
+        case ByValue(value):
+            return ByExpression(render_expression(value))
+        case All():
+            return AllPartitions()
+        case PartName() as part:
+            message = (
+                f"Cannot export the part {part}: what becomes visible at once is a partition. "
+                "Write EXPORT PARTITION ID '...' with the part's partition."
+            )
+            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+        case _ as never:
+            assert_never(never)
+
+
+def _destination(to: DottedName, itself: DottedName, source: SourceTable, names: Names) -> LakeName:
+    """Return the lake table that is exported to.
+
+    Raises:
+        UsageError: it may mean several things, or none.
+        RefusedError: it is the table itself, or another one of ClickHouse.
+        UnsupportedError: it is of a catalog that is not Iceberg's, or a tree of directories.
+    """
+    what = f"Cannot export {source.table} to {to}"
+    where = "Write TO TABLE catalog.namespace.table with an Iceberg catalog."
+    if _is_tree(to.parts):
+        raise unsupported(
+            what, "of Hive's partition directories", f"It cannot be written yet. {where}"
+        )
+    named = names.clickhouse_table(to.parts)
+    if named == source or to == itself:
+        message = f"{what}: Exporting to the same table is not allowed. {where}"
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    if named is not None:
+        with contextlib.closing(named.open()) as opened:
+            refuse_clickhouse_table(opened, named.table, what, where)
+    other = names.other_catalog(to.parts)
+    if other is not None:
+        raise unsupported(what, f"of the catalog {other}", where)
+    return names.lake(to.parts)
+
+
+def _is_tree(parts: Parts) -> bool:
+    """Whether it is a directory's address, as Spark names files: hive.`s3://bucket/dir`."""
+    match parts:
+        case (form, path):
+            return form.lower() == "hive" and "/" in path
+        case _:
+            return False

@@ -1,0 +1,117 @@
+"""The Iceberg catalogs of a Spark session, opened for us by what the session says of them.
+
+A catalog that PyIceberg has a configuration of is opened by that; else as Spark has it
+(`catalog.spark_settings`); else, for `lake` only, the built-in local one. Nothing is configured
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
+from catalog.ledgers.uris import open_ledger
+from catalog.spark_settings import (
+    DEFAULT_FS,
+    iceberg_catalogs,
+    other_catalogs,
+    pyiceberg_properties,
+)
+from spark_ext.sql.names import Names, Parts
+from spark_ext.sql.session_settings import SessionSettings
+from spark_ext.sql.statement_settings import SESSION
+from tableformat.errors import NotFoundError, UsageError
+from tableformat.ledger import Ledger
+
+__all__ = ["names_of", "open_named", "open_session_ledger", "session_ledger", "settings_of"]
+
+
+def settings_of(spark: SparkSession) -> dict[str, str]:
+    """Return the SQL settings of a session, with the file system of paths without a scheme.
+
+    They hold secrets.
+    """
+    state = spark._jsparkSession.sessionState()  # noqa: SLF001  PySpark shows Hadoop's settings nowhere else
+    return {DEFAULT_FS: state.newHadoopConf().get("fs.defaultFS"), **dict(spark.conf.getAll)}
+
+
+def open_named(name: str, conf: Mapping[str, str]) -> OpenedCatalog:
+    """Open a catalog by its name in a session.
+
+    Args:
+        name: the first part of a lake table's name.
+        conf: the settings of the session.
+
+    Raises:
+        NotFoundError: neither Spark nor PyIceberg has a catalog of that name.
+        UnsupportedError: Spark has it with a setting that cannot be translated.
+        DestinationError: PyIceberg's configuration cannot be read.
+    """
+    settings = SessionSettings.of(conf)
+    properties = {} if name.lower() in configured_catalogs() else pyiceberg_properties(name, conf)
+    try:
+        return open_catalog(
+            name,
+            warehouse=settings.warehouse,
+            time_outs=settings.time_outs,
+            properties=properties,
+        )
+    except NotFoundError as error:
+        known = ", ".join(iceberg_catalogs(conf)) or "none"
+        message = (
+            f"Cannot find the catalog {name!r}: the Iceberg catalogs of the session are {known}, "
+            f"and PyIceberg has no configuration of it. Set spark.sql.catalog.{name} and what "
+            f"belongs to it, or name another one; {LOCAL_CATALOG!r} needs no configuration."
+        )
+        raise NotFoundError(message) from error
+
+
+def names_of(spark: SparkSession, conf: Mapping[str, str]) -> Names:
+    """Return how names are looked up in a session as it is now.
+
+    Args:
+        spark: the session.
+        conf: its settings.
+
+    Raises:
+        UsageError: a setting of ours is malformed.
+    """
+    held = spark._jsparkSession.sessionState().catalogManager()  # noqa: SLF001  as in `settings_of`
+    current = (held.currentCatalog().name(), *held.currentNamespace())
+
+    def table_exists(parts: Parts) -> bool:
+        quoted = (f"`{part.replace('`', '``')}`" for part in parts)
+        return spark.catalog.tableExists(".".join(quoted))
+
+    catalogs = frozenset((*iceberg_catalogs(conf), *configured_catalogs(), LOCAL_CATALOG))
+    others = frozenset(other_catalogs(conf)) - catalogs
+    return Names(SessionSettings.of(conf), catalogs, others, current, table_exists)
+
+
+def open_session_ledger(settings: SessionSettings, catalog: OpenedCatalog) -> Ledger:
+    """Open the ledger of a session's exports into a catalog; the caller closes it.
+
+    Raises:
+        UsageError: none is named, and there is no place beside the warehouse.
+        UnsupportedError: another kind of ledger.
+        LedgerError: it cannot be opened.
+    """
+    return open_ledger(session_ledger(settings, catalog), local_warehouse=catalog.local_warehouse)
+
+
+def session_ledger(settings: SessionSettings, catalog: OpenedCatalog) -> str | None:
+    """Return where the ledger of exports into a catalog is; None is beside its warehouse.
+
+    Raises:
+        UsageError: none is named, and there is no place beside the warehouse.
+    """
+    if settings.ledger is None and catalog.local_warehouse is None:
+        message = (
+            f"Cannot choose a ledger: the catalog {catalog.name!r} is not the built-in one, so "
+            f"that there is no place beside its warehouse. Set {SESSION}ledger, for example to "
+            "sqlite:/var/lib/mergeberg/ledger.db, the same in every session."
+        )
+        raise UsageError(message)
+    return settings.ledger

@@ -1,0 +1,106 @@
+"""Answers what the Java side asks: one JSON text in, one out, and no exception crosses.
+
+A request is `{"call": name, "catalog": text or null, "arguments": {...}}`, or `{"table": name,
+"catalog": text}` for all rows of a system table. An answer is
+`{"rows": [[...], ...]}`, or `{"error": {"kind", "message", "code", "sqlstate"}}` for what the user
+can mend, with `"traceback"` beside them for a bug (spark.md section 1.4).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from catalog.iceberg import LOCAL_CATALOG
+from spark_ext.procedures.declared import Call, Procedure, SystemTable
+from spark_ext.procedures.registry import PROCEDURES, TABLES
+from spark_ext.procedures.statements import EXECUTE_ALTER
+from spark_ext.sql.catalogs import settings_of
+from spark_ext.sql.wording import in_call, in_statement
+from tableformat.errors import (
+    InternalError,
+    NotFoundError,
+    StoppedError,
+    TableFormatError,
+    UnsupportedError,
+    UsageError,
+)
+
+__all__ = ["answer", "interrupted"]
+
+_CANCELLED: Final = "57014"
+_STATES: Final = (
+    (NotFoundError, "42P01"),
+    (UnsupportedError, "0A000"),
+    (UsageError, "42000"),
+    (StoppedError, _CANCELLED),
+)
+_OUTSIDE: Final = "58000"
+_BUG: Final = "XX000"
+
+
+def answer(request: str, spark: SparkSession) -> str:
+    """Run what is asked in the caller's session and return the answer, whatever happens.
+
+    Args:
+        request: JSON, as above.
+        spark: the session that the statement was given in.
+    """
+    try:
+        return json.dumps({"rows": _rows(json.loads(request), spark)})
+    except InternalError as error:
+        return _bug(error, error.message)
+    except TableFormatError as error:
+        state = next((state for kind, state in _STATES if isinstance(error, kind)), _OUTSIDE)
+        return json.dumps({"error": _error(error, _said(request, error), state, error.code)})
+    except Exception as error:  # noqa: BLE001  a bug is told with its traceback, not lost in Py4J
+        return _bug(error, f"{type(error).__name__}: {error}. This is a bug, please report it.")
+
+
+def interrupted() -> str:
+    """Return the answer of a process that was interrupted while it worked."""
+    message = (
+        "Cannot finish: the statement was interrupted. What is finished stays; give the same "
+        "statement again to go on."
+    )
+    return json.dumps({"error": _error(StoppedError(message), message, _CANCELLED, None)})
+
+
+def _rows(request: dict[str, Any], spark: SparkSession) -> list[list[object]]:
+    asked = _asked(request)
+    conf = settings_of(spark)
+    catalog = request["catalog"] or LOCAL_CATALOG
+    call = Call(spark, catalog, request.get("arguments", {}), conf)
+    return [list(row) for row in asked.run(call)]
+
+
+def _asked(request: dict[str, Any]) -> Procedure | SystemTable:
+    """Return what is asked for; Java's names are those of the Python that its jar was made from."""
+    name = request.get("table") or request["call"]
+    found = TABLES.get(name) if "table" in request else PROCEDURES.get(name)
+    if found is None:
+        message = (
+            f"Cannot answer {name}: the jar in this Spark is of another mergeberg than the Python "
+            f"at {sys.executable}. Start Spark with the settings that `python -m spark_ext` prints."
+        )
+        raise UsageError(message)
+    return found
+
+
+def _said(request: str, error: TableFormatError) -> str:
+    """Return the message in the words of who asked; lower layers speak as the command line does."""
+    is_statement = json.loads(request).get("call") == EXECUTE_ALTER.name
+    return in_statement(error.message) if is_statement else in_call(error.message)
+
+
+def _bug(error: Exception, message: str) -> str:
+    told = _error(error, message, _BUG, None)
+    return json.dumps({"error": {**told, "traceback": traceback.format_exc()}})
+
+
+def _error(error: Exception, message: str, state: str, code: int | None) -> dict[str, object]:
+    return {"kind": type(error).__name__, "message": message, "code": code, "sqlstate": state}

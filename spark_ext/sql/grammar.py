@@ -1,0 +1,203 @@
+"""Reads ClickHouse's statements about partitions: `parse_statement`.
+
+ALTER TABLE, OPTIMIZE TABLE, KILL QUERY, UPDATE and DELETE FROM are read here; their commands in
+`grammar_commands`, what stands at their end in `grammar_endings`. The forms are those of
+ClickHouse's own parser, which the tests compare with; docs/reference/statements.md says where they
+differ, and why.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from spark_ext.sql.grammar_commands import (
+    read_assignments,
+    read_command,
+    read_in_partition,
+    read_partition,
+    read_where,
+)
+from spark_ext.sql.grammar_endings import read_end, read_ending, read_settings
+from spark_ext.sql.recognising import is_ours
+from spark_ext.sql.statement_reader import StatementReader, shown
+from spark_ext.sql.statements import (
+    Alter,
+    ChangeRows,
+    Command,
+    Deduplicate,
+    Delete,
+    KillMode,
+    KillQuery,
+    Optimize,
+    Statement,
+    Update,
+)
+from tableformat.errors import UnsupportedError, UsageError
+from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
+from tableformat.mergetree.expression_parser import ExpressionParser
+from tableformat.mergetree.tokens import Token
+
+__all__ = ["parse_statement"]
+
+_TABLE: Final = "the name of a table"
+_OF_OPTIMIZE: Final = ("PARTITION", "FINAL", "DEDUPLICATE")
+
+
+def parse_statement(text: str) -> Statement | None:
+    """Read one statement; None when it does not begin like one of ClickHouse's that are answered.
+
+    Raises:
+        UsageError: it begins like one and cannot be read; the message points at the token.
+        UnsupportedError: ClickHouse would read it, and something in it has no meaning here.
+    """
+    if not is_ours(text):
+        return None
+    reader = StatementReader(text)
+    first = reader.take()
+    if first.is_word("ALTER"):
+        return _alter(reader)
+    if first.is_word("OPTIMIZE"):
+        return _optimize(reader)
+    if first.is_word("KILL"):
+        return _kill(reader)
+    return _change_rows(reader, is_update=first.is_word("UPDATE"))
+
+
+def _alter(reader: StatementReader) -> Alter:
+    temporary = reader.peek()
+    if temporary.is_word("TEMPORARY"):
+        advice = (
+            "A temporary table is seen only by the session that made it: leave the word out, and "
+            "hand that session over as the source, from Python."
+        )
+        why = "is a table that no other session sees"
+        raise reader.wrong(temporary, "TEMPORARY", why, advice, kind=UnsupportedError)
+    reader.expect_word("TABLE")
+    table = reader.name(_TABLE)
+    cluster = reader.cluster()
+    commands = _commands(reader)
+    return Alter(table, commands, cluster, read_ending(reader, "','"))
+
+
+def _commands(reader: StatementReader) -> tuple[Command, ...]:
+    """Read commands with commas between them, all of them in brackets or none."""
+    in_brackets = reader.peek().is_symbol("(")
+    found: list[Command] = []
+    while True:
+        if in_brackets:
+            reader.expect("(")
+        found.append(read_command(reader))
+        if in_brackets:
+            reader.expect(")")
+        if not reader.accept(","):
+            return tuple(found)
+
+
+def _change_rows(reader: StatementReader, *, is_update: bool) -> ChangeRows:
+    if not is_update:
+        reader.expect_word("FROM")
+    table = reader.name(_TABLE)
+    cluster = reader.cluster()
+    if is_update:
+        reader.expect_word("SET")
+    assignments = read_assignments(reader) if is_update else ()
+    partition = read_in_partition(reader)
+    where = read_where(reader)
+    settings = read_settings(reader)
+    read_end(reader, "','" if settings else "SETTINGS")
+    command = Update(assignments, where, partition) if is_update else Delete(where, partition)
+    return ChangeRows(table, command, cluster, settings)
+
+
+def _optimize(reader: StatementReader) -> Optimize:
+    reader.expect_word("TABLE")
+    table = reader.name(_TABLE)
+    cluster = reader.cluster()
+    partition = read_partition(reader) if reader.accept_word("PARTITION") else None
+    final = reader.accept_word("FINAL") or reader.accept_word("FORCE")
+    deduplicate = _deduplicate(reader) if reader.accept_word("DEDUPLICATE") else None
+    if reader.peek().is_word("CLEANUP", "MANIFEST"):
+        token = reader.peek()
+        why = "has no meaning for a lake table"
+        raise reader.wrong(token, shown(token), why, "Leave it out.", kind=UnsupportedError)
+    given = (partition is not None, final, deduplicate is not None)
+    # Each of them may only come before those that stand behind it.
+    last = max((i + 1 for i, there in enumerate(given) if there), default=0)
+    ending = read_ending(reader, *_OF_OPTIMIZE[last:])
+    return Optimize(table, partition, final, deduplicate, cluster, ending)
+
+
+def _deduplicate(reader: StatementReader) -> Deduplicate:
+    if not reader.accept_word("BY"):
+        return Deduplicate()
+    if reader.accept("*"):
+        return Deduplicate(star=True, without=_without(reader))
+    columns = [_column(reader)]
+    while reader.accept(","):
+        columns.append(_column(reader))
+    return Deduplicate(tuple(columns))
+
+
+def _without(reader: StatementReader) -> tuple[str, ...]:
+    if not reader.accept_word("EXCEPT"):
+        return ()
+    if not reader.accept("("):
+        return (_column(reader),)
+    columns = [_column(reader)]
+    while reader.accept(","):
+        columns.append(_column(reader))
+    reader.expect(")")
+    return tuple(columns)
+
+
+def _column(reader: StatementReader) -> str:
+    token = reader.peek()
+    if token.is_symbol("*") or (token.is_word("COLUMNS") and reader.peek(1).is_symbol("(")):
+        advice = "Name the columns, or write * EXCEPT (the others)."
+        why = "chooses columns by a pattern"
+        raise reader.wrong(token, shown(token), why, advice, kind=UnsupportedError)
+    return reader.identifier("the name of a column")
+
+
+def _kill(reader: StatementReader) -> KillQuery:
+    reader.expect_word("QUERY")
+    cluster = reader.cluster()
+    reader.expect_word("WHERE")
+    first = reader.peek()
+    query_ids = _query_ids(reader, first, ExpressionParser(reader).one())
+    mode, missing = None, tuple(each.value for each in KillMode)
+    if reader.peek().is_word(*missing):
+        mode, missing = KillMode(reader.take().text.upper()), ()
+    return KillQuery(query_ids, mode or KillMode.ASYNC, cluster, read_ending(reader, *missing))
+
+
+def _query_ids(reader: StatementReader, first: Token, where: Expression) -> tuple[str, ...]:
+    """Return the ids that a condition names.
+
+    Raises:
+        UnsupportedError: it is about anything but the id.
+    """
+    column = ColumnName("query_id")
+    match where:
+        case Call("equals", (of, Literal(str(one)))) if of == column:
+            return (one,)
+        case Call("equals", (Literal(str(one)), of)) if of == column:
+            return (one,)
+        case Call("in", (of, Literal(str(one)))) if of == column:
+            return (one,)
+        case Call("in", (of, Call("tuple", members))) if of == column and members:
+            ids = tuple(m.value for m in members if isinstance(m, Literal))
+            texts = tuple(one for one in ids if isinstance(one, str))
+            if len(texts) == len(members):
+                return texts
+        case Call("or", of_these):
+            return tuple(one for each in of_these for one in _query_ids(reader, first, each))
+        case _:
+            pass
+    raise _not_by_id(reader, first)
+
+
+def _not_by_id(reader: StatementReader, token: Token) -> UsageError:
+    why = "begins a condition that is not about query_id alone"
+    advice = "Write WHERE query_id = '…', or WHERE query_id IN ('…', '…')."
+    return reader.wrong(token, shown(token), why, advice, kind=UnsupportedError)

@@ -1,0 +1,175 @@
+"""What a table's name in a statement means: a table of a ClickHouse, or one of the lake.
+
+    ch.db.t          the table db.t of the source ch (spark.mergeberg.source.ch)
+    db.t             a ClickHouse table only where an export's source is meant, only when Spark has
+                     no table of that name, and of the default or only source
+    lake.ns.t        a table of the Iceberg catalog lake
+    ns.t, t          a table of the current catalog, and of its current namespace
+
+Names are the same in every statement and every argument of CALL (DESIGN 6). Parts stand in
+backticks or double quotes where they have other characters than letters, digits and _.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from spark_ext.sql.session_settings import SessionSettings, SourceTable
+from spark_ext.sql.source_settings import SOURCE, nearest
+from tableformat.clickhouse_codes import UNKNOWN_TABLE
+from tableformat.errors import NotFoundError, UsageError
+from tableformat.names import LakeName, TableName
+
+__all__ = ["Names", "Parts"]
+
+Parts: TypeAlias = tuple[str, ...]
+"""A name's parts, unquoted."""
+
+_OF_SOURCE: Final = 3
+_BARE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Where names of one session are looked up.
+
+    `catalogs` are the names of the Iceberg catalogs that there are, `others` those of Spark's other
+    ones; `current` is the session's catalog and then its namespace; `table_exists` says whether
+    Spark has a table of such a name.
+    """
+
+    settings: SessionSettings
+    catalogs: frozenset[str]
+    others: frozenset[str]
+    current: Parts
+    table_exists: Callable[[Parts], bool] = field(repr=False)
+
+    def source(self, parts: Parts) -> SourceTable:
+        """Return the ClickHouse table that an export's source names.
+
+        Raises:
+            UsageError: it may mean several things, or none.
+            NotFoundError: there is no such source.
+        """
+        if len(parts) == _OF_SOURCE:
+            self._check_not_both(parts)
+            if parts[0] not in self.catalogs | self.others:
+                return self.settings.table_of(*parts)
+            why = f"{parts[0]!r} is a catalog of Spark's, and an export is from a ClickHouse"
+            raise self._unclear(parts, why, "Write source.database.table")
+        if len(parts) != _BARE:
+            why = f"it has {len(parts)} part(s)"
+            raise self._unclear(parts, why, "Write source.database.table")
+        if self.table_exists(parts):
+            why = "Spark has a table of that name"
+            raise self._unclear(parts, why, "Write source.database.table for the ClickHouse table")
+        source = self.settings.default_source
+        if source is None:
+            what = f"Write source.database.table, or set {SOURCE}default to a source's name"
+            raise self._unclear(parts, "it names no source", what)
+        return self.settings.table_of(source, *parts)
+
+    def lake(self, parts: Parts) -> LakeName:
+        """Return the lake table that a statement names.
+
+        Raises:
+            UsageError: it is a ClickHouse's, or its catalog is no Iceberg catalog.
+            NotFoundError: its first part is no catalog, and the current one is not Iceberg's.
+        """
+        self._check_not_both(parts)
+        if self._is_of_source(parts):
+            why = f"{parts[0]!r} is a source, and a table of the lake is meant here"
+            raise self._unclear(parts, why, "Write catalog.namespace.table")
+        catalog, *rest = self._whole(parts)
+        if catalog not in self.catalogs:
+            self.refuse_unknown(parts, f"find the table {_shown(parts)}")
+            why = f"the catalog {catalog!r} is no Iceberg catalog"
+            raise self._unclear(parts, why, "Write catalog.namespace.table")
+        if len(rest) < _BARE:
+            why = "it has no namespace"
+            raise self._unclear(parts, why, "Write catalog.namespace.table")
+        return LakeName(catalog, tuple(rest[:-1]), rest[-1])
+
+    def table(self, parts: Parts) -> SourceTable | LakeName:
+        """Return the table that a statement is about, where it may be of either side.
+
+        Raises:
+            UsageError: it may mean several things, or none.
+        """
+        return self.clickhouse_table(parts) or self.lake(parts)
+
+    def clickhouse_table(self, parts: Parts) -> SourceTable | None:
+        """Return the table of a source that a name with a source in front names, else None.
+
+        Raises:
+            UsageError: its first part is a catalog's name, too.
+        """
+        self._check_not_both(parts)
+        return self.settings.table_of(*parts) if self._is_of_source(parts) else None
+
+    def other_catalog(self, parts: Parts) -> str | None:
+        """Return the catalog of a name when it is one of Spark's others, else None."""
+        if len(parts) > _BARE and parts[0] not in self.others:
+            return None
+        catalog = self._whole(parts)[0]
+        return catalog if catalog in self.others and catalog not in self.catalogs else None
+
+    def refuse_unknown(self, parts: Parts, what: str) -> None:
+        """Refuse the name of a lake table that is not there, if its first part names nothing.
+
+        As Spark has it such a part is a namespace of the current catalog, so that this is known
+        only once there is no such table.
+
+        Args:
+            parts: of the name.
+            what: cannot be done without the table, e.g. "clean up lake.n.t".
+
+        Raises:
+            NotFoundError: neither a source nor a catalog has the name of its first part (code 60).
+        """
+        first = parts[0]
+        known = self.settings.sources.keys() | self.catalogs | self.others
+        if len(parts) < _OF_SOURCE or first in known:
+            return
+        message = (
+            f"Cannot {what}: there is no such lake table, and neither a source nor a catalog is "
+            f"called {first!r}; {self._listed()}. {nearest(first, known)}Set {SOURCE}{first} to "
+            f"the address of a ClickHouse, or spark.sql.catalog.{first} to an Iceberg catalog."
+        )
+        raise NotFoundError(message, code=UNKNOWN_TABLE)
+
+    def _is_of_source(self, parts: Parts) -> bool:
+        return len(parts) == _OF_SOURCE and parts[0] in self.settings.sources
+
+    def _whole(self, parts: Parts) -> Parts:
+        """Return a name with its catalog and namespace, as Spark completes it."""
+        match parts:
+            case (name,):
+                return (*self.current, name)
+            case (first, *_) if first in self.catalogs | self.others:
+                return parts
+            case _:
+                return (self.current[0], *parts)
+
+    def _check_not_both(self, parts: Parts) -> None:
+        """Refuse a name whose first part is a source and a catalog: nobody could tell which."""
+        first = parts[0]
+        both = self.settings.sources.keys() & (self.catalogs | self.others)
+        if len(parts) >= _OF_SOURCE and first in both:
+            why = f"{first!r} is a source and a catalog of Spark's"
+            raise self._unclear(parts, why, f"Give the source another name than {SOURCE}{first}")
+
+    def _unclear(self, parts: Parts, why: str, what: str) -> UsageError:
+        return UsageError(f"Cannot tell what {_shown(parts)} is: {why}; {self._listed()}. {what}.")
+
+    def _listed(self) -> str:
+        known = ", ".join(sorted(self.catalogs)) or "none"
+        return f"{self.settings.listed()}, and the catalog(s) {known}"
+
+
+def _shown(parts: Parts) -> str:
+    if len(parts) > _BARE:
+        return str(LakeName(parts[0], parts[1:-1], parts[-1]))
+    return str(TableName(*parts)) if len(parts) == _BARE else parts[0]

@@ -1,0 +1,102 @@
+"""Statements about a table of a ClickHouse: that ClickHouse runs them, and answers.
+
+Only where the source allows it (DESIGN 6, `allow-alter`). The text is written anew from what was
+read: names without the source in front, no INTO OUTFILE and no FORMAT, SETTINGS as they were given.
+ON CLUSTER stays, for ClickHouse (P-69).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, assert_never
+
+from catalog.altering import pass_on
+from spark_ext.sql.session_settings import SourceTable
+from spark_ext.sql.statement_text import render_statement
+from spark_ext.sql.statements import (
+    Alter,
+    AttachFrom,
+    ChangeRows,
+    Command,
+    DottedName,
+    Ending,
+    MoveToTable,
+    Optimize,
+    ReplaceFrom,
+    Setting,
+)
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
+from tableformat.errors import UnsupportedError, UsageError
+
+__all__ = ["for_clickhouse", "run_by_clickhouse"]
+
+# A mutation that is only begun would go on when nobody looks, of an embedded ClickHouse never.
+_WAIT: Final = Setting("mutations_sync", 1)
+_OF_CLICKHOUSE: Final = 2
+_OF_SOURCE: Final = 3
+
+
+def run_by_clickhouse(
+    statement: Alter | Optimize | ChangeRows, source: str | None, table: SourceTable
+) -> None:
+    """Let a table's own ClickHouse run a statement.
+
+    Args:
+        statement: about the table; none that exports.
+        source: the name of the table's source.
+        table: what its name means.
+
+    Raises:
+        UnsupportedError: a table elsewhere stands in it, or the source is frozen parts (code 48).
+        RefusedError: the source does not allow it.
+        SourceError: ClickHouse refuses it, with its code, or cannot be reached.
+    """
+    at_source = DottedName((table.table.database, table.table.name))
+    text = render_statement(for_clickhouse(statement, source, at_source))
+    pass_on(table.place, table.table, text)
+
+
+def for_clickhouse(
+    statement: Alter | Optimize | ChangeRows, source: str | None, table: DottedName
+) -> Alter | Optimize | ChangeRows:
+    """Return a statement as the ClickHouse of its table reads it.
+
+    Args:
+        statement: as it was given.
+        source: the name of the table's source, which may stand before other tables in it.
+        table: its table, as ClickHouse names it.
+
+    Raises:
+        UnsupportedError: a table of another source or of the lake stands in it.
+        UsageError: a table without its database does.
+    """
+    match statement:
+        case Alter(_, commands, cluster, ending):
+            here = tuple(_here(one, source) for one in commands)
+            given = ending.settings
+            if not any(one.name == _WAIT.name for one in given):
+                given = (*given, _WAIT)
+            return Alter(table, here, cluster, Ending(settings=given))
+        case Optimize(ending=ending):
+            return replace(statement, table=table, ending=Ending(settings=ending.settings))
+        case ChangeRows():
+            return replace(statement, table=table)
+        case _ as never:
+            assert_never(never)
+
+
+def _here(command: Command, source: str | None) -> Command:
+    """Return a command whose other table, if it has one, is named as ClickHouse names it."""
+    if not isinstance(command, AttachFrom | ReplaceFrom | MoveToTable):
+        return command
+    parts = command.table.parts
+    if len(parts) == _OF_SOURCE and parts[0] == source:
+        return replace(command, table=DottedName(parts[1:]))
+    if len(parts) == _OF_CLICKHOUSE:
+        return command
+    what = f"Cannot use the table {command.table} in a statement about a table of {source}"
+    if len(parts) < _OF_CLICKHOUSE:
+        message = f"{what}: it has no database. Write {source}.database.table."
+        raise UsageError(message)
+    message = f"{what}: it is elsewhere, and this operation is not there yet. Export it instead."
+    raise UnsupportedError(message, code=NOT_IMPLEMENTED)

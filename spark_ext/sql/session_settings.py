@@ -1,0 +1,211 @@
+"""What the settings of a Spark session say to mergeberg: sources by name, ledger, defaults.
+
+    spark.mergeberg.source.ch                  https://exporter@ch1.example:8443
+    spark.mergeberg.source.ch.config-file      /etc/mergeberg/ch.toml
+    spark.mergeberg.source.default             ch
+    spark.mergeberg.ledger                     sqlite:/var/lib/mergeberg/ledger.db
+
+A ClickHouse table is `<source>.<database>.<table>` (DESIGN 6). The default source, or the only
+one, is where a name without a source may be found, and whom the environment's MERGEBERG_SOURCE_...
+are for: they are never sent to another. A setting that nobody knows is refused, because what it was
+to say would go unheard. Those of `statement_settings` are read with the statement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
+from catalog.clickhouse.source import ClickHouseSource
+from catalog.sources import SourcePlace, open_source
+from spark_ext.sql.source_settings import REDACTED, SOURCE, nearest, source_place
+from spark_ext.sql.statement_settings import SESSION, SETTINGS
+from tableformat.errors import NotFoundError, UsageError
+from tableformat.names import TableName, split_identifiers
+
+__all__ = ["KNOWN", "SessionSettings", "SourceTable"]
+
+KNOWN: Final = ("ledger", "warehouse", "connect-timeout", "read-timeout", "python")
+"""Settings besides sources and the defaults of statements; below `python` are the JVM's."""
+
+_DEFAULT: Final = "default"
+_WAREHOUSE: Final = Path("./warehouse")
+_PIECES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table of a source that the session's settings name."""
+
+    place: SourcePlace
+    table: TableName
+
+    def open(self, *, is_exporting: bool = False) -> ClickHouseSource:
+        """Return its source, to be closed by the caller.
+
+        Args:
+            is_exporting: whether an export will take snapshots.
+
+        Raises:
+            UsageError: the source's address is malformed.
+        """
+        return open_source(self.place, is_exporting=is_exporting)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """The sources by name, and the rest; `ledger` is None for the one beside a local warehouse.
+
+    `default_source` is the one to which a name without a source belongs, None when there is none
+    or nobody can say which.
+    """
+
+    sources: Mapping[str, SourcePlace] = field(repr=False)
+    ledger: str | None = None
+    default_source: str | None = None
+    warehouse: Path = _WAREHOUSE
+    time_outs: TimeOuts = DEFAULT_TIME_OUTS
+
+    @classmethod
+    def of(cls, conf: Mapping[str, str]) -> Self:
+        """Return what the SQL settings of a session say.
+
+        Raises:
+            UsageError: a setting of ours is not known, or has a value that it may not have.
+            RefusedError: a secret stands where Spark shows it.
+        """
+        ours = {n.removeprefix(SESSION): text for n, text in conf.items() if n.startswith(SESSION)}
+        own = {n: text for n, text in ours.items() if not n.startswith("source.")}
+        _check_known(own)
+        addresses, options = _by_source(conf)
+        default = _default(conf.get(SOURCE + _DEFAULT), addresses)
+        redacted = conf.get("spark.redaction.regex", REDACTED)
+        sources = {
+            name: source_place(
+                name, text, options[name], redacted=redacted, environment=name == default
+            )
+            for name, text in addresses.items()
+        }
+        return cls(
+            sources,
+            own.get("ledger"),
+            default,
+            Path(own["warehouse"]) if "warehouse" in own else _WAREHOUSE,
+            TimeOuts(
+                _seconds(own, "connect-timeout", DEFAULT_TIME_OUTS.connect),
+                _seconds(own, "read-timeout", DEFAULT_TIME_OUTS.read),
+            ),
+        )
+
+    def source_table(self, text: str) -> SourceTable:
+        """Return the table that `<source>.<database>.<table>` names, its parts quoted or not.
+
+        Raises:
+            UsageError: it has not three parts.
+            NotFoundError: no setting of the session names such a source.
+        """
+        parts = split_identifiers(text)
+        if len(parts) != _PIECES:
+            message = (
+                f"Cannot read the ClickHouse table {text!r}: it has {len(parts)} part(s). Write "
+                f"source.database.table; {self.listed()}."
+            )
+            raise UsageError(message)
+        return self.table_of(*parts)
+
+    def table_of(self, source: str, database: str, name: str) -> SourceTable:
+        """Return a table of a source, by unquoted names.
+
+        Raises:
+            NotFoundError: no setting of the session names such a source.
+        """
+        place = self.sources.get(source)
+        if place is None:
+            message = (
+                f"Cannot find the source {source!r}: {self.listed()}. "
+                f"{nearest(source, self.sources)}Set {SOURCE}{source} to the address of the "
+                "ClickHouse, or name another source."
+            )
+            raise NotFoundError(message)
+        return SourceTable(place, TableName(database, name))
+
+    def listed(self) -> str:
+        """Return, for messages, which sources there are."""
+        if not self.sources:
+            return f"the session has no source ({SOURCE}NAME)"
+        return f"the session has the source(s) {', '.join(sorted(self.sources))}"
+
+
+def _by_source(conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Return the addresses of the sources, and their options, both by the source's name.
+
+    Raises:
+        UsageError: there are options of a source that has no address.
+    """
+    addresses, options = dict[str, str](), dict[str, dict[str, str]]()
+    for whole, text in conf.items():
+        if not whole.startswith(SOURCE) or whole == SOURCE + _DEFAULT:
+            continue
+        name, dot, option = whole.removeprefix(SOURCE).partition(".")
+        options.setdefault(name, {})
+        if dot:
+            options[name][option] = text
+        else:
+            addresses[name] = text
+    for name in options:
+        if not addresses.get(name):
+            one = next(iter(options[name]), "")
+            message = (
+                f"Cannot read the source {name!r}: {SOURCE}{name}.{one} is set, and its address is "
+                f"not. {nearest(name, addresses)}Set {SOURCE}{name} to chdb:DIRECTORY, "
+                "https://[USER@]HOST[:PORT] or parts:DIR?ddl=FILE."
+            )
+            raise UsageError(message)
+    return addresses, options
+
+
+def _default(named: str | None, addresses: Mapping[str, str]) -> str | None:
+    """Return the name of the source that is meant where none is named."""
+    if named is None:
+        return next(iter(addresses)) if len(addresses) == 1 else None
+    if named not in addresses:
+        known = ", ".join(sorted(addresses)) or "none"
+        message = (
+            f"Cannot find the default source: {SOURCE}{_DEFAULT} is {named!r}, and the sources are "
+            f"{known}. {nearest(named, addresses)}Write the name of a source, not its address."
+        )
+        raise UsageError(message)
+    return named
+
+
+def _check_known(own: Mapping[str, str]) -> None:
+    for name in own:
+        if name.partition(".")[0] in KNOWN or name in SETTINGS:
+            continue
+        message = (
+            f"Cannot read the session's settings: {SESSION}{name} is not known. "
+            f"{nearest(name, (*KNOWN, *SETTINGS))}There are {', '.join(KNOWN[:-1])}, source.NAME, "
+            "and what a statement may set."
+        )
+        raise UsageError(message)
+
+
+def _seconds(own: Mapping[str, str], name: str, default: float) -> float:
+    text = own.get(name)
+    if text is None:
+        return default
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0
+    if not 0 < number < math.inf:
+        message = (
+            f"Cannot read the session's settings: {SESSION}{name} is {text!r}. Write a number of "
+            "seconds above 0."
+        )
+        raise UsageError(message)
+    return number

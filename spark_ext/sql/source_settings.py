@@ -1,0 +1,219 @@
+"""The settings of one source in a Spark session: what `--source` and its options say elsewhere.
+
+    spark.mergeberg.source.ch                  https://exporter@ch1.example:8443
+    spark.mergeberg.source.ch.config-file      /etc/mergeberg/ch.toml
+    spark.mergeberg.source.ch.allow-insecure   true
+
+A secret stands in the file, or in the environment of the process that runs Spark. In a setting it
+is accepted only where Spark hides it: the settings of a session are on the page Environment and in
+the event log, but for those whose names `spark.redaction.regex` finds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from catalog.clickhouse.embedded import DEFAULT_WAIT
+from catalog.clickhouse.origin import STAGING_DATABASE
+from catalog.clickhouse.server.given import PREFIX
+from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
+from catalog.clickhouse.server.settings import is_server
+from catalog.sources import SourcePlace
+from tableformat.errors import RefusedError, UsageError
+
+__all__ = ["OPTIONS", "REDACTED", "SOURCE", "Option", "nearest", "source_place"]
+
+SOURCE: Final = "spark.mergeberg.source."
+"""What the settings of all sources begin with."""
+REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential"
+"""What `spark.redaction.regex` is where nobody sets it, in Spark 4.1."""
+
+_SETTING: Final = "setting."
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a source: after `spark.mergeberg.source.<name>.`, and on the command line.
+
+    `instead` is the option or the variable of the environment that says the same; `says` is what
+    the page says of it.
+    """
+
+    name: str
+    instead: str
+    says: str
+    is_secret: bool = False
+
+
+OPTIONS: Final = (
+    Option("wait", "--source-wait", "seconds to wait for a directory in use; 60"),
+    Option("config-file", "--source-config", "the TOML file that says who logs in"),
+    Option("allow-insecure", "--allow-insecure", "`true` to speak to a server over http"),
+    Option("sync-timeout", "--sync-timeout", "seconds to wait for parts that a replica lacks"),
+    Option("ignore-row-policies", "--ignore-row-policies", "`true` to export what they hide"),
+    Option("setting.NAME", "--source-setting", "a setting for the queries that read rows"),
+    Option("staging-database", "--staging-database", "where snapshots are made"),
+    Option("cluster-hosts", "--cluster-host", "`HOST:PORT=HOST:PORT,…`: of a cluster, over HTTP"),
+    Option("allow-alter", "--allow-alter", "`true` to let statements change the user's tables"),
+    Option("user", f"{PREFIX}USER", "who logs in"),
+    Option("password", f"{PREFIX}PASSWORD", "of the user", is_secret=True),
+    Option("token", f"{PREFIX}TOKEN", "an access token, instead of both", is_secret=True),
+    Option("ca-file", f"{PREFIX}CA_FILE", "the authorities to trust, a PEM file"),
+    Option("certificate", f"{PREFIX}CERTIFICATE", "of the client, a PEM file"),
+    Option("key", f"{PREFIX}KEY", "of the certificate, a PEM file"),
+)
+"""Every option that a source may have."""
+
+_BY_NAME: Final = {option.name: option for option in OPTIONS}
+
+
+def source_place(
+    name: str, address: str, options: Mapping[str, str], *, redacted: str, environment: bool
+) -> SourcePlace:
+    """Return a source as the settings of a session name it.
+
+    Args:
+        name: the source's.
+        address: what `--source` says elsewhere.
+        options: its settings, by what follows `spark.mergeberg.source.<name>.`.
+        redacted: `spark.redaction.regex` of the session.
+        environment: whether the environment's MERGEBERG_SOURCE_... are for this source; settings
+            that say who logs in are taken instead of them all.
+
+    Raises:
+        UsageError: an option is not known, or has a value that it may not have.
+        RefusedError: a secret stands where Spark shows it.
+    """
+    read = _Read(name, options)
+    read.check()
+    _check_secrets(name, address, options, redacted)
+    place = SourcePlace(
+        address,
+        wait=read.seconds("wait", DEFAULT_WAIT),
+        config_file=Path(options["config-file"]) if "config-file" in options else None,
+        allow_insecure=read.flag("allow-insecure"),
+        sync_timeout=read.seconds("sync-timeout", SYNC_TIMEOUT),
+        ignore_row_policies=read.flag("ignore-row-policies"),
+        staging_database=options.get("staging-database", STAGING_DATABASE),
+        reading=tuple(
+            (one.removeprefix(_SETTING), text)
+            for one, text in sorted(options.items())
+            if one.startswith(_SETTING)
+        ),
+        allow_alter=read.flag("allow-alter"),
+        cluster_hosts=read.pairs("cluster-hosts"),
+    )
+    login = {
+        option.instead: options[option.name]
+        for option in OPTIONS
+        if option.instead.startswith(PREFIX) and option.name in options
+    }
+    if not login and environment:
+        return place
+    return replace(place, environment=login)
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """Return "Did you mean X? " for the name that is most like one that is not known, else ''."""
+    found = difflib.get_close_matches(given, [*known], n=1)
+    return f"Did you mean {found[0]}? " if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Reads the options of a source; no value is shown, but of those that are no secret."""
+
+    source: str
+    options: Mapping[str, str]
+
+    def check(self) -> None:
+        """Refuse an option that no source has."""
+        for option in self.options:
+            if option in _BY_NAME and option != "setting.NAME":
+                continue
+            if option.startswith(_SETTING) and option != _SETTING:
+                continue
+            known = ", ".join(_BY_NAME)
+            message = (
+                f"Cannot read the source {self.source!r}: {SOURCE}{self.source}.{option} is no "
+                f"setting of a source. {nearest(option, _BY_NAME)}There are {known}."
+            )
+            raise UsageError(message)
+
+    def flag(self, option: str) -> bool:
+        """Return whether an option is set."""
+        text = self.options.get(option, "false").lower()
+        if text not in ("true", "false"):
+            raise self._wrong(option, text, "true or false")
+        return text == "true"
+
+    def seconds(self, option: str, default: float) -> float:
+        """Return a number of seconds."""
+        text = self.options.get(option, "")
+        if not text:
+            return default
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1
+        if not 0 <= number < math.inf:
+            raise self._wrong(option, text, "a number of seconds, 0 or more")
+        return number
+
+    def pairs(self, option: str) -> tuple[tuple[str, str], ...]:
+        """Return pairs out of NAME=VALUE,NAME=VALUE, in their order; a name stands there once."""
+        text = self.options.get(option, "")
+        found: dict[str, str] = {}
+        for piece in text.split(",") if text.strip() else ():
+            name, _, value = (part.strip() for part in piece.partition("="))
+            if not (name and value) or name in found:
+                what = "HOST:PORT=HOST:PORT, each host once, with commas between them"
+                raise self._wrong(option, text, what)
+            found[name] = value
+        return tuple(found.items())
+
+    def _wrong(self, option: str, text: str, wanted: str) -> UsageError:
+        return UsageError(
+            f"Cannot read the source {self.source!r}: {SOURCE}{self.source}.{option} is {text!r}. "
+            f"Write {wanted}."
+        )
+
+
+def _check_secrets(name: str, address: str, options: Mapping[str, str], redacted: str) -> None:
+    """Refuse a secret that Spark would show.
+
+    Raises:
+        RefusedError: the address has a password in it, or Spark does not hide the setting.
+    """
+    before = address.partition("://")[2].rpartition("@")[0]
+    if is_server(address) and ":" in before:
+        message = (
+            f"Cannot use the source {name!r}: {SOURCE}{name} has a password in it, which Spark "
+            f"shows on its page Environment and in the event log. Put it into the file that "
+            f"{SOURCE}{name}.config-file names."
+        )
+        raise RefusedError(message)
+    for option in OPTIONS:
+        setting = f"{SOURCE}{name}.{option.name}"
+        if option.is_secret and option.name in options and not _is_hidden(setting, redacted):
+            message = (
+                f"Cannot use the source {name!r}: Spark shows {setting} on its page Environment "
+                "and in the event log, because spark.redaction.regex does not find its name. Put "
+                f"the secret into the file that {SOURCE}{name}.config-file names, or let the "
+                "expression find it."
+            )
+            raise RefusedError(message)
+
+
+def _is_hidden(setting: str, redacted: str) -> bool:
+    try:
+        return re.search(redacted, setting) is not None
+    except re.error:
+        # It is Java's, which has forms that Python has not: nobody here can tell what it finds.
+        return False

@@ -1,0 +1,199 @@
+"""Walks over the text of a statement, and points at the token that is wrong.
+
+Owns how a name, a text and words in a row are read, and the form of the messages: what was found,
+its line and column, the line itself with a caret below, and what was expected.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from spark_ext.sql.statements import DottedName
+from tableformat.errors import UnsupportedError, UsageError
+from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
+
+__all__ = ["StatementReader", "name_stop", "shown"]
+
+_SHOWN: Final = 100
+_BEFORE: Final = 60
+_LONGEST_TOKEN: Final = 40
+_NUMBER_LED: Final = re.compile(r"[0-9][A-Za-z0-9_$]*")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# After these a `?` stands for a value; elsewhere it is the operator `? :`.
+_BEFORE_VALUE: Final = ("PARTITION", "PART", "ID", "WHERE", "TABLE", "FROM", "NAME")
+_IN_QUOTES: Final = (TokenKind.STRING, TokenKind.QUOTED)
+_UNREAD: Final = ("SELECT", "CASE")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def name_stop(text: str, token: Token) -> int | None:
+    """Return where the part of a name that begins with a token ends; None: none begins there.
+
+    ClickHouse lets a bare name begin with a digit, as long as it is no number.
+    """
+    if token.kind in (TokenKind.WORD, TokenKind.QUOTED):
+        return token.stop
+    if token.kind is not TokenKind.NUMBER:
+        return None
+    found = _NUMBER_LED.match(text, token.start)
+    return found.end() if found and found.end() > token.stop else None
+
+
+class StatementReader(TokenReader):
+    """A reader over the tokens of one statement."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "statement", advice="")
+
+    def accept_words(self, *words: str) -> bool:
+        """Take the next tokens if they are these words (in capitals), and tell whether they were.
+
+        None is taken when one of them is missing.
+        """
+        found = all(self.peek(i).is_word(word) for i, word in enumerate(words))
+        for _ in words if found else ():
+            self.take()
+        return found
+
+    def expect_word(self, word: str) -> Token:
+        """Take the next token, which must be this word.
+
+        Raises:
+            UsageError: it is something else.
+        """
+        if not self.peek().is_word(word):
+            raise self.complaint(word)
+        return self.take()
+
+    def identifier(self, wanted: str) -> str:
+        """Take one part of a name, in backticks, in double quotes or bare.
+
+        Raises:
+            UsageError: none stands next, or it is empty.
+        """
+        token = self.peek()
+        stop = name_stop(self.text, token)
+        if stop is None:
+            raise self.complaint(wanted)
+        self.skip_to(stop)
+        if token.kind is not TokenKind.QUOTED:
+            return self.text[token.start : stop]
+        if not token.value:
+            raise self.wrong(token, "the name", "is empty", "Write a name between the quotes.")
+        return token.value
+
+    def name(self, wanted: str) -> DottedName:
+        """Take a name of one or several parts with dots between them.
+
+        Raises:
+            UsageError: none stands next, or a part of it is missing or empty.
+        """
+        parts = [self.identifier(wanted)]
+        while self.accept("."):
+            parts.append(self.identifier("the next part of the name"))
+        return DottedName(tuple(parts))
+
+    def string(self, wanted: str) -> str:
+        """Take a text in single quotes.
+
+        Raises:
+            UsageError: none stands next.
+        """
+        return self.expect_kind(TokenKind.STRING, wanted).value
+
+    def filled(self, wanted: str) -> str:
+        """Take a text in single quotes that is not empty.
+
+        Raises:
+            UsageError: none stands next, or it is empty.
+        """
+        token = self.expect_kind(TokenKind.STRING, wanted)
+        if not token.value:
+            raise self.wrong(token, "the name", "is empty", "Write a name between the quotes.")
+        return token.value
+
+    def cluster(self) -> str | None:
+        """Take ON CLUSTER and the name of the cluster, if they stand next.
+
+        Raises:
+            UsageError: the name is missing or empty.
+        """
+        if not self.accept_words("ON", "CLUSTER"):
+            return None
+        if self.peek().kind is TokenKind.STRING:
+            return self.filled("the name of a cluster")
+        return self.identifier("the name of a cluster")
+
+    def complaint(self, wanted: str, *, token: Token | None = None) -> UsageError:
+        """Return the error about a token (default: the next one) where `wanted` was due."""
+        found = token or self.peek()
+        expected = f"{wanted[:1].upper()}{wanted[1:]} is expected."
+        if found.kind is TokenKind.END:
+            return self.wrong(found, "it ends", "", expected)
+        before = self.tokens[max(0, self.position - 1)]
+        if before.is_word(*_UNREAD):
+            why = "begins what cannot be read here, a subquery or CASE"
+            advice = "Write values, columns, operators and functions."
+            return self.wrong(before, shown(before), why, advice, kind=UnsupportedError)
+        if (parameter := self._parameter(found)) is not None:
+            why = "is a parameter, which nobody fills in here"
+            return self.wrong(found, f"{_shortened(parameter)!r}", why, "Write the value itself.")
+        return self.wrong(found, f"found {shown(found)}", "", expected)
+
+    def wrong(
+        self,
+        token: Token,
+        subject: str,
+        why: str,
+        advice: str,
+        *,
+        kind: type[UsageError] = UsageError,
+    ) -> UsageError:
+        """Return the error that says what is wrong with a token, with its line and a caret.
+
+        Args:
+            token: the token.
+            subject: what the sentence is about; line and column follow it.
+            why: what is wrong, beginning with a verb; empty when the subject says it.
+            advice: what to do, or what was expected.
+            kind: the class of the error.
+        """
+        begin = self.text.rfind("\n", 0, token.start) + 1
+        end = self.text.find("\n", token.start)
+        line = self.text[begin : len(self.text) if end == -1 else end]
+        column = token.start - begin
+        where = f"line {self.text.count(chr(10), 0, begin) + 1}, column {column + 1}"
+        first = max(0, column - _BEFORE) if len(line) > _SHOWN else 0
+        seen = _CONTROL.sub(" ", line[first : first + _SHOWN])
+        head, tail = "…" if first else "", "…" if len(line) > first + _SHOWN else ""
+        caret = " " * (len(head) + column - first) + "^"
+        said = f"Cannot read the statement: {subject} at {where}{why and ' '}{why}:"
+        return kind(f"{said}\n  {head}{seen}{tail}\n  {caret}\n{advice}")
+
+    def about(self, token: Token, error: UsageError) -> UsageError:
+        """Return the error about what a token means, told where it stands."""
+        return self.wrong(token, shown(token), "cannot be used", error.message, kind=type(error))
+
+    def _parameter(self, token: Token) -> str | None:
+        """Return the parameter that begins with a token: `{name:Type}`, `:name` or `?`."""
+        if token.is_symbol("{"):
+            return self.text[token.start : self.text.find("}", token.start) + 1] or token.text
+        if token.is_symbol(":"):
+            found = _NAME.match(self.text, token.stop)
+            return f":{found[0]}" if found else None
+        before = self.tokens[self.position - 1] if self.position else None
+        is_marker = (
+            before is None or before.is_symbol("(", ",", "=") or before.is_word(*_BEFORE_VALUE)
+        )
+        return token.text if token.is_symbol("?") and is_marker else None
+
+
+def shown(token: Token) -> str:
+    """Return a token for a message: in quotes, and not longer than a few words."""
+    text = _shortened(token.text)
+    return text if token.kind in _IN_QUOTES and text.isprintable() else repr(text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_TOKEN else text[: _LONGEST_TOKEN - 1] + "…"

@@ -1,0 +1,275 @@
+"""The settings of a statement: which there are, of which type, and what they become here.
+
+The names are ClickHouse's, from the requirements (srs-016 sections 3, 13, 17, 20 to 23) and their
+readings. What stands behind SETTINGS goes before what the session says, `spark.mergeberg.<name>`.
+A setting that cannot act is refused by name, unless its value says what is done anyway.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from spark_ext.sql.statements import (
+    Alter,
+    Export,
+    Setting,
+    SettingValue,
+    Statement,
+)
+from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, TYPE_MISMATCH, UNKNOWN_SETTING
+from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from tableformat.export.claim import Wish
+from tableformat.export.retrying import MAX_RETRIES
+from tableformat.export.slices import FileFormat
+from tableformat.ledger import MANIFEST_TTL
+from tableformat.names import quote_string
+
+__all__ = [
+    "GATE",
+    "SESSION",
+    "SETTINGS",
+    "SettingKind",
+    "SettingRule",
+    "StatementSettings",
+    "check_export_is_allowed",
+    "read_statement_settings",
+]
+
+GATE: Final = "allow_experimental_export_merge_tree_part"
+"""The setting without which no EXPORT runs; its default is 0."""
+
+SESSION: Final = "spark.mergeberg."
+"""What the name of a setting begins with among the settings of a Spark session."""
+
+_SHOWN: Final = 60
+_TRUTHS: Final = {"false": 0, "true": 1}
+_MOST: Final = 2**63 - 1
+
+
+class SettingKind(Enum):
+    """What values a setting has; the value says it in words."""
+
+    BOOL = "0 or 1"
+    NUMBER = "a whole number from 0"
+    TEXT = "a text in single quotes"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRule:
+    """One setting: `becomes` says what it does here, or why only the values of `only` are taken.
+
+    `only` is None for a setting that acts.
+    """
+
+    name: str
+    kind: SettingKind
+    default: int | str
+    becomes: str
+    only: tuple[int | str, ...] | None = None
+
+
+_BOOL, _NUMBER, _TEXT = SettingKind
+_PART: Final = "export_merge_tree_part"
+_PARTITION: Final = "export_merge_tree_partition"
+_SYNC: Final = "a statement returns when it is done"
+_APPLICATION: Final = "it belongs to the configuration of an application, not to a statement"
+_RULES: Final = (
+    SettingRule(GATE, _BOOL, 0, "allows EXPORT, which is refused without it"),
+    SettingRule(f"{_PARTITION}_force_export", _BOOL, 0, "`--force`"),
+    SettingRule(f"{_PARTITION}_manifest_ttl", _NUMBER, MANIFEST_TTL, "`--manifest-ttl`"),
+    SettingRule(f"{_PARTITION}_max_retries", _NUMBER, MAX_RETRIES, "`--max-retries`"),
+    SettingRule(f"{_PARTITION}_wait", _BOOL, 1, "with 0 the answer is the transaction id, at once"),
+    SettingRule(f"{_PART}_overwrite_file_if_exists", _BOOL, 0, "`--overwrite-file-if-exists`"),
+    SettingRule(f"{_PART}_max_bytes_per_file", _NUMBER, 0, "`--target-file-size`, in bytes"),
+    SettingRule("allow_replace_partition_from_empty_source", _BOOL, 0, "`--allow-empty`"),
+    SettingRule("output_format_parallel_formatting", _BOOL, 1, "with 0 one slice at a time"),
+    SettingRule(f"{_PART}_max_rows_per_file", _NUMBER, 0, "files are bounded by bytes", (0,)),
+    SettingRule(f"{_PART}_file_already_exists_policy", _TEXT, "skip", "file names never meet",
+                ("skip",)),
+    SettingRule(f"{_PART}_filename_pattern", _TEXT, "", "files are named by their attempt", ("",)),
+    SettingRule(f"{_PART}_throw_on_pending_mutations", _BOOL, 1, "they are always refused", (1,)),
+    SettingRule(f"{_PART}_throw_on_pending_patch_parts", _BOOL, 1, "they are always refused", (1,)),
+    SettingRule(f"{_PART}_allow_lossy_cast", _BOOL, 0, "no value is ever cut", (0,)),
+    SettingRule("mutations_sync", _NUMBER, 1, _SYNC, (1, 2)),
+    SettingRule("alter_sync", _NUMBER, 1, _SYNC, (1, 2)),
+    SettingRule("allow_drop_detached", _BOOL, 1, "DROP DETACHED needs no permission", (1,)),
+    SettingRule("enforce_index_structure_match_on_partition_manipulation", _BOOL, 0,
+                "it is a setting of a table, not of a statement", (0,)),
+    SettingRule("max_exports_bandwidth_for_server", _NUMBER, 0, _APPLICATION, (0,)),
+    SettingRule("background_move_pool_size", _NUMBER, 8, _APPLICATION, (8,)),
+)  # fmt: skip
+
+SETTINGS: Final[Mapping[str, SettingRule]] = {rule.name: rule for rule in _RULES}
+"""Every setting that is known, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementSettings:
+    """What the settings of a statement and of its session say together.
+
+    `max_bytes_per_file` is 0 when nobody says it. `wait`: whether an export is waited for.
+    """
+
+    allow_export: bool = False
+    force: bool = False
+    manifest_ttl: int = MANIFEST_TTL
+    overwrite_file_if_exists: bool = False
+    allow_empty: bool = False
+    max_retries: int = MAX_RETRIES
+    max_bytes_per_file: int = 0
+    parallel_formatting: bool = True
+    wait: bool = True
+
+    @property
+    def wish(self) -> Wish:
+        """How the export is wished for, as `mergeberg export` says it."""
+        return Wish(
+            force=self.force,
+            ttl=self.manifest_ttl,
+            allow_empty=self.allow_empty,
+            beside=self.overwrite_file_if_exists,
+        )
+
+    @property
+    def file_format(self) -> FileFormat:
+        """How the export writes its files."""
+        given = self.max_bytes_per_file
+        return FileFormat(target_file_bytes=given) if given else FileFormat()
+
+
+def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> StatementSettings:
+    """Return what the settings of a statement say, and for the rest those of its session.
+
+    Args:
+        statement: the statement.
+        conf: the SQL settings of the session; those that begin otherwise are left alone.
+
+    Raises:
+        UsageError: a setting is unknown, has a value of another type, or two values.
+        UnsupportedError: a setting cannot act here.
+    """
+    values: dict[str, SettingValue] = {}
+    for setting in statement.ending.settings:
+        _add(values, setting)
+    said = {name: _of_session(rule, conf) for name, rule in SETTINGS.items()}
+    for name, value in values.items():
+        said[name] = _checked(SETTINGS[name], value, name)
+    return StatementSettings(
+        allow_export=bool(said[GATE]),
+        force=bool(said[f"{_PARTITION}_force_export"]),
+        manifest_ttl=int(said[f"{_PARTITION}_manifest_ttl"]),
+        overwrite_file_if_exists=bool(said[f"{_PART}_overwrite_file_if_exists"]),
+        allow_empty=bool(said["allow_replace_partition_from_empty_source"]),
+        max_retries=int(said[f"{_PARTITION}_max_retries"]),
+        max_bytes_per_file=int(said[f"{_PART}_max_bytes_per_file"]),
+        parallel_formatting=bool(said["output_format_parallel_formatting"]),
+        wait=bool(said[f"{_PARTITION}_wait"]),
+    )
+
+
+def check_export_is_allowed(statement: Statement, settings: StatementSettings) -> None:
+    """Check that the statement exports nothing, or that its settings allow it.
+
+    Raises:
+        RefusedError: it exports, and the gate is closed (srs-016 section 20).
+    """
+    exports = isinstance(statement, Alter) and any(
+        isinstance(command, Export) for command in statement.commands
+    )
+    if exports and not settings.allow_export:
+        message = (
+            "Cannot export: Exporting merge tree part is experimental, and the setting "
+            f"{GATE} is 0. Write SETTINGS {GATE} = 1 at the end of the statement, or set "
+            f"{SESSION}{GATE} to 1."
+        )
+        raise RefusedError(message, code=SUPPORT_IS_DISABLED)
+
+
+def _add(values: dict[str, SettingValue], setting: Setting) -> None:
+    """Take one setting of the statement.
+
+    Raises:
+        UsageError: it is unknown, or was given another value before.
+    """
+    name = setting.name
+    if name not in SETTINGS:
+        raise _unknown(name)
+    if name in values and repr(values[name]) != repr(setting.value):
+        message = (
+            f"Cannot use the setting {name}: it is given twice, as {_shown(values[name])} and as "
+            f"{_shown(setting.value)}. Give it once."
+        )
+        raise UsageError(message)
+    values[name] = setting.value
+
+
+def _unknown(name: str) -> UsageError:
+    shown = name[:_SHOWN]
+    near = difflib.get_close_matches(shown, SETTINGS, n=1)
+    advice = (
+        f"Did you mean {near[0]}?" if near else f"The settings are {', '.join(sorted(SETTINGS))}."
+    )
+    message = f"Cannot use the setting {shown!r}: it is not known here. {advice}"
+    return UsageError(message, code=UNKNOWN_SETTING)
+
+
+def _of_session(rule: SettingRule, conf: Mapping[str, str]) -> int | str:
+    name = SESSION + rule.name
+    return _checked(rule, conf[name], name) if name in conf else rule.default
+
+
+def _checked(rule: SettingRule, value: SettingValue, name: str) -> int | str:
+    """Return the value as one of the rule's kind.
+
+    Raises:
+        UsageError: it is of another kind.
+        UnsupportedError: it asks for what is not done here.
+    """
+    if value is None:
+        return rule.default
+    read = _read(rule.kind, value)
+    if read is None:
+        message = (
+            f"Cannot use the setting {name}: {_shown(value)} is not {rule.kind.value}. Write for "
+            f"example {rule.name} = {_shown(rule.default)}."
+        )
+        raise UsageError(message, code=TYPE_MISMATCH)
+    if rule.only is not None and read not in rule.only:
+        message = (
+            f"Cannot use the setting {name} with {_shown(value)}: {rule.becomes}. Leave the "
+            "setting out."
+        )
+        raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
+    return read
+
+
+def _read(kind: SettingKind, value: float | str) -> int | str | None:
+    """Return the value as one of a kind; a number may stand as text, as ClickHouse has it."""
+    if kind is SettingKind.TEXT:
+        return value if isinstance(value, str) else None
+    most = 1 if kind is SettingKind.BOOL else _MOST
+    match value:
+        case str(text) if most == 1 and text.lower() in _TRUTHS:
+            return _TRUTHS[text.lower()]
+        case str(text) if text.isascii() and text.isdecimal() and len(text) < len(str(_MOST)):
+            return int(text) if int(text) <= most else None
+        case int(whole) if 0 <= whole <= most:
+            return int(whole)
+        case _:
+            return None
+
+
+def _shown(value: SettingValue) -> str:
+    match value:
+        case None:
+            return "DEFAULT"
+        case str(text):
+            return quote_string(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+        case bool(truth):
+            return str(int(truth))
+        case _:
+            return repr(value)

@@ -1,0 +1,225 @@
+"""Writes statements: `parse_statement(render_statement(s))` is `s`, for every one that can be read.
+
+The text is one line of SQL that ClickHouse's own parser reads as the same, but for the forms that
+only exist here (EXPORT, names of three parts).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, assert_never
+
+from spark_ext.sql.statements import (
+    Alter,
+    Attach,
+    AttachFrom,
+    ChangeRows,
+    ClearColumn,
+    ClearIndex,
+    Command,
+    Deduplicate,
+    Delete,
+    Detach,
+    DottedName,
+    Drop,
+    DropDetached,
+    Ending,
+    Export,
+    Fetch,
+    Forget,
+    Freeze,
+    KillQuery,
+    MoveToDisk,
+    MoveToTable,
+    MoveToVolume,
+    Optimize,
+    Outfile,
+    ReplaceFrom,
+    Setting,
+    Statement,
+    Target,
+    Unfreeze,
+    Update,
+)
+from tableformat.mergetree.expression import Expression, Literal
+from tableformat.mergetree.expression_text import render_expression
+from tableformat.mergetree.partition_literal import (
+    PartitionLiteral,
+    render_part_literal,
+    render_partition_literal,
+)
+from tableformat.names import PartName, quote_identifier, quote_string
+
+__all__ = ["render_command", "render_statement"]
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def render_statement(statement: Statement) -> str:
+    """Return the statement as SQL, on one line."""
+    match statement:
+        case Alter(table, commands, cluster, ending):
+            # Brackets keep the commas of one command from those between commands.
+            each = [render_command(command) for command in commands]
+            body = ", ".join(f"({one})" for one in each) if len(each) > 1 else each[0]
+            return _joined("ALTER TABLE", str(table), _cluster(cluster), body, _ending(ending))
+        case ChangeRows(table, command, cluster, settings):
+            return _change_rows(table, command, cluster, settings)
+        case Optimize():
+            return _optimize(statement)
+        case KillQuery(query_ids, mode, cluster, ending):
+            ids = [quote_string(one) for one in query_ids]
+            where = f"= {ids[0]}" if len(ids) == 1 else f"IN ({', '.join(ids)})"
+            how = f"WHERE query_id {where} {mode.value}"
+            return _joined("KILL QUERY", _cluster(cluster), how, _ending(ending))
+        case _:
+            assert_never(statement)
+
+
+def render_command(command: Command) -> str:
+    """Return one command of ALTER TABLE as SQL."""
+    match command:
+        case Export(of, to):
+            return f"EXPORT {_target(of)} TO TABLE {to}"
+        case Detach(of):
+            return f"DETACH {_target(of)}"
+        case Attach(of):
+            return f"ATTACH {_target(of)}"
+        case Drop(of):
+            return f"DROP {_target(of)}"
+        case DropDetached(of):
+            return f"DROP DETACHED {_target(of)}"
+        case AttachFrom(partition, table):
+            return f"ATTACH {_partition(partition)} FROM {table}"
+        case ReplaceFrom(partition, table):
+            return f"REPLACE {_partition(partition)} FROM {table}"
+        case MoveToTable(partition, table):
+            return f"MOVE {_partition(partition)} TO TABLE {table}"
+        case MoveToDisk(of, disk):
+            return f"MOVE {_target(of)} TO DISK {quote_string(disk)}"
+        case MoveToVolume(of, volume):
+            return f"MOVE {_target(of)} TO VOLUME {quote_string(volume)}"
+        case Forget(partition):
+            return f"FORGET {_partition(partition)}"
+        case Freeze(partition, name):
+            return _joined("FREEZE", _partition(partition), _backup(name))
+        case Unfreeze(name, partition):
+            return _joined("UNFREEZE", _partition(partition), _backup(name))
+        case Fetch(of, path):
+            return f"FETCH {_target(of)} FROM {quote_string(path)}"
+        case ClearColumn(name, partition, if_exists):
+            return _clear("COLUMN", name, partition, if_exists=if_exists)
+        case ClearIndex(name, partition, if_exists):
+            return _clear("INDEX", name, partition, if_exists=if_exists)
+        case Update(assignments, _, _):
+            return _joined("UPDATE", _assignments(assignments), _rows(command))
+        case Delete():
+            return _joined("DELETE", _rows(command))
+        case _:
+            assert_never(command)
+
+
+def _joined(*pieces: str) -> str:
+    return " ".join(piece for piece in pieces if piece)
+
+
+def _cluster(cluster: str | None) -> str:
+    return "" if cluster is None else f"ON CLUSTER {quote_string(cluster)}"
+
+
+def _partition(partition: PartitionLiteral | None) -> str:
+    return "" if partition is None else f"PARTITION {render_partition_literal(partition)}"
+
+
+def _target(of: Target) -> str:
+    return f"PART {render_part_literal(of)}" if isinstance(of, PartName) else _partition(of)
+
+
+def _backup(name: str | None) -> str:
+    return "" if name is None else f"WITH NAME {quote_string(name)}"
+
+
+def _clear(
+    what: str, name: DottedName, partition: PartitionLiteral | None, *, if_exists: bool
+) -> str:
+    where = "" if partition is None else f"IN {_partition(partition)}"
+    return _joined("CLEAR", what, "IF EXISTS" if if_exists else "", str(name), where)
+
+
+def _assignments(assignments: tuple[tuple[str, Expression], ...]) -> str:
+    each = (f"{_name(column)} = {render_expression(value)}" for column, value in assignments)
+    return ", ".join(each)
+
+
+def _rows(command: Update | Delete) -> str:
+    where = f"WHERE {render_expression(command.where)}"
+    return where if command.partition is None else f"IN {_partition(command.partition)} {where}"
+
+
+def _change_rows(
+    table: DottedName,
+    command: Update | Delete,
+    cluster: str | None,
+    settings: tuple[Setting, ...],
+) -> str:
+    rows, given = _rows(command), _settings(settings)
+    if isinstance(command, Delete):
+        return _joined("DELETE FROM", str(table), _cluster(cluster), rows, given)
+    assigned = f"SET {_assignments(command.assignments)}"
+    return _joined("UPDATE", str(table), _cluster(cluster), assigned, rows, given)
+
+
+def _optimize(statement: Optimize) -> str:
+    return _joined(
+        "OPTIMIZE TABLE",
+        str(statement.table),
+        _cluster(statement.cluster),
+        _partition(statement.partition),
+        "FINAL" if statement.final else "",
+        "" if statement.deduplicate is None else _deduplicate(statement.deduplicate),
+        _ending(statement.ending),
+    )
+
+
+def _deduplicate(by: Deduplicate) -> str:
+    if by.star:
+        names = ", ".join(_name(column) for column in by.without)
+        return f"DEDUPLICATE BY * EXCEPT ({names})" if names else "DEDUPLICATE BY *"
+    names = ", ".join(_name(column) for column in by.columns)
+    return f"DEDUPLICATE BY {names}" if names else "DEDUPLICATE"
+
+
+def _ending(ending: Ending) -> str:
+    outfile = "" if ending.outfile is None else _outfile(ending.outfile)
+    form = "" if ending.format is None else f"FORMAT {_name(ending.format)}"
+    return _joined(outfile, form, _settings(ending.settings))
+
+
+def _outfile(outfile: Outfile) -> str:
+    compression = outfile.compression
+    return _joined(
+        f"INTO OUTFILE {quote_string(outfile.path)}",
+        "TRUNCATE" if outfile.truncate else "",
+        "APPEND" if outfile.append else "",
+        "AND STDOUT" if outfile.stdout else "",
+        "" if compression is None else f"COMPRESSION {quote_string(compression)}",
+        "" if outfile.level is None else f"LEVEL {outfile.level}",
+    )
+
+
+def _settings(settings: tuple[Setting, ...]) -> str:
+    each = ", ".join(f"{_setting_name(setting)} = {_value(setting)}" for setting in settings)
+    return f"SETTINGS {each}" if each else ""
+
+
+def _setting_name(setting: Setting) -> str:
+    plain = all(_PLAIN.match(part) for part in setting.name.split("."))
+    return setting.name if plain else quote_identifier(setting.name)
+
+
+def _value(setting: Setting) -> str:
+    return "DEFAULT" if setting.value is None else render_expression(Literal(setting.value))
+
+
+def _name(name: str) -> str:
+    return name if _PLAIN.match(name) else quote_identifier(name)

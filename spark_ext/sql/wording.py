@@ -1,0 +1,104 @@
+"""Says in the words of SQL what lower layers say in those of the command line.
+
+| on the command line | in CALL | in a statement of ClickHouse |
+|---|---|---|
+| `--force` | `force => true` | `export_merge_tree_partition_force_export = 1` |
+| `--convert c=string` | `convert => map('c', 'string')` | the same, of CALL |
+| `--source-wait` | spark.mergeberg.source.NAME.wait | the same |
+| `mergeberg gc` | `CALL system.gc(...)` | the same |
+| run the command again | run the statement again | the same |
+
+A test finds every option that a message names, so that none is told to who cannot give it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from spark_ext.sql.source_settings import OPTIONS, SOURCE
+from spark_ext.sql.statement_settings import SESSION, SETTINGS, SettingKind
+
+__all__ = ["in_call", "in_python", "in_statement"]
+
+_PARAMETERS: Final[Mapping[str, str]] = {
+    "--force": "`force => true`",
+    "--allow-empty": "`allow_empty => true`",
+    "--replace-partition": "`replace_partition => true`",
+    "--overwrite-file-if-exists": "`overwrite_file_if_exists => true`",
+    "--same-table": "`same_table => true`",
+    "--same-as": "`same_as`",
+    "--verify": "`verify => true`",
+    "--strict": "`strict => true`",
+    "--evolve-schema": "`evolve_schema => true`",
+    "--convert": "`convert`",
+    "--partition-spec": "`partition_spec`",
+    "--partition-id": "`partition_id`",
+    "--where": "`where`",
+    "--drop": "`drop => true`",
+    "--target-file-size": "`max_bytes_per_file`",
+    "--to": "`table`",
+    "--older-than": "`older_than`",
+    "--cluster": "`cluster`",
+    "--all": "export_partitions",
+}
+_SESSION: Final[Mapping[str, str]] = {
+    "--ledger": f"{SESSION}ledger",
+    "--warehouse": f"{SESSION}warehouse",
+    "--source": f"{SOURCE}NAME",
+    **{
+        option.instead: f"{SOURCE}NAME.{option.name}"
+        for option in OPTIONS
+        if option.instead.startswith("--")
+    },
+}
+_STATEMENT: Final[Mapping[str, str]] = {
+    option: f"`{rule.name}{' = 1' if rule.kind is SettingKind.BOOL else ''}`"
+    for rule in SETTINGS.values()
+    for option in re.findall(r"`(--[a-z-]+)`", rule.becomes)
+} | {"--all": "PARTITION ALL"}
+_COMMANDS: Final = (
+    (r"`mergeberg exports list`", "`CALL system.exports()`"),
+    (r"`mergeberg exports show [^`]*`", "`CALL system.exports()`"),
+    (r"`mergeberg gc`", "`CALL system.gc(...)`"),
+    (r"`mergeberg verify`", "`CALL system.verify_partition(...)`"),
+    (r"`mergeberg (parts|partitions)(?: [^`]*)?`", r"`CALL system.\1(...)`"),
+    (r"`mergeberg export`", "`CALL system.export_partition(...)`"),
+    (r"`export --verify`", "an export with `verify => true`"),
+    (r"\b([Rr]un) the (same )?command again", r"\1 the \2statement again"),
+    (r"\bthe (same )?command again", r"the \1statement again"),
+)
+_ALONE: Final = re.compile(r"`(--[a-z-]+)`")
+_AGE: Final = re.compile(r"--older-than AGE\b")
+_CONVERT: Final = re.compile(r"--convert ([^\s=]+)=(\w+(?:\([^()]*\))?)")
+_IN_PYTHON: Final = re.compile(r"\b(\w+) => true\b")
+_ROW: Final = re.compile(r"--[a-z][a-z-]*[a-z](?: --[a-z][a-z-]*[a-z])*")
+
+
+def in_call(text: str) -> str:
+    """Return a message as it reads to somebody who gave a CALL."""
+    return _said(text, _PARAMETERS)
+
+
+def in_python(text: str) -> str:
+    """Return a message as it reads to somebody who called a function of `spark_ext`."""
+    return _IN_PYTHON.sub(r"\1=True", in_call(text))
+
+
+def in_statement(text: str) -> str:
+    """Return a message as it reads to somebody who gave a statement of ClickHouse."""
+    return _said(text, {**_PARAMETERS, **_STATEMENT})
+
+
+def _said(text: str, words: Mapping[str, str]) -> str:
+    for pattern, instead in _COMMANDS:
+        text = re.sub(pattern, instead, text)
+    text = _ALONE.sub(r"\1", _AGE.sub("--older-than", text))
+    text = _CONVERT.sub(r"`convert => map('\1', '\2')`", text)
+    known = {**_SESSION, **words}
+
+    def one_row(found: re.Match[str]) -> str:
+        return ", ".join(known.get(option, option) for option in found[0].split(" "))
+
+    return _ROW.sub(one_row, text)

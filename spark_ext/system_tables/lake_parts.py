@@ -1,0 +1,99 @@
+"""The parts of the lake tables that exports go to: data files of main, with the rows they hold.
+
+`mergeberg.system.parts` and `partitions` are made of it (reading 35). To which ClickHouse partition
+a file belongs, the ledger says: by the key in the file's name, and of a file that others wrote, by
+its neighbours in the lake partition, where all of them are of one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from spark_ext.system_tables.known_lake import KnownLake
+from spark_ext.system_tables.known_ledger import known_ledger
+from tableformat.errors import DestinationError
+from tableformat.iceberg.live_files import LiveFile, lake_part_name, live_files
+from tableformat.iceberg.snapshot import table_of
+from tableformat.ledger import Row
+from tableformat.names import LakeName, PartitionId
+
+__all__ = ["LakePart", "lake_parts", "parts_of_files"]
+
+
+@dataclass(frozen=True, slots=True)
+class LakePart:
+    """A data file of a lake table.
+
+    `partition_id` is None when nobody can tell it; `source_parts` are the names of the ClickHouse
+    parts of which it holds rows, as far as the ledger has them.
+    """
+
+    table: str
+    partition_id: str | None
+    file: LiveFile
+    source_parts: tuple[str, ...]
+
+    @property
+    def name(self) -> str | None:
+        """The part's name, None without a partition id."""
+        if self.partition_id is None:
+            return None
+        return str(lake_part_name(PartitionId(self.partition_id), self.file.path))
+
+
+def lake_parts(conf: Mapping[str, str]) -> Iterator[LakePart]:
+    """Yield the parts of every lake table that the session's ledger knows.
+
+    Args:
+        conf: the settings of the session.
+
+    Raises:
+        TableFormatError: ledger, catalog or storage cannot be read.
+    """
+    with known_ledger(conf) as ledger:
+        rows = () if ledger is None else tuple(ledger.rows())
+    for name, state, of_table in KnownLake(conf).tables(rows):
+        try:
+            files = tuple(live_files(table_of(state)))
+        except OSError as error:
+            message = (
+                f"Cannot list the parts of {name}: a manifest cannot be read: {error}. Check the "
+                "storage of the catalog."
+            )
+            raise DestinationError(message) from error
+        yield from parts_of_files(name, files, of_table)
+
+
+def parts_of_files(
+    name: LakeName, files: Iterable[LiveFile], rows: Iterable[Row]
+) -> Iterator[LakePart]:
+    """Yield the parts that data files are.
+
+    Args:
+        name: of their table.
+        files: in any order.
+        rows: the ledger's, of the exports into the table.
+    """
+    known, held = tuple(files), tuple(rows)
+    by_key = {row.key.hash: row.key.partition_id for row in held}
+    sources = _source_parts(held)
+    neighbours = defaultdict[tuple[int, str], set[str]](set)
+    for file in known:
+        if file.key in by_key:
+            neighbours[file.spec_id, file.partition].add(by_key[file.key])
+    for file in known:
+        there = neighbours.get((file.spec_id, file.partition), set())
+        only = next(iter(there)) if len(there) == 1 else None
+        yield LakePart(str(name), by_key.get(file.key, only), file, sources.get(file.path, ()))
+
+
+def _source_parts(rows: Iterable[Row]) -> Mapping[str, tuple[str, ...]]:
+    """Return, by file, the source parts of which it holds rows."""
+    found = defaultdict[str, dict[str, None]](dict)
+    for row in rows:
+        for part in (*(row.done.parts if row.done else ()), *row.claim.parts):
+            for path in part.remote_paths:
+                found[path][part.name] = None
+    return {path: tuple(names) for path, names in found.items()}

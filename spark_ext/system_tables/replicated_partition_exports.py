@@ -1,0 +1,111 @@
+"""`mergeberg.system.replicated_partition_exports`: the exports, one row for each partition.
+
+The columns of RQ…SystemTables.Exports by their names, then ours (readings 11, 17). A row says what
+the last export of a partition into a table is, or became; rows stay when the manifest's TTL is
+over, which ends only the refusal.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from catalog.storage import open_storage
+from spark_ext.listing_exports import ListedExport, list_exports
+from spark_ext.procedures.declared import Call, Column, Rows, SystemTable, Value
+from spark_ext.system_tables.known_lake import KnownLake
+from spark_ext.system_tables.known_ledger import known_ledger
+from spark_ext.system_tables.times import timestamp
+from tableformat.errors import TableFormatError
+from tableformat.export.progress import processed_parts, receipts_below
+from tableformat.export.resuming import stored_receipts
+from tableformat.export.standing import Standing
+from tableformat.ledger import State
+
+__all__ = ["REPLICATED_PARTITION_EXPORTS", "export_row", "parts_in_ledger"]
+
+_LOGGER: Final = logging.getLogger("mergeberg")
+
+
+def _run(call: Call) -> Rows:
+    with known_ledger(call.conf) as ledger:
+        found = () if ledger is None else tuple(list_exports(ledger))
+    lake = KnownLake(call.conf)
+    return tuple(export_row(one, _processed(one, lake)) for one in found)
+
+
+def export_row(one: ListedExport, processed: int) -> tuple[Value, ...]:
+    """Return a row of the table.
+
+    Args:
+        one: the export.
+        processed: how many of its parts are wholly in finished files.
+    """
+    row, total = one.row, len(one.parts)
+    is_failed = one.status in {Standing.FAILED, Standing.KILLED}
+    is_done = row.state is State.COMPLETED
+    return (
+        row.source_table,
+        row.destination_table,
+        row.key.partition_id,
+        one.status.value,
+        total,
+        processed,
+        total - processed if is_failed else 0,
+        timestamp(row.claim.begun),
+        timestamp(row.updated),
+        row.claim.query_id,
+        row.last.transaction_id,
+        one.snapshot_id if is_done else None,
+        row.last_error,
+    )
+
+
+def parts_in_ledger(one: ListedExport) -> int:
+    """Return how many parts are processed as far as the ledger knows: all at once, or none."""
+    match one.row.state:
+        case State.COMPLETED:
+            return len(one.parts)
+        case State.RUNNING:
+            return sum(bool(part.remote_paths) for part in one.parts)
+        case _:
+            return 0
+
+
+def _processed(one: ListedExport, lake: KnownLake) -> int:
+    known = parts_in_ledger(one)
+    if one.row.state is not State.RUNNING or known:
+        return known
+    try:
+        state = lake.destination(one.row)
+        if state is None:
+            return known
+        below = receipts_below(state.location, one.row)
+        receipts = stored_receipts(open_storage(below), below)
+    except TableFormatError as error:
+        # A lake that does not answer must not hide the exports that fail for it.
+        _LOGGER.warning("%s: %s", one.row.destination_table, error)
+        return known
+    return processed_parts(one.parts, (part for one in receipts for part in one.ranges))
+
+
+REPLICATED_PARTITION_EXPORTS: Final = SystemTable(
+    name="replicated_partition_exports",
+    description="The exports of partitions: those under way, and what became of the others.",
+    columns=(
+        Column("source_table", "STRING", "the ClickHouse table"),
+        Column("destination_table", "STRING", "the lake table"),
+        Column("partition_id", "STRING", "the partition's id, as in system.parts"),
+        Column("status", "STRING", "IN_PROGRESS, INTERRUPTED, FAILED, KILLED or COMPLETED"),
+        Column("parts_total", "BIGINT", "source parts of the partition, as it was frozen"),
+        Column("parts_processed", "BIGINT", "those that are wholly in finished files"),
+        Column("parts_failed", "BIGINT", "of FAILED and KILLED, those that are not"),
+        Column("create_time", "TIMESTAMP", "when the export was begun"),
+        Column("update_time", "TIMESTAMP", "when the ledger last heard of it"),
+        Column("query_id", "STRING", "the statement that works on it, or did; for KILL QUERY"),
+        Column("transaction_id", "STRING", "the export, also in the names of its files"),
+        Column("snapshot_id", "BIGINT", "of COMPLETED, the snapshot that made it visible"),
+        Column("last_error", "STRING", "why it did not end, '' when nothing went wrong"),
+    ),
+    run=_run,
+)

@@ -1,0 +1,80 @@
+"""ClickHouse's error codes, under the names that `errorCodeToName` gives them.
+
+Errors carry them (`tableformat.errors`), so that a user finds what ClickHouse's own documentation
+says of the same situation; and by them an answer of a ClickHouse is told from another. Here are
+only those that something asks for or gives.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "ACCESS_DENIED",
+    "AUTHENTICATION_FAILED",
+    "BAD_ARGUMENTS",
+    "CANNOT_OPEN_FILE",
+    "CLUSTER_DOESNT_EXIST",
+    "DATABASE_ACCESS_DENIED",
+    "INCOMPATIBLE_COLUMNS",
+    "KEEPER_EXCEPTION",
+    "MEMORY_LIMIT_EXCEEDED",
+    "NOT_ENOUGH_SPACE",
+    "NOT_IMPLEMENTED",
+    "NO_SUCH_COLUMN_IN_TABLE",
+    "NO_ZOOKEEPER",
+    "QUERY_IS_PROHIBITED",
+    "QUERY_WAS_CANCELLED",
+    "QUOTA_EXCEEDED",
+    "READONLY",
+    "REQUIRED_PASSWORD",
+    "SETTING_CONSTRAINT_VIOLATION",
+    "SUPPORT_IS_DISABLED",
+    "SYNTAX_ERROR",
+    "TABLE_IS_READ_ONLY",
+    "TIMEOUT_EXCEEDED",
+    "TOO_MANY_SIMULTANEOUS_QUERIES",
+    "TYPE_MISMATCH",
+    "UNKNOWN_DATABASE",
+    "UNKNOWN_FORMAT",
+    "UNKNOWN_FUNCTION",
+    "UNKNOWN_IDENTIFIER",
+    "UNKNOWN_SETTING",
+    "UNKNOWN_TABLE",
+    "UNKNOWN_USER",
+    "WRONG_PASSWORD",
+]
+
+NO_SUCH_COLUMN_IN_TABLE: Final = 16
+BAD_ARGUMENTS: Final = 36
+UNKNOWN_FUNCTION: Final = 46
+UNKNOWN_IDENTIFIER: Final = 47
+NOT_IMPLEMENTED: Final = 48
+TYPE_MISMATCH: Final = 53
+UNKNOWN_TABLE: Final = 60
+SYNTAX_ERROR: Final = 62
+UNKNOWN_FORMAT: Final = 73
+CANNOT_OPEN_FILE: Final = 76
+UNKNOWN_DATABASE: Final = 81
+UNKNOWN_SETTING: Final = 115
+INCOMPATIBLE_COLUMNS: Final = 122
+TIMEOUT_EXCEEDED: Final = 159
+READONLY: Final = 164
+UNKNOWN_USER: Final = 192
+WRONG_PASSWORD: Final = 193
+REQUIRED_PASSWORD: Final = 194
+QUOTA_EXCEEDED: Final = 201
+TOO_MANY_SIMULTANEOUS_QUERIES: Final = 202
+NO_ZOOKEEPER: Final = 225
+MEMORY_LIMIT_EXCEEDED: Final = 241
+TABLE_IS_READ_ONLY: Final = 242
+NOT_ENOUGH_SPACE: Final = 243
+DATABASE_ACCESS_DENIED: Final = 291
+SUPPORT_IS_DISABLED: Final = 344
+QUERY_IS_PROHIBITED: Final = 392
+QUERY_WAS_CANCELLED: Final = 394
+SETTING_CONSTRAINT_VIOLATION: Final = 452
+ACCESS_DENIED: Final = 497
+AUTHENTICATION_FAILED: Final = 516
+CLUSTER_DOESNT_EXIST: Final = 701
+KEEPER_EXCEPTION: Final = 999

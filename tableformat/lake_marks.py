@@ -1,0 +1,53 @@
+"""What commits leave in the properties of a lake table (docs/spec/table-properties.md).
+
+The mark of each key, the identity of the ledger, and the highest epoch that a commit carried: by
+them a later run tells what landed (DESIGN 5.4). The protocol that sets them is `export/commit.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tableformat.errors import DestinationError
+
+__all__ = ["EPOCH_PROPERTY", "LEDGER_PROPERTY", "MARK_PREFIX", "Mark"]
+
+LEDGER_PROPERTY: Final = "mergeberg.ledger"
+EPOCH_PROPERTY: Final = "mergeberg.epoch"
+MARK_PREFIX: Final = "mergeberg.export."
+_MARK: Final = re.compile(r"(\d+):([^:]+):([^:]*):(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The proof that an export of a key landed: a property set in the same commit (DESIGN 5.4)."""
+
+    epoch: int
+    transaction_id: str
+    fingerprint: str
+    snapshot_id: int
+
+    @property
+    def text(self) -> str:
+        """The property's value."""
+        return f"{self.epoch}:{self.transaction_id}:{self.fingerprint}:{self.snapshot_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Mark:
+        """Read the property's value.
+
+        Raises:
+            DestinationError: it does not have the form of a mark.
+        """
+        found = _MARK.fullmatch(text)
+        if found is None:
+            message = (
+                f"Cannot read the export mark {text!r} of the table: it is not "
+                "epoch:transaction:fingerprint:snapshot. Somebody edited it; put the value back "
+                "from an earlier metadata file."
+            )
+            raise DestinationError(message)
+        epoch, transaction_id, fingerprint, snapshot_id = found.groups()
+        return cls(int(epoch), transaction_id, fingerprint, int(snapshot_id))

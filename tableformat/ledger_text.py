@@ -1,0 +1,91 @@
+"""The text form of a ledger's row: JSON under a checksum, in which a ledger stores it.
+
+The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. A row of the format
+before is read, too: it knew no node of Keeper.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from tableformat.errors import LedgerError
+from tableformat.ledger import Claim, ExportedPart, Key, Landed, Record, Row, State
+from tableformat.mergetree.keeper_node import KeeperNode
+
+__all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
+
+ROW_FORMAT: Final = 4
+
+
+def render_row(row: Row) -> str:
+    """Return the stored form: `format_version` and `checksum` first."""
+    body = asdict(row)
+    del body["version"]
+    head = {"format_version": ROW_FORMAT, "checksum": checksum(body)}
+    return json.dumps({**head, **body}, separators=(",", ":"))
+
+
+def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
+    """Read the stored form.
+
+    Args:
+        text: the stored form.
+        version: of compare-and-set, which is stored beside it.
+        what: names the row in errors.
+
+    Raises:
+        LedgerError: it is damaged, or of another format.
+    """
+    try:
+        raw: dict[str, Any] = json.loads(text)
+        found = raw.pop("format_version")
+        if found not in (ROW_FORMAT - 1, ROW_FORMAT):
+            raise _other_format(what, found)
+        if raw.pop("checksum") != checksum(raw):
+            raise _damaged(what, "its content is not what its checksum was made of")
+        raw["key"] = Key(**raw["key"])
+        raw["state"] = State(raw["state"])
+        raw["claim"] = _claim(raw["claim"])
+        raw["old"] = tuple(_claim(c) for c in raw["old"])
+        raw["landed"] = tuple(Landed(**x) for x in raw["landed"])
+        raw["done"] = _record(raw["done"]) if raw["done"] else None
+        raw["keeper_node"] = KeeperNode(**node) if (node := raw.get("keeper_node")) else None
+        return Row(**raw, version=version)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(what, repr(error)) from error
+
+
+def checksum(body: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a JSON object, however it is spaced and ordered."""
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
+
+
+def _damaged(what: str, why: str) -> LedgerError:
+    return LedgerError(
+        f"Cannot read {what}: {why}. The ledger is damaged; restore it from a copy, or rebuild it "
+        "from the table."
+    )
+
+
+def _other_format(what: str, found: object) -> LedgerError:
+    return LedgerError(
+        f"Cannot read {what}: it has format {found}, this release reads {ROW_FORMAT}. Use the "
+        "release that wrote it."
+    )
+
+
+def _parts(raw: list[dict[str, Any]]) -> tuple[ExportedPart, ...]:
+    return tuple(ExportedPart(**{**p, "remote_paths": tuple(p["remote_paths"])}) for p in raw)
+
+
+def _claim(raw: dict[str, Any]) -> Claim:
+    return Claim(**{**raw, "parts": _parts(raw["parts"]), "staging": tuple(raw["staging"])})
+
+
+def _record(raw: dict[str, Any]) -> Record:
+    return Record(**{**raw, "landed": Landed(**raw["landed"]), "parts": _parts(raw["parts"])})

@@ -1,0 +1,41 @@
+"""What goes wrong while an answer is handed to ClickHouse is never taken for the answer's end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from catalog.clickhouse.server.client import ServerStream
+from catalog.clickhouse.server.feeding import Feeding
+from catalog.clickhouse.server.pipes import named_pipe
+from tableformat.errors import InternalError, SourceError
+
+
+class Broken(ServerStream):
+    """A stream that ends after its first piece with an error."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self.is_complete = False
+
+    def chunks(self) -> Iterator[bytes]:
+        yield b"rows"
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error", [SourceError("Cannot read."), InternalError("A bug."), MemoryError("no memory")]
+)
+def test_an_error_of_any_kind_is_told_to_who_reads_the_rows(error: Exception) -> None:
+    """The reader saw an end, and would take the rows before it for all of them."""
+
+    @contextlib.contextmanager
+    def broken() -> Iterator[ServerStream]:
+        yield Broken(error)
+
+    with named_pipe() as pipe, Feeding(broken, pipe) as feeding:
+        assert pipe.read_bytes() == b"rows"
+        with pytest.raises(type(error), match=str(error)):
+            feeding.end(well=True)

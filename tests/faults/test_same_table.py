@@ -1,0 +1,255 @@
+"""A table under the Keeper path of another one is never taken for it, unless the user says so.
+
+Two data centres with an ensemble each, or a table that was dropped and made anew: the path, and so
+the key, is the same, the node is another (docs/spec/ledger.md, nodes of Keeper).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from catalog.storage import open_storage
+from tableformat.effects import Step
+from tableformat.export.claim import Wish
+from tableformat.export.dry_run import rehearse
+from tableformat.export.selection import ById
+from tableformat.export.setting_watermark import property_of
+from tableformat.export.watermark import find_watermark
+from tableformat.ledger import Row, State
+from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
+from tableformat.names import PartitionId
+from tests.dying import KilledAt
+from tests.fakes import TABLE
+from tests.faults.test_rebuilt_ledger import lose, rebuilt
+from tests.scenarios import lake, parts_of, ports_of, rows_in_main, state
+from tests.scene import ONE, TTL, Scene
+
+PATH = "/clickhouse/tables/01/events"
+HERE = KeeperNode(11, 1_700_000_000_000)
+THERE = KeeperNode(98, 1_700_000_777_000)
+SAME = Wish(ttl=TTL, same_table=True)
+FORCED = Wish(ttl=TTL, force=True)
+EMPTIED = Wish(ttl=TTL, force=True, allow_empty=True)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Return the warehouse of a replicated table that has a node."""
+    made = Scene(tmp_path)
+    show(made, HERE)
+    return made
+
+
+def show(scene: Scene, node: KeeperNode | KeeperSilent | None) -> None:
+    """Let the source be a table of that path, with another node or none."""
+    scene.source.table = replace(TABLE, identity=f"keeper:{PATH}", keeper_node=node)
+
+
+def assert_refused(scene: Scene, wish: Wish | None = None) -> None:
+    """Check that the other table is refused, and that nothing is changed by it."""
+    before = (rows_in_main(scene.directory), scene.snapshots, scene.row, scene.files)
+
+    status, said = scene.run(wish)
+
+    assert status == "refused"
+    for text in (
+        f"another table was exported from the Keeper path {PATH}: its node there was made {HERE}",
+        f"this one's {THERE}, so this is another Keeper, or the table was made anew",
+        "Export it into another lake table.",
+        "give --same-table",
+    ):
+        assert text in said
+    assert (rows_in_main(scene.directory), scene.snapshots, scene.row, scene.files) == before
+
+
+def test_the_first_export_remembers_the_node(scene: Scene) -> None:
+    assert scene.run()[0] == "committed"
+
+    assert scene.row.keeper_node == HERE
+    assert scene.run()[0] == "already_exported"
+
+
+@pytest.mark.parametrize("wish", [None, FORCED, Wish(force=True, whole=True)])
+@pytest.mark.parametrize("content", ["same", "more", "fewer"])
+@pytest.mark.parametrize("later", [False, True], ids=["inside the TTL", "after it"])
+def test_another_table_of_the_path_is_refused(
+    scene: Scene, content: str, wish: Wish | None, *, later: bool
+) -> None:
+    """Harm prevented: its rows are never exported, or take the place of the other table's."""
+    scene.run()
+    show(scene, THERE)
+    scene.source.change(content)
+    if later:
+        scene.after_ttl()
+
+    assert_refused(scene, wish)
+
+
+@pytest.mark.parametrize("wish", [None, EMPTIED])
+def test_a_partition_that_the_other_table_does_not_have_stays_in_the_lake(
+    scene: Scene, wish: Wish | None
+) -> None:
+    """Harm prevented: rows go from the lake because another table never had them."""
+    scene.run()
+    show(scene, THERE)
+    scene.source.change("gone")
+    scene.after_ttl()
+
+    assert_refused(scene, wish)
+
+
+@pytest.mark.parametrize("step", [Step.CLAIM, Step.WRITE_FILES, Step.SEND])
+def test_what_another_table_began_is_not_gone_on_with(scene: Scene, step: Step) -> None:
+    """Harm prevented: half of a partition is of the one table, half of the other."""
+    scene.dies(KilledAt(step, after=True))
+    show(scene, THERE)
+
+    status, said = scene.run()
+
+    assert (status, scene.row.keeper_node) == ("refused", HERE)
+    assert "another table was exported from the Keeper path" in said
+    assert rows_in_main(scene.directory) in (0, 12)
+
+
+@pytest.mark.parametrize("how", [State.KILLED, State.FAILED])
+def test_what_was_given_up_and_never_landed_refuses_nobody(scene: Scene, how: State) -> None:
+    """Nothing of the other table is in the lake: this is a first export."""
+    scene.dies(KilledAt(Step.WRITE_FILES, after=True))
+    with scene.ledger() as ledger:
+        assert isinstance(ledger.write(replace(scene.row, state=how)), Row)
+    show(scene, THERE)
+
+    assert scene.run()[0] == "committed"
+    assert scene.row.keeper_node == THERE
+
+
+@pytest.mark.parametrize(
+    ("content", "later", "expected"),
+    [
+        ("same", False, "already_exported"),
+        ("same", True, "unchanged"),
+        ("more", False, "refused"),
+        ("more", True, "replaced"),
+    ],
+)
+def test_a_user_who_says_that_it_is_the_same_table_is_believed_from_then_on(
+    scene: Scene, content: str, expected: str, *, later: bool
+) -> None:
+    """Keeper was restored, which makes other nodes for the same table."""
+    scene.run()
+    show(scene, THERE)
+    scene.source.change(content)
+    if later:
+        scene.after_ttl()
+
+    status, said = scene.run(SAME)
+
+    assert status == expected
+    assert "another table" not in said
+    assert scene.row.keeper_node == THERE
+    assert rows_in_main(scene.directory) == (15 if expected == "replaced" else 12)
+    assert "another table" not in scene.run()[1]
+
+
+def test_an_interrupted_export_of_the_same_table_is_gone_on_with(scene: Scene) -> None:
+    """Its finished files are kept."""
+    scene.dies(KilledAt(Step.WRITE_FILES, after=True))
+    written = scene.files
+    show(scene, THERE)
+
+    assert scene.run(SAME)[0] == "committed"
+    assert (scene.files, rows_in_main(scene.directory)) == (written, 12)
+
+
+@pytest.mark.parametrize(("first", "then"), [(None, None), (None, THERE), (HERE, None)])
+def test_a_node_that_is_not_known_on_one_side_is_not_compared(
+    scene: Scene, first: KeeperNode | None, then: KeeperNode | None
+) -> None:
+    """Frozen parts and embedded tables have none, nor have records of earlier releases."""
+    show(scene, first)
+    scene.run()
+    show(scene, then)
+    scene.source.change("more")
+    scene.after_ttl()
+
+    assert scene.run()[0] == "replaced"
+    assert scene.row.keeper_node == (then or first)
+
+
+def test_while_keeper_is_silent_nothing_is_said_of_what_was_exported(scene: Scene) -> None:
+    """Harm prevented: "already exported" of another table, whose rows are then dropped."""
+    scene.run()
+    show(scene, KeeperSilent("Session expired"))
+
+    status, said = scene.run()
+
+    assert status == "refused"
+    assert f"Keeper does not say whether {PATH} is still the table" in said
+    assert said.endswith("(Session expired). Run again when it answers.")
+
+
+def test_a_dry_run_and_the_watermark_say_the_same(scene: Scene) -> None:
+    scene.run()
+    show(scene, THERE)
+    ports = ports_of(scene.directory, scene.source)
+    request = replace(ONE, wish=Wish(ttl=TTL))
+
+    def rehearsed(wish: Wish) -> tuple[str, str]:
+        (one,) = rehearse(
+            replace(request, wish=wish), scene.source, ports.lake, ports.ledger,
+            now=scene.now, slots=1, note=lambda _: None, storage=open_storage,
+        ).forecasts  # fmt: skip
+        return one.action, one.message
+
+    assert rehearsed(Wish())[0] == "refused"
+    assert "another table was exported" in rehearsed(Wish())[1]
+    assert rehearsed(SAME)[0] == "already_exported"
+    found = find_watermark(
+        scene.source.table, scene.source, lake(scene.directory), ports.ledger, now=scene.now
+    )
+    assert found.reached == 0
+    assert found.why.startswith("another table was exported")
+    ports.ledger.close()
+
+
+def test_two_tables_of_one_path_have_no_watermark(scene: Scene) -> None:
+    """Harm prevented: up to the last partition of the one, rows of the other are read nowhere."""
+    watermark = property_of(f"keeper:{PATH}")
+    scene.run()
+    assert state(scene.directory).properties[watermark].endswith(":p1")
+    show(scene, THERE)
+    scene.request = replace(ONE, selection=ById(PartitionId("p2")))
+    del scene.source.by_id["p1"]
+
+    assert scene.run()[0] == "committed"
+
+    assert state(scene.directory).properties.get(watermark, "") == ""
+
+
+def test_a_rebuilt_ledger_knows_the_node(scene: Scene) -> None:
+    """Harm prevented: the guard is lost with the ledger."""
+    scene.run()
+    lose(scene.directory)
+
+    rebuilt(scene.directory)
+
+    assert scene.row.keeper_node == HERE
+    show(scene, THERE)
+    assert_refused(scene)
+    show(scene, HERE)
+    assert scene.run()[0] == "already_exported"
+
+
+def test_a_ledger_rebuilt_after_a_replacement_knows_the_last_node(scene: Scene) -> None:
+    scene.run()
+    show(scene, THERE)
+    scene.source.by_id["p1"] = parts_of("p1", 7, 6)
+    scene.run(replace(SAME, force=True))
+    lose(scene.directory)
+
+    rebuilt(scene.directory)
+
+    assert scene.row.keeper_node == THERE

@@ -1,0 +1,62 @@
+"""spark-sql and PySpark, as their pages say it; spark-sql on each Java that Spark runs on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+
+import pytest
+
+from spark_ext.java import SUPPORTED, Java, find_java
+from tests.front_doors import EVENTS, Doors, blocks, reads_as
+from tests.iceberg_runtime import VERSION
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
+    """Make the places and the configuration of the page."""
+    return Doors.made(tmp_path_factory.mktemp("doors"), {"spark.master": "local[2]"})
+
+
+def javas() -> list[Java]:
+    """Return the machine's Java and the one of the extra, the same twice if there is one only."""
+    return [find_java(os.environ), find_java({})]
+
+
+def test_both_javas_are_what_spark_runs_on() -> None:
+    assert {java.version for java in javas()} <= set(SUPPORTED)
+    assert find_java({}).version == 21
+
+
+def test_spark_sql_exports_on_one_java_and_finds_it_done_on_the_other(doors: Doors) -> None:
+    (statements,) = blocks("spark-sql.md", "sql")
+    (doors.root / "statements.sql").write_text(statements)
+    command = shlex.split(blocks("spark-sql.md", "sh")[-1])
+
+    for java, told in zip(javas(), blocks("spark-sql.md", "text"), strict=False):
+        ended = doors.run(command, java.home)
+
+        assert reads_as(told).fullmatch(ended.out.strip()), (java, ended)
+        refused = blocks("spark-sql.md", "error")[0].strip()
+        assert refused in ended.err.splitlines(), ended.err
+        assert ended.code == 1
+    assert doors.numbers("analytics.events", "n") == EVENTS
+
+
+def test_a_program_exports_and_is_told_what_is_wrong(doors: Doors) -> None:
+    (program,) = blocks("pyspark.md", "python")
+
+    ended = doors.run([sys.executable, "-c", program])
+
+    assert reads_as(blocks("pyspark.md", "text")[0]).fullmatch(ended.out.strip()), ended
+    assert ended.code == 0
+    assert doors.numbers("analytics.visits", "n") == EVENTS
+
+
+def test_the_page_names_the_iceberg_that_is_tested() -> None:
+    (settings,) = blocks("spark-sql.md", "properties")
+
+    assert f"iceberg-spark-runtime-4.1_2.13:{VERSION}," in settings

@@ -1,0 +1,96 @@
+"""What makes the tests lighter for a machine: files in memory, and Javas that start sooner.
+
+A plugin of pytest, loaded by tests/conftest.py. What is durable on a disk is not what any test
+shows: a process that is killed keeps what it wrote, in memory as on a disk, so that waiting for one
+proves nothing (most effects of an export are two or three fsync). TMPDIR or --basetemp say another
+place; a machine without the room takes its usual one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+__all__ = ["JAVA_VARIABLES", "place_in_memory"]
+
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108  a directory of its own is made there
+_PREFIX: Final = "mergeberg-tests-"
+# What all tests have at once is below one of them; two Sparks and two ClickHouses want memory too.
+_FREE_BYTES: Final = 4 << 30
+_AVAILABLE_BYTES: Final = 10 << 30
+_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA_VARIABLES: Final = {"SPARK_SUBMIT_OPTS": _QUICK, "SPARK_LAUNCHER_OPTS": _QUICK}
+"""The environment of Sparks that live for seconds: for them most compiling is not worth it."""
+
+
+def place_in_memory(memory: Path = _MEMORY) -> Path | None:
+    """Make a directory in memory for this process's temporary files; None without the room.
+
+    Args:
+        memory: where a file system in memory is.
+    """
+    try:
+        there = os.statvfs(memory)
+    except FileNotFoundError:
+        return None
+    roomy = there.f_bavail * there.f_frsize >= _FREE_BYTES and _available() >= _AVAILABLE_BYTES
+    if not roomy or there.f_flag & os.ST_NOEXEC or not os.access(memory, os.W_OK):
+        return None
+    _sweep(memory)
+    made = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=memory))
+    # Servers that run as another user have directories of their own below it.
+    made.chmod(0o711)
+    return made
+
+
+def _available() -> int:
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    amounts = dict(line.split(":") for line in lines)
+    return int(amounts["MemAvailable"].split()[0]) << 10
+
+
+def _sweep(memory: Path) -> None:
+    """Remove what earlier runs left, which stays while there is a process of that number."""
+    for left in memory.glob(f"{_PREFIX}*-*"):
+        number = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if not Path("/proc", number).exists():
+            shutil.rmtree(left, ignore_errors=True)
+
+
+class _Place:
+    """The directory of a run: what a run that failed left in it stays until the next begins."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._wanted = directory, True
+        # Before pytest asks for the same, so that it finds its own directories when it cleans up.
+        atexit.register(self._remove)
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Note whether somebody will want to look at what is left."""
+        self._wanted = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say where it is, when it stays."""
+        if self._wanted:
+            terminalreporter.write_line(f"what tests left: {self._directory}")
+
+    def _remove(self) -> None:
+        if not self._wanted:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the place to this process and all that it starts; two at once are told by the first."""
+    for name, text in JAVA_VARIABLES.items():
+        os.environ.setdefault(name, text)
+    if hasattr(config, "workerinput") or "TMPDIR" in os.environ or config.option.basetemp:
+        return
+    if directory := place_in_memory():
+        os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+        config.pluginmanager.register(_Place(directory), "place-in-memory")

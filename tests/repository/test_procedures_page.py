@@ -1,0 +1,47 @@
+"""docs/reference/procedures.md says what procedures take and answer, in the words of the code."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from spark_ext.procedures.declared import Procedure
+from spark_ext.procedures.registry import PROCEDURES
+from tests.procedures_page import sections, written
+
+SNAKE = re.compile(r"[a-z]+(_[a-z]+)*")
+NAMED = re.compile(r"(\w+) => ")
+EVERY = pytest.mark.parametrize("procedure", PROCEDURES.values(), ids=list(PROCEDURES))
+
+
+def test_the_page_has_every_procedure_as_it_is_declared() -> None:
+    """`python -m tests.procedures_page` writes the tables."""
+    assert {name: tables for name, (tables, _) in written().items()} == sections()
+
+
+@EVERY
+def test_an_example_calls_its_procedure_with_arguments_that_it_has(procedure: Procedure) -> None:
+    example = written()[procedure.name][1]
+
+    assert example.startswith(f"CALL lake.system.{procedure.name}(")
+    assert set(NAMED.findall(example)) <= {parameter.name for parameter in procedure.parameters}
+
+
+@EVERY
+def test_names_follow_the_conventions_of_icebergs_procedures(procedure: Procedure) -> None:
+    """Snake case, the table first, and what is required before what is not."""
+    names = [parameter.name for parameter in procedure.parameters]
+    required = [parameter.default is None for parameter in procedure.parameters]
+
+    assert [n for n in (procedure.name, *names) if not SNAKE.fullmatch(n)] == []
+    assert [c.name for c in procedure.columns if not SNAKE.fullmatch(c.name)] == []
+    assert names[0] in {"table", "statement"}
+    assert required == sorted(required, reverse=True)
+
+
+@EVERY
+def test_nobody_is_told_options_of_the_command_line(procedure: Procedure) -> None:
+    said = [procedure.description, *(p.comment for p in procedure.parameters)]
+
+    assert [text for text in said if "--" in text] == []

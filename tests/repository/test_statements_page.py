@@ -1,0 +1,85 @@
+"""docs/reference/statements.md says what the grammar reads, example by example."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+import pytest
+
+from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.statement_settings import SETTINGS
+from spark_ext.sql.statements import Alter, Command, Statement
+from tableformat.errors import UsageError
+from tests.repository.source_files import ROOT
+from tests.statement_examples import REFUSED_HERE, REFUSED_THERE
+
+PAGE = (ROOT / "docs" / "reference" / "statements.md").read_text(encoding="utf-8")
+
+
+def tables() -> list[list[list[str]]]:
+    """Return the rows of the page's tables without their headers; code without its marks."""
+    found: list[list[list[str]]] = []
+    for block in re.findall(r"(?m)(?:^\|.*\n)+", PAGE):
+        rows = [re.split(r" \| ", line.strip("| ")) for line in block.splitlines()]
+        found.append([[cell.strip("`") for cell in row] for row in rows[2:]])
+    return found
+
+
+COMMANDS, STATEMENTS, PARTITIONS, ENDINGS, ACTING, FIXED, HERE, THERE = tables()
+
+
+@pytest.mark.parametrize("row", COMMANDS + STATEMENTS, ids=lambda row: row[0])
+def test_an_example_is_a_statement_of_its_row(row: list[str]) -> None:
+    form, example = row
+
+    assert parse_statement(example) is not None
+    verb = re.findall(r"[A-Z]+", form)[0]
+    assert verb in example
+
+
+def test_every_command_and_statement_has_an_example() -> None:
+    """A form that nobody is told of is not there."""
+    read = [parse_statement(row[1]) for row in COMMANDS + STATEMENTS]
+    commands = {type(one) for s in read if isinstance(s, Alter) for one in s.commands}
+
+    assert commands == set(get_args(Command))
+    assert {type(one) for one in read} == set(get_args(Statement))
+
+
+@pytest.mark.parametrize("row", PARTITIONS, ids=lambda row: row[0])
+def test_a_partition_of_the_page_is_read(row: list[str]) -> None:
+    assert isinstance(parse_statement(f"ALTER TABLE t DROP PARTITION {row[1]}"), Alter)
+
+
+@pytest.mark.parametrize("row", ENDINGS, ids=lambda row: row[0])
+def test_an_ending_of_the_page_is_read(row: list[str]) -> None:
+    assert isinstance(parse_statement(f"ALTER TABLE t FREEZE {row[1]}"), Alter)
+
+
+def test_the_settings_of_the_page_are_those_that_are_known() -> None:
+    acting = [(name, default, here.replace("`", "")) for name, _, default, here in ACTING]
+    fixed = [(name, because) for name, _, because in FIXED]
+    rules = SETTINGS.values()
+
+    assert acting == [
+        (rule.name, str(rule.default), rule.becomes.replace("`", ""))
+        for rule in rules
+        if rule.only is None
+    ]
+    assert fixed == [(rule.name, rule.becomes) for rule in rules if rule.only is not None]
+
+
+def test_the_error_of_the_page_is_the_one_that_comes() -> None:
+    shown = re.findall(r"(?m)(?:^    .*\n)+", PAGE)[0]
+    text = "\n".join(line[4:] for line in shown.splitlines())
+
+    with pytest.raises(UsageError) as refused:
+        parse_statement(text.splitlines()[1].strip())
+
+    assert refused.value.message == text
+
+
+def test_the_differences_of_the_page_are_those_that_are_tested() -> None:
+    assert [tuple(row) for row in HERE] == [(text, why) for text, _, why in REFUSED_HERE]
+    assert [tuple(row) for row in THERE] == list(REFUSED_THERE)

@@ -1,0 +1,109 @@
+"""A Spark session without Spark, for procedures that ask it little: what is current, what is there.
+
+It keeps the tables that it was told to show anew. Where rows are written, a test puts another
+writer in the place of Spark's.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from pyspark.sql import SparkSession
+
+from spark_ext.procedures.declared import Call, Value
+from spark_ext.procedures.registry import PROCEDURES
+
+__all__ = ["NoSpark", "Row"]
+
+Row = dict[str, Any]
+_LITERALS: Final[Mapping[str, Value]] = {
+    "NULL": None, "true": True, "false": False, "map()": {},
+}  # fmt: skip
+
+
+@dataclass
+class _Java:
+    """The catalog manager of a session whose catalog and namespace are these."""
+
+    current: tuple[str, ...]
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer to sessionState() and catalogManager()."""
+        return lambda: self
+
+    def name(self) -> str:
+        """Return the catalog's name."""
+        return self.current[0]
+
+    def currentNamespace(self) -> tuple[str, ...]:  # noqa: N802  the name is Java's
+        """Return the namespace."""
+        return self.current[1:]
+
+
+@dataclass
+class NoSpark:
+    """The session; `conf` are its settings, `refreshed` the tables that were shown anew."""
+
+    settings: dict[str, str]
+    current: tuple[str, ...] = ("spark_catalog", "default")
+    tables: frozenset[str] = frozenset()
+    refreshed: list[str] = field(default_factory=list)
+    defaultParallelism: int = 2  # noqa: N815  the name is Spark's
+
+    @property
+    def session(self) -> SparkSession:
+        """Itself, as code asks for it."""
+        return cast("SparkSession", self)
+
+    @property
+    def conf(self) -> NoSpark:
+        """What has `getAll`."""
+        return self
+
+    @property
+    def getAll(self) -> dict[str, str]:  # noqa: N802  the name is Spark's
+        """The settings."""
+        return self.settings
+
+    @property
+    def catalog(self) -> NoSpark:
+        """What knows tables."""
+        return self
+
+    @property
+    def sparkContext(self) -> NoSpark:  # noqa: N802  the name is Spark's
+        """What has `defaultParallelism`."""
+        return self
+
+    @property
+    def _jsparkSession(self) -> _Java:  # noqa: N802  the name is PySpark's
+        return _Java(self.current)
+
+    def tableExists(self, name: str) -> bool:  # noqa: N802  the name is Spark's
+        """Whether Spark has a table."""
+        return name.replace("`", "") in self.tables
+
+    def refreshTable(self, name: str) -> None:  # noqa: N802  the name is Spark's
+        """Remember that a table was shown anew."""
+        self.refreshed.append(name.replace("`", ""))
+
+    def call(self, name: str, /, **given: Value) -> list[Row]:
+        """Call a procedure as `lake.system` does; return its rows by column names."""
+        procedure = PROCEDURES[name]
+        missing = [p for p in procedure.parameters if p.name not in given]
+        defaults = {p.name: _literal(p.default) for p in missing}
+        assert given.keys() <= {p.name for p in procedure.parameters}
+        rows = procedure.run(Call(self.session, "lake", {**defaults, **given}, self.settings))
+        names = [column.name for column in procedure.columns]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _literal(text: str | None) -> Value:
+    """Return the value of a default."""
+    assert text is not None, "an argument without a default is missing"
+    if text in _LITERALS:
+        return _LITERALS[text]
+    return cast("Value", ast.literal_eval(text.rstrip("D")))

@@ -1,0 +1,163 @@
+"""`mergeberg alter`: ClickHouse's statements from the command line, and where their answer goes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_ext.cli.result_file import FORMATS, rendered
+from spark_ext.sql.statements import Ending
+from tests.wrong_places import Places
+
+ALLOWED = "SETTINGS allow_experimental_export_merge_tree_part = 1"
+
+
+def run(places: Places, statement: str, *more: str) -> tuple[int, str, str]:
+    where = ("--source", f"chdb:{places.clickhouse}", "--source-wait", "0.3")
+    return places.run("alter", statement, *where, "--warehouse", str(places.warehouse), *more)
+
+
+def export(places: Places, name: str, ending: str, *more: str) -> tuple[int, str, str]:
+    statement = f"ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.{name} {ending}"
+    return run(places, statement, *more)
+
+
+def test_an_export_is_run_and_said_as_by_the_command_export(places: Places) -> None:
+    """A bare name is of the source, too."""
+    code, out, err = run(
+        places,
+        f"ALTER TABLE db.events EXPORT PARTITION ID '202401' TO TABLE lake.n.altered {ALLOWED}",
+    )
+
+    assert (code, out.splitlines()[0][:40]) == (0, "partition 202401: exported · 1 rows · 1 "), err
+
+
+def test_without_the_setting_it_is_refused(places: Places) -> None:
+    code, _, err = export(places, "gate", "")
+
+    assert code == 3
+    assert "Exporting merge tree part is experimental" in err
+
+
+def test_the_session_settings_of_spark_allow_it_too(places: Places) -> None:
+    setting = "spark.mergeberg.allow_experimental_export_merge_tree_part=1"
+
+    assert export(places, "conf", "", "--conf", setting)[0] == 0
+
+
+def test_a_dry_run_does_nothing(places: Places) -> None:
+    code, out, err = export(places, "dry", ALLOWED, "--dry-run")
+
+    assert (code, "this was a dry run" in err) == (0, True)
+    assert "202401" in out
+
+
+def test_the_answer_is_written_to_the_file_in_the_format(places: Places) -> None:
+    path = places.root / "answer.json"
+
+    code, out, err = export(places, "filed", f"INTO OUTFILE '{path}' FORMAT JSONEachRow {ALLOWED}")
+
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (code, out) == (0, ""), err
+    assert [(r["partition_id"], r["status"], r["rows"]) for r in rows] == [
+        ("202401", "committed", 1),
+        ("202402", "committed", 2),
+    ]
+
+
+def test_a_file_that_is_there_is_kept_unless_the_statement_says_else(places: Places) -> None:
+    """And nothing is exported before that is known."""
+    path = places.root / "there.tsv"
+    path.write_text("mine\n")
+
+    code, _, err = export(places, "kept", f"INTO OUTFILE '{path}' {ALLOWED}")
+    assert (code, path.read_text()) == (3, "mine\n")
+    assert "Write TRUNCATE or APPEND" in err
+    assert (
+        run(
+            places,
+            f"ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.kept "
+            f"INTO OUTFILE '{path}' APPEND AND STDOUT {ALLOWED}",
+        )[0]
+        == 0
+    )
+    assert [line.split("\t")[0] for line in path.read_text().splitlines()] == [
+        "mine", "202401", "202402",
+    ]  # fmt: skip
+    assert export(places, "kept", f"INTO OUTFILE '{path}' TRUNCATE {ALLOWED}")[0] == 0
+    assert "mine" not in path.read_text()
+
+
+def test_the_file_is_compressed_as_its_name_says(places: Places) -> None:
+    path = places.root / "answer.tsv.gz"
+
+    assert export(places, "zipped", f"INTO OUTFILE '{path}' {ALLOWED}")[0] == 0
+
+    assert gzip.decompress(path.read_bytes()).startswith(b"202401\tcommitted\t1\t1\t")
+
+
+def test_a_format_alone_shapes_what_is_printed(places: Places) -> None:
+    code, out, _ = export(places, "printed", f"FORMAT CSVWithNames {ALLOWED}")
+
+    rows = [*csv.reader(out.splitlines())]
+    assert code == 0
+    assert rows[0][:3] == ["partition_id", "status", "rows"]
+    assert [row[:3] for row in rows[1:]] == [
+        ["202401", "committed", "1"],
+        ["202402", "committed", "2"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("FORMAT Parquet", "in the format Parquet: it has TabSeparated"),
+        ("INTO OUTFILE 'x' COMPRESSION 'zstd'", "with the compression zstd"),
+    ],
+)
+def test_another_format_is_refused_by_its_name(places: Places, ending: str, said: str) -> None:
+    code, _, err = export(places, "refused", f"{ending} {ALLOWED}")
+
+    assert (code, said in err) == (3, True), err
+
+
+def test_a_statement_about_a_clickhouse_table_needs_a_permission(places: Places) -> None:
+    statement = "ALTER TABLE ch.db.other DETACH PARTITION 202402"
+
+    code, _, err = run(places, statement)
+    assert (code, "Allow it with --allow-alter" in err) == (3, True), err
+    code, out, err = run(places, statement, "--allow-alter")
+    assert (code, out) == (0, "run by ClickHouse on db.other\n"), err
+    assert [one["partition_id"] for one in places.outcomes("partitions", "db.other")] == ["202401"]
+    assert run(places, "ALTER TABLE ch.db.other ATTACH PARTITION 202402", "--allow-alter")[0] == 0
+
+
+def test_an_operation_on_a_lake_table_that_is_not_there_yet_is_refused(places: Places) -> None:
+    code, _, err = run(places, "ALTER TABLE lake.n.t DETACH PARTITION 1")
+
+    assert (code, "Cannot run DETACH PARTITION 1 on the lake table lake.n.t" in err) == (3, True)
+
+
+@pytest.mark.parametrize("statement", ["SELECT 1", "ALTER TABLE ch.db.t EXPORT NONSENSE"])
+def test_what_cannot_be_read_is_a_wrong_use(places: Places, statement: str) -> None:
+    code, _, err = run(places, statement)
+
+    assert (code, "Cannot read the statement" in err) == (2, True)
+
+
+@given(st.lists(st.tuples(st.none() | st.text(), st.none() | st.integers()), min_size=1))
+def test_whatever_the_answer_says_it_can_be_read_again(
+    rows: list[tuple[str | None, int | None]],
+) -> None:
+    text = rendered(Ending(format="JSONEachRow"), ("a", "b"), rows)
+
+    assert [tuple(json.loads(line).values()) for line in text.split("\n")[:-1]] == rows
+    for name in ("TabSeparated", "TSVWithNames"):
+        assert all(
+            line.count("\t") == 1 for line in FORMATS[name](("a", "b"), rows).split("\n")[:-1]
+        )

@@ -1,0 +1,138 @@
+"""A child process answers where no Python is the driver; its errors are errors of SQL, too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from spark_ext.bridge import register
+from tests.lake_session import lake_session
+from tests.local_spark import SPARK_MARKS
+from tests.spark_jar import jar_with
+
+pytestmark = SPARK_MARKS
+
+PYTHON = "spark.mergeberg.python"
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    directory = tmp_path_factory.mktemp("child")
+    with lake_session(jar_with(directory), directory) as session:
+        jvm: Any = session._jvm
+        jvm.mergeberg.spark.PyBridge.register(None)
+        yield session
+
+
+@pytest.fixture
+def python(spark: SparkSession) -> Iterator[Any]:
+    """Yield what names the child's interpreter; undone afterwards."""
+    context: Any = spark.sparkContext._jsc.sc()
+    before = context.conf().get(PYTHON)
+    yield lambda name: context.conf().set(PYTHON, str(name))
+    context.conf().set(PYTHON, before)
+
+
+def refused(spark: SparkSession) -> AnalysisException:
+    with pytest.raises(AnalysisException) as caught:
+        spark.sql("CALL lake.system.parts('nope.db.t')")
+    return caught.value
+
+
+def test_what_the_child_refuses_is_one_line_with_its_state(spark: SparkSession) -> None:
+    error = refused(spark)
+
+    assert str(error).startswith("Cannot find the source 'nope'")
+    assert len(str(error).splitlines()) == 1
+    assert error.getSqlState() == "42P01"
+
+
+def test_an_interpreter_that_is_not_there_is_named(spark: SparkSession, python: Any) -> None:
+    python("/nowhere/python")
+
+    error = refused(spark)
+
+    assert "Cannot start Python" in str(error)
+    assert "/nowhere/python" in str(error)
+    assert f"Set {PYTHON} to the Python in which mergeberg is installed." in str(error)
+
+
+def test_an_interpreter_without_mergeberg_is_named_with_what_it_says(
+    spark: SparkSession, python: Any, tmp_path: Path
+) -> None:
+    """`python3` of a server's PATH is often another than the one that has the packages."""
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    python(bare)
+
+    error = refused(spark)
+
+    assert "No module named" in str(error)
+    assert f"Set {PYTHON}" in str(error)
+    assert error.getSqlState() == "58000"
+
+
+class Running:
+    """A statement on a thread of the JVM, as a server's are."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Run in a session."""
+        self._spark = spark
+        self.state: str | None = None
+
+    def run(self) -> None:
+        """Run it, and keep how it ended."""
+        self.state = refused(self._spark).getSqlState()
+
+    class Java:
+        """What Py4J asks of an object that Java calls."""
+
+        implements = ["java.lang.Runnable"]  # noqa: RUF012  Py4J wants a list
+
+
+def test_the_child_of_a_cancelled_statement_ends(
+    spark: SparkSession, python: Any, tmp_path: Path
+) -> None:
+    """It would go on exporting what nobody wants any more."""
+    os.mkfifo(tmp_path / "alive")
+    endless = tmp_path / "endless"
+    endless.write_text(f"#!/bin/sh\nexec 3>{tmp_path}/alive\necho begun >&3\nexec sleep 600\n")
+    endless.chmod(0o755)
+    python(endless)
+    statement = Running(spark)
+    jvm: Any = spark._jvm
+    register(spark)
+    jvm.mergeberg.spark.PyBridge.register(None)
+    thread = jvm.java.lang.Thread(statement)
+
+    thread.start()
+    with (tmp_path / "alive").open() as alive:
+        assert alive.readline() == "begun\n"
+        thread.interrupt()
+        # The end of the pipe: whoever had it open has ended.
+        assert alive.read() == ""
+    thread.join()
+
+    assert statement.state == "57014"
+
+
+def test_a_child_ends_with_its_parent() -> None:
+    """An orphan would go on exporting, with nobody to hear of it."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import spark_ext.child as c; c._end_with_parent()"],
+        stdin=subprocess.PIPE,
+    )
+    assert child.stdin is not None
+    child.stdin.close()
+
+    assert child.wait(timeout=60) == -signal.SIGTERM

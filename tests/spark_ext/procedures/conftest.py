@@ -1,0 +1,64 @@
+"""A session with a source and a warehouse, and a writer that needs no Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+from spark_ext import wiring
+from tests.session_without_spark import NoSpark
+from tests.wrong_places import Places
+
+EVENTS = (
+    "CREATE DATABASE db",
+    (
+        "CREATE TABLE db.events (ts DateTime('UTC'), id Int64, s String) ENGINE = MergeTree"
+        " PARTITION BY toYYYYMM(ts) ORDER BY id"
+    ),
+    (
+        "INSERT INTO db.events SELECT toDateTime('2024-01-31', 'UTC') + number * 86400, number,"
+        " toString(number) FROM numbers(3)"
+    ),
+    (
+        "CREATE TABLE db.odd (id Int64, a AggregateFunction(sum, Int64)) ENGINE = MergeTree"
+        " ORDER BY id"
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def module_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+    places = Places(tmp_path_factory.mktemp("procedures"))
+    with EmbeddedConnection(places.clickhouse, create=True) as connection:
+        for sql in EVENTS:
+            connection.command(sql)
+    return places
+
+
+@pytest.fixture
+def places(module_places: Places, monkeypatch: pytest.MonkeyPatch) -> Places:
+    """Return the places, with a writer that needs no Spark."""
+    module_places.before, module_places.reads_parts = (lambda *_: None), False
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: module_places.writer())
+    monkeypatch.setattr(wiring, "_back_off", lambda _: None)
+    monkeypatch.setenv("PYICEBERG_HOME", str(module_places.root))
+    return module_places
+
+
+@pytest.fixture
+def session(places: Places) -> NoSpark:
+    """Return a session whose source `ch` may be changed, and `fixed` may not."""
+    source = f"chdb:{places.clickhouse}"
+    return NoSpark(
+        {
+            "spark.mergeberg.source.ch": source,
+            "spark.mergeberg.source.ch.wait": "0.3",
+            "spark.mergeberg.source.ch.allow-alter": "true",
+            "spark.mergeberg.source.fixed": source,
+            "spark.mergeberg.warehouse": str(places.warehouse),
+            # Spark has the catalog, too; how PyIceberg reaches it is told elsewhere.
+        }
+    )

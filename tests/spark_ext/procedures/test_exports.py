@@ -1,0 +1,129 @@
+"""What becomes of exports is listed, cancelled and forgotten in SQL, in the words of SQL."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tableformat.errors import NotFoundError, RefusedError, UsageError
+from tableformat.export.slices import SliceTask, WritePlan
+from tests.session_without_spark import NoSpark, Row
+from tests.wrong_places import Places
+
+JANUARY = ("export", "db.events", "--partition-id", "202401")
+
+
+def interrupt(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
+    raise KeyboardInterrupt
+
+
+def exported(places: Places, name: str) -> None:
+    code, _, err = places.run(*JANUARY, "--to", f"lake.n.{name}")
+    assert code == 0, err
+
+
+def interrupted(places: Places, name: str) -> None:
+    places.before = interrupt
+    assert places.run(*JANUARY, "--to", f"lake.n.{name}")[0] == 130
+    places.before = lambda *_: None
+
+
+def listed(session: NoSpark, **given: str) -> list[tuple[str, str]]:
+    """Return destination and status of what is listed, by destination."""
+    rows = session.call("exports", **given)
+    return sorted((row["destination_table"], row["status"]) for row in rows)
+
+
+def test_an_export_is_listed_with_where_and_when_it_landed(
+    places: Places, session: NoSpark
+) -> None:
+    exported(places, "listed")
+
+    rows = session.call("exports", table="lake.n.listed")
+
+    assert len(rows) == 1
+    (row,) = rows
+    assert (row["source_table"], row["partition_id"]) == ("db.events", "202401")
+    assert (row["status"], row["rows"], row["data_files"]) == ("COMPLETED", 1, 1)
+    assert row["snapshot_id"] > 0
+    assert row["last_error"] is None
+    ago = datetime.now(UTC) - datetime.fromisoformat(row["update_time"])
+    assert timedelta(0) <= ago < timedelta(minutes=5)
+
+
+def test_exports_are_chosen_by_either_table_and_by_status(places: Places, session: NoSpark) -> None:
+    """A lake table may stand without its catalog: the call says which."""
+    exported(places, "chosen")
+    interrupted(places, "left")
+
+    assert listed(session, table="n.chosen") == [("lake.n.chosen", "COMPLETED")]
+    assert ("lake.n.left", "INTERRUPTED") in listed(session, table="ch.db.events")
+    assert ("lake.n.left", "INTERRUPTED") in listed(session, status="interrupted")
+    assert ("lake.n.chosen", "COMPLETED") not in listed(session, status="interrupted")
+    assert listed(session, table="ch.db.others") == []
+
+
+def test_a_status_that_there_is_not_is_refused_with_those_that_there_are(session: NoSpark) -> None:
+    """Harm prevented: an empty list, because of a slip, that reads as if nothing failed."""
+    with pytest.raises(UsageError, match=r"'DONE' is no status.*FAILED, KILLED, COMPLETED"):
+        session.call("exports", status="DONE")
+
+
+def cancel(session: NoSpark, name: str) -> Row:
+    (row,) = session.call(
+        "cancel_export", source="ch.db.events", partition_id="202401", table=name, wait=5
+    )
+    return row
+
+
+def test_an_interrupted_export_is_cancelled_and_stays_cancelled(
+    places: Places, session: NoSpark
+) -> None:
+    interrupted(places, "cancelled")
+    (before,) = session.call("exports", table="n.cancelled")
+
+    row = cancel(session, "n.cancelled")
+
+    assert (row["status"], row["destination_table"]) == ("killed", "lake.n.cancelled")
+    assert row["transaction_id"] == before["transaction_id"]
+    assert listed(session, table="n.cancelled") == [("lake.n.cancelled", "KILLED")]
+    assert cancel(session, "lake.n.cancelled")["status"] == "killed"
+
+
+def test_what_landed_cannot_be_cancelled_and_that_is_an_error(
+    places: Places, session: NoSpark
+) -> None:
+    """Harm prevented: a script goes on as if nothing of it were visible."""
+    exported(places, "landed")
+
+    with pytest.raises(RefusedError, match=r"202401 of db\.events to lake\.n\.landed: nothing to"):
+        cancel(session, "n.landed")
+
+
+def test_an_export_that_there_is_not_is_said_to_be_none(session: NoSpark) -> None:
+    with pytest.raises(NotFoundError, match=r"Cannot cancel .* of partition 1 of db\.events"):
+        session.call("cancel_export", table="n.none", source="ch.db.events", partition_id="1")
+
+
+@pytest.mark.parametrize("wait", [-1, None])
+def test_a_time_to_wait_is_a_number_of_seconds(session: NoSpark, wait: int | None) -> None:
+    with pytest.raises(UsageError, match=r"Cannot wait .* seconds"):
+        session.call(
+            "cancel_export", table="n.none", source="ch.db.events", partition_id="1", wait=wait
+        )
+
+
+def test_what_was_forgotten_is_exported_again_without_being_refused(
+    places: Places, session: NoSpark
+) -> None:
+    exported(places, "forgotten")
+
+    (row,) = session.call(
+        "forget_export", source="ch.db.events", partition_id="202401", table="n.forgotten"
+    )
+
+    assert (row["partition_id"], row["destination_table"]) == ("202401", "lake.n.forgotten")
+    assert "exporting it again is no longer refused" in row["message"]
+    code, out, _ = places.run(*JANUARY, "--to", "lake.n.forgotten")
+    assert (code, "unchanged" in out) == (0, True)

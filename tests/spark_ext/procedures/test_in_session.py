@@ -1,0 +1,102 @@
+"""The procedures in a real session with the real Iceberg: what they did is what it shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+from spark_ext.sql.dispatch import answer
+from tests.iceberg_spark import catalog_settings, iceberg_spark
+from tests.local_spark import SPARK_MARKS
+
+pytestmark = SPARK_MARKS
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Start a session that keeps tables as it once read them, as Iceberg does by default."""
+    root = tmp_path_factory.mktemp("session")
+    with EmbeddedConnection(root / "clickhouse", create=True) as connection:
+        for sql in (
+            "CREATE DATABASE db",
+            "CREATE TABLE db.t (p UInt8, id Int64) ENGINE = MergeTree PARTITION BY p ORDER BY id",
+            "INSERT INTO db.t VALUES (1, 1), (1, 2), (1, 3), (2, 4), (2, 5)",
+        ):
+            connection.command(sql)
+    conf = {
+        **catalog_settings(
+            "lake",
+            type="jdbc",
+            uri=f"jdbc:sqlite:{root}/lake.db",
+            jdbc__schema_version="V1",
+            warehouse=f"file:{root}/warehouse",
+        ),
+        "spark.mergeberg.source.ch": f"chdb:{root}/clickhouse",
+        "spark.mergeberg.source.ch.allow-alter": "true",
+        "spark.mergeberg.ledger": f"sqlite:{root}/ledger.db",
+    }
+    with pytest.MonkeyPatch.context() as patch, iceberg_spark(root, conf) as session:
+        patch.setenv("PYICEBERG_HOME", str(root))
+        yield session
+
+
+def call(spark: SparkSession, name: str, **arguments: object) -> list[list[object]]:
+    asked = {"call": name, "catalog": "lake", "arguments": arguments}
+    said = json.loads(answer(json.dumps(asked), spark))
+    assert "error" not in said, said
+    rows: list[list[object]] = said["rows"]
+    return rows
+
+
+def test_a_table_is_made_filled_and_looked_at_in_one_session(
+    spark: SparkSession,
+) -> None:
+    """Harm prevented: a SELECT after the statement shows the table as it was before."""
+    made = call(
+        spark,
+        "create_table_like",
+        source="ch.db.t",
+        table="n.t",
+        convert={},
+        partition_spec=None,
+        strict=False,
+        dry_run=False,
+    )
+    assert made[0][:4] == ["lake.n.t", "created", 2, "p"]
+    assert spark.sql("SELECT * FROM lake.n.t").collect() == []
+
+    archived = call(
+        spark,
+        "archive_partition",
+        source="ch.db.t",
+        partition_id="1",
+        table="n.t",
+        drop=False,
+        convert={},
+        partition_spec=None,
+        cluster=None,
+    )
+
+    assert archived[0][:5] == ["1", "detached", "committed", 3, 1]
+    shown = spark.sql("SELECT id FROM lake.n.t ORDER BY id").collect()
+    assert [row.id for row in shown] == [1, 2, 3]
+    left = call(spark, "partitions", table="ch.db.t", cluster=None)
+    assert [row[0] for row in left] == ["2"]
+    in_lake = call(spark, "partitions", table="n.t", cluster=None)
+    assert [(row[1], row[4]) for row in in_lake] == [("p=1", 3)]
+    (listed,) = call(spark, "exports", table="lake.n.t", status=None)
+    assert (listed[3], listed[6]) == ("COMPLETED", archived[0][5])
+
+
+def test_an_error_is_told_in_the_words_of_sql(spark: SparkSession) -> None:
+    asked = {"source": "ch.db.t", "partition_id": "9", "table": "n.t"}
+    request = {"call": "forget_export", "catalog": "lake", "arguments": asked}
+
+    error = json.loads(answer(json.dumps(request), spark))["error"]
+
+    assert error["sqlstate"] == "42P01"
+    assert error["message"].endswith("List what it has with `CALL system.exports()`.")

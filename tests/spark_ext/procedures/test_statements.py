@@ -1,0 +1,390 @@
+"""ClickHouse's statements as Spark hands them over: EXPORT, what goes to ClickHouse, and the rest.
+
+Without Spark: the session is only asked what its settings are.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from pyiceberg.table import Table
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.iceberg import open_catalog
+from spark_ext.sql import background
+from tableformat.errors import (
+    NotFoundError,
+    RefusedError,
+    SourceError,
+    TableFormatError,
+    UnsupportedError,
+    UsageError,
+)
+from tableformat.export.slices import SliceTask, WritePlan
+from tests.session_without_spark import NoSpark, Row
+from tests.wrong_places import Places
+
+ALLOWED: Final = "SETTINGS allow_experimental_export_merge_tree_part = 1"
+
+
+def partitions(places: Places, name: str) -> list[int]:
+    """Return the partitions of a lake table that have files in main; none without a table."""
+    catalog = open_catalog("lake", warehouse=places.warehouse).catalog
+    if not catalog.table_exists(f"n.{name}"):
+        return []
+    table: Table = catalog.load_table(f"n.{name}")
+    return sorted(task.file.partition[0] for task in table.scan().plan_files())
+
+
+def rows(places: Places, sql: str) -> list[tuple[object, ...]]:
+    with EmbeddedConnection(places.clickhouse) as connection:
+        return [*connection.rows(sql)]
+
+
+def alter(session: NoSpark, statement: str) -> list[Row]:
+    return session.call("execute_alter", statement=statement)
+
+
+@pytest.fixture
+def many(places: Places) -> Iterator[Places]:
+    """Return places whose `db.many` has the partitions 1, 2 and 3, and `db.log` has none."""
+    with EmbeddedConnection(places.clickhouse) as connection:
+        for name in ("many", "more"):
+            connection.command(f"DROP TABLE IF EXISTS db.{name}")
+            connection.command(
+                f"CREATE TABLE db.{name} (p UInt8, k UInt64) ENGINE = MergeTree"
+                " PARTITION BY p ORDER BY p"
+            )
+            connection.command(
+                f"INSERT INTO db.{name} SELECT number % 3 + 1, number FROM numbers(30)"
+            )
+        connection.command("CREATE TABLE IF NOT EXISTS db.log (p UInt8) ENGINE = Log")
+    yield places
+    background.wait_for_all()
+
+
+@pytest.mark.parametrize(
+    ("partition", "there"),
+    [("ID '2'", [2]), ("3", [3]), ("(1)", [1]), ("ALL", [1, 2, 3])],
+)
+def test_a_partition_is_named_in_every_form(
+    many: Places, session: NoSpark, partition: str, there: list[int]
+) -> None:
+    table = f"form{len(partition)}_{len(there)}"
+    found = alter(
+        session,
+        f"ALTER TABLE ch.db.many EXPORT PARTITION {partition} TO TABLE lake.n.{table} {ALLOWED}",
+    )
+
+    assert [int(row["partition_id"]) for row in found] == there
+    assert {row["status"] for row in found} == {"committed"}
+    assert partitions(many, table) == there
+
+
+def test_without_the_setting_an_export_is_refused_with_the_requirements_error(
+    many: Places, session: NoSpark
+) -> None:
+    """Only ALTER: a CALL needs no setting, and the session may give it for all statements."""
+    statement = "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.gate"
+
+    with pytest.raises(RefusedError, match="Exporting merge tree part is experimental") as refused:
+        alter(session, statement)
+
+    assert refused.value.code == 344
+    assert partitions(many, "gate") == []
+    name = "spark.mergeberg.allow_experimental_export_merge_tree_part"
+    allowed = replace(session, settings=session.settings | {name: "1"})
+    assert alter(allowed, statement)[0]["status"] == "committed"
+    (called,) = session.call(
+        "export_partition", table="n.gate", source="ch.db.many", partition_id="2"
+    )
+    assert called["status"] == "committed"
+
+
+def test_several_exports_of_one_statement_are_all_done(many: Places, session: NoSpark) -> None:
+    found = alter(
+        session,
+        "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.first, "
+        f"EXPORT PARTITION ID '3' TO TABLE lake.n.second {ALLOWED}",
+    )
+
+    assert [(r["partition_id"], r["status"]) for r in found] == [
+        ("1", "committed"),
+        ("3", "committed"),
+    ]
+    assert (partitions(many, "first"), partitions(many, "second")) == ([1], [3])
+
+
+def test_one_export_of_several_that_fails_keeps_none_back_and_the_error_says_what_is_there(
+    many: Places, session: NoSpark
+) -> None:
+    with pytest.raises(NotFoundError) as refused:
+        alter(
+            session,
+            "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.both, "
+            "EXPORT PARTITION ID '77' TO TABLE lake.n.both, "
+            f"EXPORT PARTITION ID '3' TO TABLE lake.n.both {ALLOWED}",
+        )
+
+    assert "'77'" in refused.value.message or "77" in refused.value.message
+    assert "In the lake: 1 of db.many, 3 of db.many." in refused.value.message
+    assert partitions(many, "both") == [1, 3]
+
+
+def test_settings_act(many: Places, session: NoSpark) -> None:
+    """A partition that changed is refused within its time, and replaced with force."""
+    statement = "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.acts"
+    alter(session, f"{statement} {ALLOWED}")
+    with EmbeddedConnection(many.clickhouse) as connection:
+        connection.command("INSERT INTO db.many VALUES (1, 100)")
+
+    with pytest.raises(RefusedError, match=r"partition 1 of db\.many: refused"):
+        alter(session, f"{statement} {ALLOWED}")
+    (forced,) = alter(
+        session, f"{statement} {ALLOWED}, export_merge_tree_partition_force_export = 1"
+    )
+
+    assert (forced["status"], forced["rows"]) == ("replaced", 11)
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_before_anything_is_done(
+    many: Places, session: NoSpark
+) -> None:
+    with pytest.raises(UsageError, match="Did you mean export_merge_tree_partition_max_retries"):
+        alter(
+            session,
+            "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.unknown "
+            f"{ALLOWED}, export_merge_tree_partition_max_retrys = 1",
+        )
+
+    assert partitions(many, "unknown") == []
+
+
+@pytest.mark.parametrize(("parallel", "together"), [(1, [3]), (0, [1, 1, 1])])
+def test_without_parallel_formatting_one_file_is_written_after_the_other(
+    many: Places, session: NoSpark, parallel: int, together: list[int]
+) -> None:
+    """`output_format_parallel_formatting`: how many slices are handed to Spark at a time."""
+    seen: list[int] = []
+
+    def count(_: WritePlan, tasks: tuple[SliceTask, ...]) -> None:
+        seen.append(sum(len(task.slices) for task in tasks))
+
+    many.before = count
+
+    alter(
+        session,
+        f"ALTER TABLE ch.db.many EXPORT PARTITION ALL TO TABLE lake.n.turn{parallel} {ALLOWED}, "
+        f"output_format_parallel_formatting = {parallel}",
+    )
+
+    assert sum(seen) == sum(together)
+    assert len(seen) == len(together) or parallel == 0
+    assert partitions(many, f"turn{parallel}") == [1, 2, 3]
+
+
+def test_without_waiting_every_transaction_is_told_at_once_and_all_exports_end(
+    many: Places, session: NoSpark
+) -> None:
+    going_on = threading.Event()
+    many.before = lambda *_: _wait(going_on)
+
+    found = alter(
+        session,
+        "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.now1, "
+        "EXPORT PARTITION ID '2' TO TABLE lake.n.now2 "
+        f"{ALLOWED}, export_merge_tree_partition_wait = 0",
+    )
+
+    assert [(r["partition_id"], r["status"]) for r in found] == [
+        ("1", "in_progress"),
+        ("2", "in_progress"),
+    ]
+    assert all(row["transaction_id"] for row in found)
+    going_on.set()
+    background.wait_for_all()
+    assert (partitions(many, "now1"), partitions(many, "now2")) == ([1], [2])
+
+
+def test_without_waiting_an_export_that_cannot_begin_is_told_beside_those_that_go_on(
+    many: Places, session: NoSpark
+) -> None:
+    going_on = threading.Event()
+    many.before = lambda *_: _wait(going_on)
+
+    with pytest.raises(NotFoundError, match=r"going on: partition 1 \(transaction \d+"):
+        alter(
+            session,
+            "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.goes, "
+            "EXPORT PARTITION ID '77' TO TABLE lake.n.goes "
+            f"{ALLOWED}, export_merge_tree_partition_wait = 0",
+        )
+
+    going_on.set()
+    background.wait_for_all()
+    assert partitions(many, "goes") == [1]
+
+
+def test_outfile_and_format_are_taken_with_one_warning_and_have_no_effect(
+    many: Places, session: NoSpark
+) -> None:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = alter(
+            session,
+            "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.outfile "
+            f"INTO OUTFILE '{many.root}/answer.json' FORMAT JSONEachRow {ALLOWED}",
+        )
+
+    assert [str(w.message).partition(" in ")[0] for w in heard if w.category is UserWarning] == [
+        "INTO OUTFILE and FORMAT has no effect"
+    ]
+    assert found[0]["status"] == "committed"
+    assert not (many.root / "answer.json").exists()
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize(
+    ("to", "code", "said"),
+    [
+        ("ch.db.many", 36, "Exporting to the same table is not allowed"),
+        ("ch.db.more", 48, "Destination storage MergeTree does not support MergeTree parts"),
+        ("ch.db.log", 48, "Destination storage Log does not support MergeTree parts"),
+        ("spark_catalog.ns.t", 48, "Destination storage of the catalog spark_catalog does not"),
+        ("ns.t", 48, "Destination storage of the catalog spark_catalog does not"),
+        ("hive.`s3://b/dir`", 48, "Destination storage of Hive's partition directories does not"),
+        ("ch.db.nowhere", None, "'ch' is a source, and a table of the lake is meant here"),
+    ],
+)
+def test_a_destination_that_is_no_iceberg_table_is_refused_before_any_work(
+    session: NoSpark, to: str, code: int | None, said: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        alter(session, f"ALTER TABLE ch.db.many EXPORT PARTITION ALL TO TABLE {to} {ALLOWED}")
+
+    assert said in refused.value.message
+    assert refused.value.code == code
+
+
+def test_a_part_is_not_exported_and_the_message_says_what_is(session: NoSpark) -> None:
+    with pytest.raises(UnsupportedError, match="Cannot export the part all_1_1_0") as refused:
+        alter(
+            session, f"ALTER TABLE ch.db.many EXPORT PART 'all_1_1_0' TO TABLE lake.n.t {ALLOWED}"
+        )
+
+    assert refused.value.code == 48
+
+
+def test_an_export_does_not_stand_beside_another_command(session: NoSpark) -> None:
+    with pytest.raises(UnsupportedError, match="Write two statements"):
+        alter(
+            session,
+            "ALTER TABLE ch.db.many EXPORT PARTITION 1 TO TABLE lake.n.t, DETACH PARTITION 2",
+        )
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("ALTER TABLE lake.n.t DETACH PARTITION 1", "DETACH PARTITION 1"),
+        ("ALTER TABLE lake.n.t DETACH PART '1_1_1_0'", "DETACH PART '1_1_1_0'"),
+        ("ALTER TABLE lake.n.t ATTACH PARTITION ALL", "ATTACH PARTITION ALL"),
+        ("ALTER TABLE lake.n.t ATTACH PART 1_1_1_0", "ATTACH PART '1_1_1_0'"),
+        ("ALTER TABLE lake.n.t ATTACH PARTITION 1 FROM lake.n.u", "ATTACH PARTITION 1 FROM"),
+        ("ALTER TABLE lake.n.t DROP DETACHED PARTITION ALL", "DROP DETACHED PARTITION ALL"),
+        ("ALTER TABLE lake.n.t DROP DETACHED PART '1_1_1_0'", "DROP DETACHED PART '1_1_1_0'"),
+        ("ALTER TABLE lake.n.t FETCH PART '1_1_1_0' FROM '/p'", "FETCH PART '1_1_1_0' FROM '/p'"),
+        ("ALTER TABLE lake.n.t UPDATE k = 2 WHERE k = 1", "UPDATE"),
+        ("ALTER TABLE lake.n.t DELETE WHERE k = 1", "DELETE"),
+        ("ALTER TABLE lake.n.t FREEZE WITH NAME 'b'", "FREEZE WITH NAME 'b'"),
+        ("ALTER TABLE lake.n.t REPLACE PARTITION 1 FROM lake.n.u", "REPLACE PARTITION 1 FROM"),
+        ("OPTIMIZE TABLE lake.n.t FINAL", "OPTIMIZE TABLE"),
+        ("DELETE FROM lake.n.t IN PARTITION 1 WHERE k = 1", "DELETE IN PARTITION"),
+        ("UPDATE lake.n.t SET k = 2 IN PARTITION 1 WHERE k = 1", "UPDATE IN PARTITION"),
+    ],
+)
+def test_an_operation_on_a_lake_table_that_is_not_there_yet_is_refused_by_its_name(
+    session: NoSpark, statement: str, what: str
+) -> None:
+    with pytest.raises(UnsupportedError, match="this operation is not there yet") as refused:
+        alter(session, statement)
+
+    assert refused.value.message.startswith(f"Cannot run {what}")
+    assert refused.value.code == 48
+
+
+def test_a_statement_about_a_clickhouse_table_is_run_by_its_clickhouse(
+    many: Places, session: NoSpark
+) -> None:
+    found = alter(
+        session, "ALTER TABLE ch.db.many REPLACE PARTITION 1 FROM ch.db.more, DROP PARTITION 3"
+    )
+
+    assert [row["status"] for row in found] == ["done"]
+    assert found[0]["message"] == "run by ClickHouse on db.many"
+    assert rows(many, "SELECT DISTINCT p FROM db.many ORDER BY p") == [(1,), (2,)]
+
+
+def test_a_mutation_is_finished_when_its_statement_returns(many: Places, session: NoSpark) -> None:
+    """An embedded ClickHouse is closed then, and nobody would finish it."""
+    alter(session, "ALTER TABLE ch.db.many UPDATE k = 7 IN PARTITION 2 WHERE p = 2")
+
+    assert rows(many, "SELECT count() FROM system.mutations WHERE NOT is_done") == [(0,)]
+
+
+@pytest.mark.usefixtures("many")
+def test_what_clickhouse_refuses_is_told_in_its_words_with_its_code(session: NoSpark) -> None:
+    with pytest.raises(SourceError, match="doesn't support partitioning") as refused:
+        alter(session, "ALTER TABLE ch.db.log DETACH PARTITION 1")
+    assert refused.value.code == 48
+    with pytest.raises(SourceError) as unknown:
+        alter(session, "OPTIMIZE TABLE ch.db.many FINAL SETTINGS no_such_setting = 1")
+    assert unknown.value.code == 115
+
+
+def test_a_source_that_does_not_allow_it_is_not_changed(many: Places, session: NoSpark) -> None:
+    with pytest.raises(RefusedError, match="its source does not allow that") as refused:
+        alter(session, "ALTER TABLE fixed.db.many DROP PARTITION 1")
+
+    assert "allow-alter" in refused.value.message
+    assert rows(many, "SELECT DISTINCT p FROM db.many ORDER BY p") == [(1,), (2,), (3,)]
+
+
+def test_a_killed_query_that_nobody_knows_is_no_error(session: NoSpark) -> None:
+    """As in ClickHouse; what is under way is in `test_killing`."""
+    assert alter(session, "KILL QUERY WHERE query_id = 'nobody'") == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT 1", "", "ALTER TABLE t DROP PARTITION (p = 'x')", "DELETE FROM t WHERE a = 1"],
+)
+def test_what_is_none_of_clickhouses_statements_is_said_to_be_none(
+    session: NoSpark, statement: str
+) -> None:
+    with pytest.raises(UsageError, match="Cannot read the statement"):
+        alter(session, statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE ch.db.many EXPORT PARTITON ID '1' TO TABLE lake.n.t",
+        "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE nowhere.n.t " + ALLOWED,
+        "ALTER TABLE nowhere.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.t " + ALLOWED,
+        "ALTER TABLE db.many EXPORT PARTITION ID '1' TO TABLE lake.n.t " + ALLOWED,
+    ],
+)
+def test_a_name_or_a_word_that_is_wrong_is_pointed_at(session: NoSpark, statement: str) -> None:
+    """Two sources: a bare name is of neither."""
+    with pytest.raises(TableFormatError, match=r"Cannot (read the statement|tell what|find)"):
+        alter(session, statement)
+
+
+def _wait(going_on: threading.Event) -> None:
+    assert going_on.wait(30)

@@ -1,0 +1,202 @@
+"""What the settings of a statement and of its session make of an export."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.statement_settings import (
+    GATE,
+    SETTINGS,
+    SettingKind,
+    SettingRule,
+    StatementSettings,
+    check_export_is_allowed,
+    read_statement_settings,
+)
+from spark_ext.sql.statements import (
+    Alter,
+    DottedName,
+    Drop,
+    Ending,
+    Setting,
+    SettingValue,
+    Statement,
+)
+from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from tableformat.export.claim import Wish
+from tableformat.mergetree.partition_literal import All
+from tests.strategies_statements import values
+
+EXPORT = "ALTER TABLE db.t EXPORT PARTITION ID '2020' TO TABLE lake.ns.t"
+ACTING = [rule for rule in SETTINGS.values() if rule.only is None]
+FIXED = [rule for rule in SETTINGS.values() if rule.only is not None]
+NUMBERS = [rule.name for rule in ACTING if rule.kind is SettingKind.NUMBER]
+SWITCHES = [rule.name for rule in ACTING if rule.kind is SettingKind.BOOL]
+
+
+def parsed(text: str) -> Statement:
+    statement = parse_statement(text)
+    assert statement is not None
+    return statement
+
+
+def settings_of(given: str, **conf: str) -> StatementSettings:
+    """Read the settings of an export; those of the session without `spark.mergeberg.`."""
+    of_session = {f"spark.mergeberg.{name}": value for name, value in conf.items()}
+    return read_statement_settings(parsed(f"{EXPORT} {given}"), of_session)
+
+
+def test_without_settings_everything_is_the_default_of_the_requirements() -> None:
+    """Of srs-016: the gate is closed, 3 retries, 180 seconds, no force, no overwriting."""
+    found = settings_of("")
+
+    assert found == StatementSettings()
+    assert (found.allow_export, found.max_retries, found.wish) == (False, 3, Wish(ttl=180))
+    assert found.file_format.target_file_bytes == 512 * 1024 * 1024
+    assert found.wait
+    assert found.parallel_formatting
+
+
+def test_settings_of_a_statement_say_how_it_is_exported() -> None:
+    found = settings_of(
+        f"SETTINGS {GATE} = 1, export_merge_tree_partition_max_retries = 5, "
+        "export_merge_tree_partition_manifest_ttl = 360, "
+        "export_merge_tree_partition_force_export = 1, "
+        "export_merge_tree_part_overwrite_file_if_exists = true, "
+        "allow_replace_partition_from_empty_source, output_format_parallel_formatting = 0, "
+        "export_merge_tree_part_max_bytes_per_file = 1000000, export_merge_tree_partition_wait = 0"
+    )
+
+    assert found.allow_export
+    assert found.max_retries == 5
+    assert found.wish == Wish(force=True, ttl=360, allow_empty=True, beside=True)
+    assert found.file_format.target_file_bytes == 1_000_000
+    assert not found.parallel_formatting
+    assert not found.wait
+
+
+def test_a_statement_goes_before_its_session_and_the_session_before_the_default() -> None:
+    ttl = "export_merge_tree_partition_manifest_ttl"
+
+    assert settings_of("", **{ttl: "0"}).manifest_ttl == 0
+    assert settings_of(f"SETTINGS {ttl} = 7", **{ttl: "0"}).manifest_ttl == 7
+    assert settings_of(f"SETTINGS {ttl} = DEFAULT", **{ttl: "0"}).manifest_ttl == 180
+
+
+@pytest.mark.parametrize("value", ["1", "true", "TRUE"])
+def test_a_switch_of_the_session_is_text(value: str) -> None:
+    assert settings_of("", **{GATE: value}).allow_export
+
+
+def test_settings_of_the_session_that_are_not_about_statements_are_left_alone() -> None:
+    conf = {"spark.mergeberg.source.ch": "chdb:./x", "spark.sql.shuffle.partitions": "7"}
+
+    assert read_statement_settings(parsed(EXPORT), conf) == StatementSettings()
+
+
+def test_an_export_is_refused_as_long_as_the_experiment_is_not_allowed() -> None:
+    """The default of allow_experimental_export_merge_tree_part is 0."""
+    for given_there, conf in (("", {}), (f"SETTINGS {GATE} = 0", {GATE: "1"}), ("", {GATE: "0"})):
+        with pytest.raises(
+            RefusedError, match=rf"merge tree part is experimental.*SETTINGS {GATE} = 1"
+        ) as refused:
+            check_export_is_allowed(parsed(EXPORT), settings_of(given_there, **conf))
+        assert refused.value.code == 344
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{EXPORT} SETTINGS {GATE} = 1",
+        "ALTER TABLE lake.ns.t DROP PARTITION 1",
+        "OPTIMIZE TABLE lake.ns.t",
+    ],
+)
+def test_the_gate_is_for_exports_and_opens(text: str) -> None:
+    statement = parsed(text)
+
+    check_export_is_allowed(statement, read_statement_settings(statement, {}))
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("allow_experimental_export_merge_tree_parts", GATE),
+        ("export_merge_tree_partition_retries", "export_merge_tree_partition_max_retries"),
+        ("Output_format_parallel_formatting", "output_format_parallel_formatting"),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_the_nearest_one(name: str, near: str) -> None:
+    with pytest.raises(UsageError, match=rf"'{name}': it is not known.*mean {near}\?") as refused:
+        settings_of(f"SETTINGS {name} = 1")
+
+    assert refused.value.code == 115
+
+
+def test_a_setting_that_is_like_none_is_refused_with_all_of_them() -> None:
+    with pytest.raises(UsageError, match=f"The settings are .*{GATE}.*max_retries"):
+        settings_of("SETTINGS zzz = 1")
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", ["'x'", "-1", "1.5", "''", "'1.0'", "9223372036854775808"])
+def test_a_value_that_is_no_whole_number_names_the_setting(name: str, value: str) -> None:
+    shown = re.escape(value)
+
+    with pytest.raises(UsageError, match=f"{name}: {shown} is not a whole number from 0"):
+        settings_of(f"SETTINGS {name} = {value}")
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("value", ["2", "'yes'", "-1", "0.5"])
+def test_a_value_that_is_no_switch_names_the_setting(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}: {re.escape(value)} is not 0 or 1"):
+        settings_of(f"SETTINGS {name} = {value}")
+
+
+def test_a_wrong_value_of_the_session_names_the_session_s_setting() -> None:
+    with pytest.raises(UsageError, match=rf"spark\.mergeberg\.{GATE}: 'maybe' is not 0 or 1"):
+        settings_of("", **{GATE: "maybe"})
+
+
+@pytest.mark.parametrize("rule", FIXED, ids=lambda rule: rule.name)
+def test_a_setting_that_cannot_act_is_refused_unless_it_asks_for_nothing(rule: SettingRule) -> None:
+    """Never accepted silently: the user would believe that it holds."""
+    assert rule.only is not None
+    match rule.only[0]:
+        case str(text):
+            harmless, other = repr(text), "'other'"
+        case number:
+            is_switch = rule.kind is SettingKind.BOOL
+            harmless, other = str(number), str(1 - number) if is_switch else "12345"
+
+    with pytest.raises(UnsupportedError, match=f"{rule.name} with {other}: ") as refused:
+        settings_of(f"SETTINGS {rule.name} = {other}")
+    assert refused.value.code == 344
+    assert settings_of(f"SETTINGS {rule.name} = {harmless}") == StatementSettings()
+
+
+def test_a_setting_with_two_values_is_refused() -> None:
+    ttl = "export_merge_tree_partition_manifest_ttl"
+
+    with pytest.raises(UsageError, match=f"{ttl}: it is given twice, as 1 and as 2"):
+        settings_of(f"SETTINGS {ttl} = 1, {ttl} = 2")
+    assert settings_of(f"SETTINGS {ttl} = 1, {ttl} = 1").manifest_ttl == 1
+
+
+@given(st.sampled_from(sorted(SETTINGS)) | st.text(max_size=40), values)
+def test_no_setting_makes_anything_but_settings_or_an_error(name: str, value: SettingValue) -> None:
+    drop = Drop(All())
+    ending = Ending(settings=(Setting(name, value),))
+    statement = Alter(DottedName(("t",)), (drop,), ending=ending)
+    try:
+        found = read_statement_settings(statement, {})
+    except UsageError:
+        return
+    assert name in SETTINGS
+    assert found.manifest_ttl >= 0

@@ -1,0 +1,111 @@
+"""Who writes SQL is told in SQL what to do, never an option of the command line."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_ext.sql.wording import in_call, in_statement
+from tests.repository.source_files import source_files
+
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+OF_THE_COMMAND_ONLY = {
+    "--conf": "starts Spark, which runs already",
+    "--log": "the log of the command",
+    "--add-modules": "of Java's command",
+    "--properties": "of python -m spark_ext",
+}
+NO_DOOR_TO_SQL = ("spark_ext/cli/", "spark_ext/demo/")
+
+
+def documentation(tree: ast.AST) -> set[int]:
+    """Return the docstrings of a file, which are no messages."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    firsts = (node.body[0] for node in ast.walk(tree) if isinstance(node, documented) and node.body)
+    return {id(one.value) for one in firsts if isinstance(one, ast.Expr)}
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield every text of the code that SQL runs, and where it stands."""
+    for file in source_files("tableformat", "catalog", "spark_ext"):
+        if file.path.startswith(NO_DOOR_TO_SQL):
+            continue
+        shown = documentation(file.tree)
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                is_message = id(node) not in shown and " " in node.value
+                if is_message and OPTION.search(node.value):
+                    yield f"{file.path}:{node.lineno}", node.value
+
+
+def test_no_option_of_the_command_is_left_in_any_message() -> None:
+    """Harm prevented: an error that says to do what cannot be done here."""
+    found = [*texts()]
+    left = [
+        (place, option, told(text))
+        for place, text in found
+        for told in (in_call, in_statement)
+        for option in OPTION.findall(told(text))
+        if option not in OF_THE_COMMAND_ONLY and "sql/wording.py" not in place
+    ]
+
+    assert left == []
+    assert len(found) > 20, "or nothing was looked at"
+
+
+@pytest.mark.parametrize(
+    ("text", "call", "statement"),
+    [
+        (
+            "Use --force to replace it.",
+            "Use `force => true` to replace it.",
+            "Use `export_merge_tree_partition_force_export = 1` to replace it.",
+        ),
+        (
+            "delete the rows with --force --allow-empty.",
+            "delete the rows with `force => true`, `allow_empty => true`.",
+            (
+                "delete the rows with `export_merge_tree_partition_force_export = 1`, "
+                "`allow_replace_partition_from_empty_source = 1`."
+            ),
+        ),
+        (
+            "--convert id=decimal(38,0) makes them equal",
+            "`convert => map('id', 'decimal(38,0)')` makes them equal",
+            "`convert => map('id', 'decimal(38,0)')` makes them equal",
+        ),
+        (
+            "Wait for it to end, or raise --source-wait.",
+            "Wait for it to end, or raise spark.mergeberg.source.NAME.wait.",
+            "Wait for it to end, or raise spark.mergeberg.source.NAME.wait.",
+        ),
+        (
+            "List them with `mergeberg partitions db.t`. Run the command again.",
+            "List them with `CALL system.partitions(...)`. Run the statement again.",
+            "List them with `CALL system.partitions(...)`. Run the statement again.",
+        ),
+        (
+            "Run the same command again: it goes on.",
+            "Run the same statement again: it goes on.",
+            "Run the same statement again: it goes on.",
+        ),
+        (
+            "it may be at work elsewhere: --older-than AGE decides",
+            "it may be at work elsewhere: `older_than` decides",
+            "it may be at work elsewhere: `older_than` decides",
+        ),
+    ],
+)
+def test_a_message_is_said_in_the_words_of_its_door(text: str, call: str, statement: str) -> None:
+    assert (in_call(text), in_statement(text)) == (call, statement)
+
+
+@given(st.text())
+def test_what_names_no_option_and_no_command_stays_as_it_is(text: str) -> None:
+    if "--" not in text and "command" not in text and "mergeberg" not in text:
+        assert in_call(text) == in_statement(text) == text

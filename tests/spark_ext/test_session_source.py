@@ -1,0 +1,125 @@
+"""An open chdb session is a source: its tables are exported exactly once, and it stays as it was.
+
+What is looked at was done by `tests/session_exports.py`, a user's program in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.repository.source_files import ROOT
+
+pytestmark = pytest.mark.spark
+
+_SECONDS = 240
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what came of each step of the program."""
+    directory = tmp_path_factory.mktemp("session")
+    subprocess.run(
+        [sys.executable, "-m", "tests.session_exports", str(directory)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+        timeout=_SECONDS,
+    )
+    read: dict[str, Any] = json.loads((directory / "said.json").read_text())
+    return read
+
+
+def _statuses(step: dict[str, Any]) -> list[tuple[str, str, int]]:
+    """Return what became of the partitions, in the order of their ids."""
+    assert "exported" in step, step
+    return sorted((e["partition_id"], e["status"], e["rows"]) for e in step["exported"])
+
+
+def test_a_table_of_a_session_is_exported_once(said: dict[str, Any]) -> None:
+    """By its full name, or by the name that the session's current database gives it."""
+    assert _statuses(said["first"]) == [("1", "committed", 5)]
+    assert _statuses(said["second"]) == [("1", "already_exported", 5)]
+    assert (
+        said["second"]["exported"][0]["snapshot_id"]
+        == (said["first"]["exported"][0]["snapshot_id"])
+    )
+
+
+def test_it_is_the_same_table_when_its_directory_is_opened_by_path(said: dict[str, Any]) -> None:
+    """What a session exported is not exported again by a source of that directory."""
+    assert _statuses(said["by path"]) == [("1", "already_exported", 5)]
+    assert _statuses(said["the rest by path"]) == [
+        ("0", "committed", 5),
+        ("1", "already_exported", 5),
+    ]
+    assert said["lake"] == [*range(10)]
+
+
+def test_a_rehearsal_says_what_would_be_done(said: dict[str, Any]) -> None:
+    assert _statuses(said["rehearsed"]) == [("0", "export", 5), ("1", "already_exported", 5)]
+
+
+@pytest.mark.parametrize("step", ["session", "temporary session"])
+def test_the_session_is_what_it_was(said: dict[str, Any], step: str) -> None:
+    """Its current database, its settings, its tables; it is open, and nothing of ours is in it."""
+    assert said[step]["before"] == said[step]["after"]
+    assert "mergeberg" not in json.dumps(said[step]["after"])
+
+
+def test_a_temporary_table_is_exported_once(said: dict[str, Any]) -> None:
+    """Of a session in memory, with an index, a codec, a default, and parentheses in its name."""
+    assert _statuses(said["temporary"]) == [("0", "committed", 13), ("1", "committed", 12)]
+    assert _statuses(said["temporary again"]) == [
+        ("0", "already_exported", 13),
+        ("1", "already_exported", 12),
+    ]
+    assert said["temporary lake"] == [*range(25)]
+
+
+def test_a_temporary_table_comes_before_one_of_the_database(said: dict[str, Any]) -> None:
+    """As in ClickHouse: a name without a database is the session's own table first."""
+    assert _statuses(said["temporary first"]) == [("1", "committed", 2)]
+
+
+def test_a_temporary_table_that_is_made_again_is_another_table(said: dict[str, Any]) -> None:
+    """Harm prevented: a script that is run again after a crash adds its rows a second time."""
+    assert "may be there already: of uuid:" in said["made again"]["message"]
+    assert _statuses(said["others"]) == [("1", "committed", 2)]
+
+
+def test_a_temporary_replicated_table_is_refused_by_clickhouse(said: dict[str, Any]) -> None:
+    assert said["replicated"].startswith("Code: 80.")
+    assert "Temporary tables cannot be created with Replicated" in said["replicated"]
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "code", "message"),
+    [
+        ("nothing", "NotFoundError", 60, "Cannot find the table db.nothing: the database 'db' "),
+        ("log", "UnsupportedError", 48, "its engine is Log"),
+        ("memory", "UnsupportedError", 48, "_temporary_and_external_tables.memory: its engine is"),
+        ("gone", "NotFoundError", 60, "Cannot find the temporary table my (own): the session "),
+        ("unknown value", "NotFoundError", None, "Cannot find the partition 7 of _temporary"),
+        ("cluster", "UsageError", None, "Cannot look for the cluster 'c' in chdb:session"),
+        ("at once", "UsageError", None, "Cannot begin to export db.t with wait=False: its session"),
+        ("closed", "UsageError", None, "Cannot read from the chdb session: it is closed."),
+        ("closed table", "UsageError", None, "Cannot read from the chdb session: it is closed."),
+        ("no session", "UsageError", None, "Cannot read from int: it is no chdb session."),
+        ("three parts", "UsageError", None, "Cannot read the table 'ch.db.t' of a session: it has"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    said: dict[str, Any], step: str, error: str, code: int | None, message: str
+) -> None:
+    assert (said[step]["error"], said[step]["code"]) == (error, code)
+    assert message in said[step]["message"]
+
+
+def test_a_table_of_a_session_is_shown_without_the_session(said: dict[str, Any]) -> None:
+    assert said["shown"] == "SessionTable(table='db.t')"

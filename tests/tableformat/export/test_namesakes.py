@@ -1,0 +1,86 @@
+"""Which exports are kept back by other tables of the source table's name (DESIGN 5.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.errors import UsageError
+from tableformat.export.claim import Wish
+from tableformat.export.in_main import Holding, Kind
+from tableformat.export.job import ExportRequest
+from tableformat.export.namesakes import namesakes
+from tableformat.export.selection import AllPartitions
+from tableformat.ledger import Claim, Key, Row, State
+from tableformat.names import LakeName, TableName
+from tests.fakes import TABLE
+
+LAKE = "the lake table"
+MINE = TABLE
+IN_MAIN = frozenset({Kind.CHANGED, Kind.STRANGE})
+"""Without files that carry the key its rows may be there only where nobody can tell."""
+
+
+def row_of(source: str, partition_id: str, state: State, *, name: str, destination: str) -> Row:
+    claim = Claim(1, "1", "", 0)
+    return Row(Key(source, partition_id, destination), name, "lake.n.t", state, claim, 0, 0)
+
+
+ROWS = st.builds(
+    row_of,
+    st.sampled_from([MINE.identity, "uuid:a", "uuid:b", "uuid:c"]),
+    st.sampled_from(["1", "2"]),
+    st.sampled_from([State.RUNNING, State.COMPLETED, State.FAILED]),
+    name=st.sampled_from([str(MINE.name), "db.another"]),
+    destination=st.sampled_from([LAKE, "another"]),
+)
+
+
+@given(
+    rows=st.lists(ROWS, max_size=8, unique_by=lambda row: row.key),
+    kinds=st.dictionaries(st.sampled_from(["uuid:a", "uuid:b", "uuid:c"]), st.sampled_from(Kind)),
+    shards=st.integers(1, 3),
+    beside=st.booleans(),
+)
+def test_a_first_export_is_kept_back_by_more_namesakes_than_there_are_shards_beside_it(
+    rows: list[Row], kinds: dict[str, Kind], shards: int, *, beside: bool
+) -> None:
+    """Only by tables of its name, of its partition and lake table, whose rows may be there."""
+
+    def held(row: Row) -> Holding:
+        return Holding(kinds.get(row.key.source, Kind.NOTHING), "It is so.")
+
+    may_be_there = {
+        row.key.source
+        for row in rows
+        if row.key.source != MINE.identity
+        and (row.key.partition_id, row.key.destination) == ("1", LAKE)
+        and row.source_table == str(MINE.name)
+        and (kinds.get(row.key.source) in IN_MAIN or row.state is State.RUNNING)
+    }
+    found = namesakes(MINE, LAKE, lambda: rows)
+
+    said = found.refusal(None, "1", Wish(beside=beside, shards=shards), held)
+
+    assert bool(said) == (len(may_be_there) >= shards and not beside)
+    assert not said or all(source in said for source in may_be_there)
+
+
+def test_what_is_known_under_an_identity_is_no_namesake_of_itself() -> None:
+    row = row_of("uuid:a", "1", State.RUNNING, name=str(MINE.name), destination=LAKE)
+
+    assert namesakes(MINE, LAKE, lambda: [row]).rows == (row,)
+    assert namesakes(replace(MINE, known_as="uuid:a"), LAKE, lambda: [row]).rows == ()
+
+
+def test_shards_are_not_all_one_table_that_was_exported() -> None:
+    """Harm prevented: the rows of each shard take the place of another's."""
+    to, name = LakeName("lake", ("n",), "t"), TableName("db", "t")
+    request = ExportRequest(name, to, AllPartitions(), Wish(same_as="uuid:a"), {})
+
+    assert request.of_table(name, 1).wish.shards == 1
+    with pytest.raises(UsageError, match="each has an identity of its own"):
+        request.of_table(name, 2)

