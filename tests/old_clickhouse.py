@@ -139,6 +139,11 @@ class OldPair:
         """Return what a replica answers, as tab-separated text unless the query names a format."""
         return self.replica(number).query(sql)
 
+    def make_room(self, number: int, name: str) -> None:
+        """Have a database `db` without a table of this name, which another test may have left."""
+        self.query(number, "CREATE DATABASE IF NOT EXISTS db")
+        self.query(number, f"DROP TABLE IF EXISTS db.{name}")
+
     def start(self, number: int) -> None:
         """Start a replica, unless it runs; return when it answers."""
         self.replica(number).start()

@@ -143,6 +143,7 @@ class Trouble:
     def filled(self, name: str, *, parts: int = 1, rows: int = 100) -> str:
         """Make a table: partitions 0 and 1, and so many rows and parts in each."""
         self.ask("CREATE DATABASE IF NOT EXISTS db")
+        self.ask(f"DROP TABLE IF EXISTS db.{name}")
         self.ask(
             f"CREATE TABLE db.{name} (p UInt8, k UInt64, s String) ENGINE = MergeTree"
             " PARTITION BY p ORDER BY k"

@@ -23,7 +23,7 @@ class Shards:
     def __init__(self, pair: OldPair, root: Path, name: str) -> None:
         self._pair, self._root, self._name = pair, root, name
         for number in (1, 2):
-            pair.query(number, "CREATE DATABASE IF NOT EXISTS db")
+            pair.make_room(number, name)
             pair.query(
                 number,
                 f"CREATE TABLE db.{name} (p UInt8, k UInt64, s String) ENGINE ="
@@ -31,6 +31,7 @@ class Shards:
             )
             rows = f"SELECT number % 2, number, toString(number) FROM numbers({number - 1}00, 100)"
             pair.query(number, f"INSERT INTO db.{name} {rows}")
+        pair.make_room(1, f"{name}_everywhere")
         over = f"AS db.{name} ENGINE = Distributed(shards, db, {name})"
         pair.query(1, f"CREATE TABLE db.{name}_everywhere {over}")
 

@@ -38,7 +38,7 @@ class Replicas:
     def made(self, name: str, engine: str, *, parts: int = 1, rows: int = 100) -> Rows:
         """Make a table on both servers, fill it on the first; return its rows there."""
         for number in (1, 2):
-            self.pair.query(number, "CREATE DATABASE IF NOT EXISTS db")
+            self.pair.make_room(number, name)
             self.pair.query(
                 number,
                 f"CREATE TABLE db.{name} (p UInt8, k UInt64, s String)"

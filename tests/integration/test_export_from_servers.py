@@ -31,7 +31,7 @@ from tests.shards import Shards
 def replicated(pair: OldPair, name: str, inserts: int = 1) -> TableName:
     """Make a table with replicas on both servers; each insert adds 50 rows to two partitions."""
     for number in (1, 2):
-        pair.query(number, "CREATE DATABASE IF NOT EXISTS db")
+        pair.make_room(number, name)
         pair.query(
             number,
             f"CREATE TABLE db.{name} (p UInt8, k UInt64, s String) ENGINE ="

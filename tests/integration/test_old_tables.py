@@ -63,7 +63,7 @@ def test_a_table_of_the_old_syntax_is_exported_from_the_oldest_server(
 ) -> None:
     """Its parts fit only into a table of the same syntax, and the server reads them there."""
     name = TableName("db", "of_old_syntax")
-    old_servers.query(1, "CREATE DATABASE IF NOT EXISTS db")
+    old_servers.make_room(1, name.name)
     old_syntax(lambda sql: old_servers.query(1, sql), name)
     exports = exports_from(old_servers.url(1))
     assert {status for status, _ in exports.statuses(name).values()} == {"committed"}
@@ -89,7 +89,7 @@ def test_a_clone_of_the_old_syntax_that_merged_costs_a_run_and_no_row(
 ) -> None:
     """Nothing but a stop of merges, which a restart ends, keeps its parts as they were."""
     name = TableName("db", "merging")
-    old_servers.query(1, "CREATE DATABASE IF NOT EXISTS db")
+    old_servers.make_room(1, name.name)
     old_syntax(lambda sql: old_servers.query(1, sql), name)
     exports = exports_from(old_servers.url(1))
     happened: list[str] = []

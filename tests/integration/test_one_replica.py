@@ -17,8 +17,7 @@ NAME = TableName("db", "stays")
 def pair(old_servers: OldPair) -> Iterator[OldPair]:
     """Lend a pair with a table that is on both."""
     for number in (1, 2):
-        old_servers.query(number, "CREATE DATABASE IF NOT EXISTS db")
-        old_servers.query(number, f"DROP TABLE IF EXISTS {NAME.sql}")
+        old_servers.make_room(number, NAME.name)
         old_servers.query(
             number,
             f"CREATE TABLE {NAME.sql} (p UInt8, k UInt64) ENGINE ="

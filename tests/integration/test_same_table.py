@@ -31,11 +31,10 @@ class Twice:
     def __init__(self, pair: OldPair, root: Path) -> None:
         self._pair, self._root = pair, root
         self.name = TableName("db", f"twice{next(NUMBERS)}")
-        pair.query(1, "CREATE DATABASE IF NOT EXISTS db")
 
     def make(self, first: int) -> None:
         """Make the table anew, with 100 rows from a number on, in two partitions."""
-        self._pair.query(1, f"DROP TABLE IF EXISTS {self.name.sql}")
+        self._pair.make_room(1, self.name.name)
         self._pair.query(
             1,
             f"CREATE TABLE {self.name.sql} (p UInt8, k UInt64, s String) ENGINE ="

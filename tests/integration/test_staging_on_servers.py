@@ -88,8 +88,9 @@ def both(pair: OldPair) -> str:
 
 
 def fill(query: Query, name: str) -> None:
-    """Make a table with 100 rows in two partitions."""
+    """Make a table with 100 rows in two partitions, also where a test left one of that name."""
     query("CREATE DATABASE IF NOT EXISTS db")
+    query(f"DROP TABLE IF EXISTS db.{name}")
     query(
         f"CREATE TABLE db.{name} (p UInt8, k UInt64, s String) ENGINE = MergeTree"
         " PARTITION BY p ORDER BY k"
