@@ -76,7 +76,7 @@ def test_who_names_a_place_gets_it(tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(named), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "TMPDIR": str(named), "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""},
         text=True,
     )
 
