@@ -6,6 +6,7 @@ is for the others: a Thrift server that runs inside a Python driver has threads 
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Final
 
 from pyspark import SparkContext
@@ -15,6 +16,9 @@ from pyspark.sql import SparkSession
 from spark_ext.sql.dispatch import answer, interrupted
 
 __all__ = ["register"]
+
+_SELECTABLE: Final = 1024
+"""Py4J waits by select(), which knows no file descriptor from this number on (FD_SETSIZE)."""
 
 
 class _Answering:
@@ -41,7 +45,9 @@ class _Answering:
 def register(spark: SparkSession) -> None:
     """Let this process answer for every session of the application, until it ends.
 
-    It may be called again, and must be when the application was stopped and started anew.
+    It may be called again, and must be when the application was stopped and started anew. In a
+    process with too many open files a child process answers each statement instead, with a warning:
+    Java would wait for ever.
 
     Args:
         spark: a session that was started with the jar (`spark_ext.setting_up`).
@@ -49,4 +55,19 @@ def register(spark: SparkSession) -> None:
     context = spark.sparkContext
     gateway: Any = context._gateway  # noqa: SLF001  as PySpark's foreachBatch does
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    gateway.jvm.mergeberg.spark.PyBridge.register(_Answering(context))
+    bridge = gateway.jvm.mergeberg.spark.PyBridge
+    waiting = gateway._callback_server.server_socket  # noqa: SLF001  as above
+    if waiting.fileno() < _SELECTABLE:
+        bridge.register(_Answering(context))
+        return
+    bridge.register(None)
+    waiting.close()
+    # So that the next call starts another.
+    gateway._callback_server = None  # noqa: SLF001  as above
+    warnings.warn(
+        f"This process has more than {_SELECTABLE} open files, and Py4J cannot wait for Spark in "
+        "it: each statement of mergeberg starts a process of its own, which takes seconds. Close "
+        "files and call spark_ext.enable(spark) again.",
+        RuntimeWarning,
+        stacklevel=3,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -54,6 +55,30 @@ def test_what_the_child_refuses_is_one_line_with_its_state(spark: SparkSession) 
     assert str(error).startswith("Cannot find the source 'nope'")
     assert len(str(error).splitlines()) == 1
     assert error.getSqlState() == "42P01"
+
+
+def test_a_process_with_too_many_open_files_has_its_statements_answered_and_is_told(
+    spark: SparkSession, python: Any
+) -> None:
+    """Harm prevented: Py4J's server ends there, and Java waits for its answer for ever."""
+    gateway: Any = spark.sparkContext._gateway
+    python("/only/a/child/needs/it")
+    try:
+        # As if Spark had not been called back before.
+        gateway._callback_server = None
+        with contextlib.ExitStack() as files:
+            for _ in range(1100):
+                files.enter_context(Path(os.devnull).open())
+            with pytest.warns(RuntimeWarning, match="This process has more than 1024 open files"):
+                register(spark)
+            by_child = refused(spark)
+        register(spark)
+        by_driver = refused(spark)
+    finally:
+        gateway.jvm.mergeberg.spark.PyBridge.register(None)
+
+    assert "Cannot start Python" in str(by_child)
+    assert str(by_driver).startswith("Cannot find the source 'nope'")
 
 
 def test_an_interpreter_that_is_not_there_is_named(spark: SparkSession, python: Any) -> None:
