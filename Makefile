@@ -34,7 +34,7 @@ IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-r
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo clean-demo check test readers servers soak model big bench lint format lock lock-readers clean
+.PHONY: help venv demo clean-demo check test readers servers services soak model big bench lint format lock lock-readers clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,13 +91,17 @@ clean-demo: ## Remove what the demo made
 check: lint $(JAR) ## Lint and the fast tests: before every commit
 	$(PYTEST) -m 'not spark and not slow'
 
-test: lint $(JAR) $(READERS_STAMP) $(CONNECT_STAMP) $(JARS_STAMP) $(SERVERS_STAMP) ## Everything: lint, then all tests, the fast ones first, two at once
+test: lint $(JAR) $(READERS_STAMP) $(CONNECT_STAMP) $(JARS_STAMP) $(SERVERS_STAMP) services ## Everything: lint, then all tests, the fast ones first, two at once
 	$(PYTEST) $(IN_TWO)
 
 readers: $(STAMP) $(READERS_STAMP) ## Ask every reading engine; with ARGS=record write down what it says
 	$(if $(ARGS),$(BIN)/python -m tests.readers $(ARGS),$(PYTEST) tests/readers)
 
 servers: $(SERVERS_STAMP) ## Get the servers that tests start
+
+# Without a stamp: they lie outside, for every working tree, and a look costs a tenth of a second.
+services: $(STAMP) ## Build the servers in Go that tests start, once for a machine
+	$(BIN)/python -m tests.go_programs
 
 soak: $(STAMP) ## Hours of generated tables, crashes, competition, chaos, kills, the older Spark and the model; ARGS="--tables 500 --seed 7"
 	$(BIN)/python -m tests.properties $(ARGS)
@@ -132,9 +136,10 @@ format: $(STAMP) ## Format the code and mend what ruff can mend
 lock: ## Resolve requirements/ anew for this PYTHON (all of them: see CONTRIBUTING.md)
 	$(PYTHON) requirements/lock.py
 
-lock-readers: ## Resolve the environments of the other readers, a Connect client and the older Spark anew
+lock-readers: ## Resolve the environments of the other readers, a Connect client, the older Spark and Go anew
 	$(PYTHON) requirements/lock.py readers
 	$(PYTHON) requirements/lock.py connect
+	$(PYTHON) requirements/lock.py services
 	$(PYTHON) requirements/lock.py older-spark
 
 clean: clean-demo ## Remove everything that can be made again

@@ -13,10 +13,14 @@ __all__ = ["DEFAULT_TIME_OUTS", "BoundedRestCatalog", "TimeOuts"]
 
 @dataclass(frozen=True, slots=True)
 class TimeOuts:
-    """How long a request to a catalog may take to connect and to answer, in seconds."""
+    """How long a request may take to connect and to answer, in seconds.
+
+    `retry_for` is for how long one to an object store is tried again while that is away.
+    """
 
     connect: float = 10.0
     read: float = 60.0
+    retry_for: float = 900.0
 
 
 DEFAULT_TIME_OUTS: Final = TimeOuts()

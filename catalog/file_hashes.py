@@ -6,35 +6,39 @@ was kept.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from catalog.storage import local_path, open_storage
 from tableformat.errors import DestinationError
 from tableformat.file_names import RECEIPTS
 from tableformat.receipt import Receipt
+from tableformat.storage import Storage
 
 __all__ = ["changed_files"]
 
 
 def changed_files(
-    table_location: str, key: str, transaction_id: str, locations: Iterable[str]
+    storages: Callable[[str], Storage],
+    table_location: str,
+    key: str,
+    transaction_id: str,
+    locations: Iterable[str],
 ) -> tuple[str, ...]:
     """Return the files whose bytes are not those of their receipt.
 
     Args:
+        storages: open what a location belongs to.
         table_location: of the lake table.
         key: the hash of the ledger key.
         transaction_id: of the export that wrote the files.
         locations: of the files.
 
     Raises:
-        UnsupportedError: a file is not on a local disk.
+        UnsupportedError: the storage of a file is not served.
         DestinationError: a file or a receipt cannot be read, or a file has no receipt.
         LedgerError: a receipt is damaged.
     """
     below = f"{table_location.rstrip('/')}/{RECEIPTS}/{key}/{transaction_id}"
-    storage = open_storage(below)
+    storage = storages(below)
     receipts = (
         Receipt.from_json(storage.read(stored.location).decode())
         for stored in storage.list(below)
@@ -49,19 +53,14 @@ def changed_files(
                 "table's metadata directory, or export the partition again."
             )
             raise DestinationError(message)
-        if _sha256(location) != hashes[location]:
+        if _sha256(storages(location), location) != hashes[location]:
             changed.append(location)
     return tuple(changed)
 
 
-def _sha256(location: str) -> str:
-    path = local_path(location, "check the data file")
+def _sha256(storage: Storage, location: str) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        message = (
-            f"Cannot check {location}: {error.strerror}. Restore it from a copy, or export its "
-            "partition again."
-        )
+        return storage.sha256(location)
+    except DestinationError as error:
+        message = f"{error.message} Restore it from a copy, or export its partition again."
         raise DestinationError(message) from error

@@ -24,6 +24,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationError,
 )
+from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -35,6 +36,7 @@ from catalog.bounded_rest import DEFAULT_TIME_OUTS, BoundedRestCatalog, TimeOuts
 from catalog.bounded_sql import BoundedSqlCatalog
 from catalog.iceberg_failures import first_line, unreachable, unreadable
 from catalog.shared_sql import SharedSqlCatalog
+from catalog.storage import BY_CATALOG, Storages
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import (
     Commit,
@@ -45,15 +47,16 @@ from tableformat.committer import (
     Sent,
     Staged,
 )
-from tableformat.errors import NotFoundError, UnsupportedError
+from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.iceberg import snapshot
 from tableformat.iceberg.main_files import MainFiles
 from tableformat.iceberg.references import References
-from tableformat.names import LakeName
+from tableformat.names import HIVE, LakeName
 
 __all__ = ["LOCAL_CATALOG", "IcebergTable", "OpenedCatalog", "configured_catalogs", "open_catalog"]
 
 _NO_PROPERTIES: Final[Mapping[str, Any]] = {}
+_FILES: Final = "catalog.lake_files.LakeFileIO"
 LOCAL_CATALOG: Final = "lake"
 """The catalog that needs no configuration."""
 
@@ -62,13 +65,19 @@ LOCAL_CATALOG: Final = "lake"
 class OpenedCatalog:
     """A catalog by name: `local_warehouse` is its directory when it is the built-in local one.
 
-    `properties` are those of a configured one; they hold secrets.
+    `properties` are those of a configured one; they hold secrets. `storages` opens what the
+    locations of its tables belong to.
     """
 
     name: str
     local_warehouse: Path | None
     properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
     time_outs: TimeOuts = DEFAULT_TIME_OUTS
+    storages: Storages = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Make the storages, of these properties."""
+        object.__setattr__(self, "storages", Storages(self.properties, self.time_outs))
 
     @property
     def catalog(self) -> Catalog:
@@ -80,13 +89,19 @@ class OpenedCatalog:
         root = self.local_warehouse
         try:
             if root is None:
-                return _closed_with_it(_configured(self.name, self.properties, self.time_outs))
+                return _closed_with_it(_configured(self.name, self._whole(), self.time_outs))
             root.mkdir(parents=True, exist_ok=True)
             uri = f"sqlite:///{_local_file(root, self.name)}"
             opened = SharedSqlCatalog(self.name, uri=uri, warehouse=root.as_uri())
             return _closed_with_it(opened)
+        except UsageError:
+            raise
         except Exception as error:
             raise unreachable(self.name, "open the catalog", error) from error
+
+    def _whole(self) -> dict[str, Any]:
+        """Return the properties with the door to files, where they do not name another one."""
+        return {PY_IO_IMPL: _FILES, **self.properties, BY_CATALOG: self.storages}
 
     def table(self, name: LakeName) -> IcebergTable | None:
         """Return an existing table, None when there is none.
@@ -107,7 +122,7 @@ class OpenedCatalog:
             raise unreadable(name, error) from error
         except Exception as error:
             raise unreachable(self.name, f"load {name}", error) from error
-        return IcebergTable(catalog, name, loaded)
+        return IcebergTable(catalog, name, loaded, self.storages)
 
     def create(
         self,
@@ -137,7 +152,8 @@ class OpenedCatalog:
                     sort_order=order,
                     properties=dict(properties),
                 )
-            return IcebergTable(catalog, name, catalog.load_table(name.identifier))
+            made = catalog.load_table(name.identifier)
+            return IcebergTable(catalog, name, made, self.storages)
         except Exception as error:
             raise unreachable(self.name, f"create {name}", error) from error
 
@@ -145,11 +161,18 @@ class OpenedCatalog:
 class IcebergTable:
     """A `tableformat.committer.LakeTable` on any PyIceberg catalog."""
 
-    def __init__(self, catalog: Catalog, name: LakeName, loaded: Table) -> None:
-        """Remember the catalog and the name; `loaded` is the table as it was found."""
+    def __init__(
+        self, catalog: Catalog, name: LakeName, loaded: Table, storages: Storages | None = None
+    ) -> None:
+        """Remember the catalog and the name; `loaded` is the table as it was found.
+
+        `storages` are those of the catalog, which learn of the table; None for those of its own.
+        """
         self._catalog = catalog
         self.name = name
         self.loaded = loaded
+        self.storages = Storages() if storages is None else storages
+        self.storages.learn(loaded.location(), loaded.io.properties)
         self._files = MainFiles()
         self._references = References()
 
@@ -170,6 +193,8 @@ class IcebergTable:
             raise NotFoundError(message, code=UNKNOWN_TABLE) from error
         except Exception as error:
             raise unreachable(self.name.catalog, f"load {self.name}", error) from error
+        # A server may have given new credentials.
+        self.storages.learn(table.location(), table.io.properties)
         return snapshot.state_of(table)
 
     def files_of(
@@ -267,7 +292,8 @@ def open_catalog(
             PyIceberg itself has no configuration of the name.
 
     Raises:
-        NotFoundError: no catalog of that name is configured.
+        NotFoundError: no catalog of that name is configured, or it stands for a tree of Hive
+            directories (code 48).
         DestinationError: the configuration cannot be read.
     """
     configured = _configurations(name)
@@ -277,6 +303,12 @@ def open_catalog(
         return OpenedCatalog(name, None, properties, time_outs)
     if name == LOCAL_CATALOG:
         return OpenedCatalog(name, warehouse.absolute(), time_outs=time_outs)
+    if name == HIVE:
+        message = (
+            "Cannot use a tree of Hive directories here: only export, verify, read and exports "
+            "cancel know trees. Name an Iceberg table: catalog.namespace.table."
+        )
+        raise NotFoundError(message, code=NOT_IMPLEMENTED)
     others = "".join(f"{other}, " for other in sorted(configured))
     message = (
         f"Cannot find the catalog {name!r}: it is not configured. Name one of {others}"

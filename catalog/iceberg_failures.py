@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import ValidationError as InvalidMetadata
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.errors import DestinationError, UnsupportedError
+from tableformat.errors import DestinationError, TableFormatError, UnsupportedError
 from tableformat.names import LakeName
 
 __all__ = ["first_line", "unreachable", "unreadable"]
@@ -37,8 +37,11 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "")
 
 
-def unreachable(catalog: str, what: str, error: Exception) -> DestinationError:
+def unreachable(catalog: str, what: str, error: Exception) -> TableFormatError:
     """Return the error of a catalog, or of its storage, that failed while `what` was tried."""
+    if isinstance(error, TableFormatError):
+        # Our own storage below the catalog has said it.
+        return type(error)(error.message, code=error.code)
     said = first_line(error).rstrip(". ")
     if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("psycopg"):
         return DestinationError(

@@ -164,6 +164,8 @@ _DATABASES: Final = (
     _over("dynamodb.*", "a catalog or locks in DynamoDB"),
 )
 _FILES_IN_S3: Final = (
+    _renamed("mergeberg.ca-file"),
+    _renamed("mergeberg.allow-insecure"),
     _renamed("s3.endpoint"),
     _renamed("s3.access-key-id"),
     _renamed("s3.secret-access-key"),

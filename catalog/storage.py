@@ -1,220 +1,130 @@
-"""Files behind locations, a `tableformat.storage.Storage`: the local file system.
+"""Files and objects behind locations, a `tableformat.storage.Storage`: opened by their scheme.
 
-Other schemes are refused by name.
+Served are the local file system and S3; every other scheme is refused by name.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import re
-import shutil
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from tableformat.errors import DestinationError, UnsupportedError
-from tableformat.parquet.writer import FileSink
-from tableformat.storage import Storage, StoredObject
+from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
+from catalog.storages.local import LocalStorage
+from catalog.storages.s3.access import ALLOW_INSECURE, S3Access, is_true
+from tableformat.errors import UnsupportedError
+from tableformat.storage import Storage
 
-__all__ = ["LocalStorage", "local_path", "open_storage"]
+__all__ = ["BY_CATALOG", "LocalStorage", "Storages", "is_in_s3", "open_storage"]
 
-_IN_PROGRESS: Final = ".inprogress"
+BY_CATALOG: Final = "mergeberg.storages"
+"""The property by which a catalog hands its `Storages` to the `FileIO` of its tables."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
-_LOCAL: Final = re.compile(r"file:(?://)?(?=/)")
+_S3: Final = ("s3", "s3a", "s3n")
 
 
-def open_storage(location: str) -> Storage:
+def open_storage(location: str, access: S3Access | None = None) -> Storage:
     """Return the storage that a location belongs to.
 
+    Args:
+        location: a path or a URI.
+        access: how to reach S3; when None, as the environment says.
+
     Raises:
-        UnsupportedError: its scheme is not served.
+        UnsupportedError: its scheme is not served, or what speaks to it is not installed.
     """
+    if is_in_s3(location):
+        return _in_s3(access or S3Access.of({}, environment=os.environ))
     scheme = _SCHEME.match(location)
     if scheme and scheme[1] != "file":
         message = (
             f"Cannot use {location}: storage of the scheme {scheme[1]!r} is not supported yet. "
-            "Use a path or a file:// location."
+            "Use a path, a file:// or an s3:// location."
         )
         raise UnsupportedError(message)
     return LocalStorage()
 
 
-def local_path(location: str, what: str) -> Path:
-    """Return the path of a location that must be on a local disk.
-
-    Args:
-        location: a path or a URI.
-        what: what it is for, as the message says it after "Cannot".
-
-    Raises:
-        UnsupportedError: it is on no local disk.
-    """
+def is_in_s3(location: str) -> bool:
+    """Whether a location is one in S3, as Iceberg or as Hadoop writes it."""
     scheme = _SCHEME.match(location)
-    if scheme and scheme[1] != "file":
-        message = (
-            f"Cannot {what} {location}: only files on a local disk can be read for it yet. Copy "
-            "the table to a local warehouse, or mount the bucket as a directory, and name that."
+    return scheme is not None and scheme[1] in _S3
+
+
+@dataclass(frozen=True, slots=True)
+class Storages:
+    """Opens the storages of one catalog's tables, as its properties say, and those of each table.
+
+    What a table adds, as the credentials that a REST catalog vends with it, is for what lies below
+    its location. Whether http is allowed is said by the catalog alone.
+    """
+
+    properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    time_outs: TimeOuts = DEFAULT_TIME_OUTS
+    _of_tables: dict[str, Mapping[str, Any]] = field(default_factory=dict, repr=False, init=False)
+
+    def learn(self, location: str, properties: Mapping[str, Any]) -> None:
+        """Remember the properties of the `FileIO` of a table that was loaded."""
+        self._of_tables[location.rstrip("/")] = properties
+
+    def __call__(self, location: str) -> Storage:
+        """Open the storage that a location belongs to.
+
+        Raises:
+            UsageError: its scheme is not served, or the properties do not say how to reach it.
+        """
+        return open_storage(location, self.access(location))
+
+    def access(self, location: str) -> S3Access | None:
+        """Return how a location in S3 is reached, None for one elsewhere.
+
+        Raises:
+            UsageError: the properties do not say it.
+        """
+        if not is_in_s3(location):
+            return None
+        above = [one for one in self._of_tables if f"{location}/".startswith(f"{one}/")]
+        return self.access_by(self._of_tables[max(above, key=len)] if above else self.properties)
+
+    def access_by(self, properties: Mapping[str, Any]) -> S3Access:
+        """Return how S3 is reached by the properties of a `FileIO`.
+
+        Raises:
+            UsageError: the properties do not say it.
+        """
+        return S3Access.of(
+            properties,
+            environment=os.environ,
+            time_outs=self.time_outs,
+            allow_insecure=is_true(self.properties.get(ALLOW_INSECURE)),
         )
-        raise UnsupportedError(message)
-    return _path(location)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences for the user about how S3 is reached, where the catalog is one of S3.
+
+        Raises:
+            UsageError: the properties do not say it.
+        """
+        warehouse = str(self.properties.get("warehouse", ""))
+        if "s3.endpoint" not in self.properties and not is_in_s3(warehouse):
+            return ()
+        endpoint = self.access_by(self.properties).endpoint or ""
+        warning = f"{endpoint} is not encrypted: everybody on the way reads and can change the rows"
+        return (f"{warning}.",) if endpoint.startswith("http:") else ()
 
 
-class LocalStorage:
-    """The local file system. Locations are absolute paths or file:// URIs, taken literally."""
-
-    def create(self, location: str) -> FileSink:
-        """Begin a new object; it appears when the sink is committed."""
-        with _failing("create", location):
-            return _LocalSink(_path(location))
-
-    def put(self, location: str, data: bytes) -> None:
-        """Write a whole small object, in place of one that is there."""
-        sink = self.create(location)
-        with _aborting(sink):
-            sink.write(data)
-            sink.commit()
-
-    def put_if_absent(self, location: str, data: bytes) -> bool:
-        """Write a whole small object; false, and nothing is changed, when there is one already."""
-        path = _path(location)
-        with _failing("create", location):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # The link appears with the whole content or not at all, and never over another.
-            hidden = _hidden(path, uuid.uuid4().hex)
-            try:
-                with hidden.open("xb") as file:
-                    file.write(data)
-                    _sync(file)
-                os.link(hidden, path)
-            except FileExistsError:
-                return False
-            finally:
-                hidden.unlink(missing_ok=True)
-            _sync_directory(path.parent)
-        return True
-
-    def read(self, location: str) -> bytes:
-        """Return a whole object."""
-        with _failing("read", location):
-            return _path(location).read_bytes()
-
-    def list(self, prefix: str) -> tuple[StoredObject, ...]:
-        """Return the finished objects below a directory, at any depth, in order."""
-        found = _files(prefix)
-        return tuple(o for o in found if not o.location.endswith(_IN_PROGRESS))
-
-    def list_unfinished(self, prefix: str) -> tuple[StoredObject, ...]:
-        """Return what begun objects below a directory have left; of the living, or of the dead."""
-        return tuple(o for o in _files(prefix) if o.location.endswith(_IN_PROGRESS))
-
-    def delete(self, location: str) -> None:
-        """Remove an object; one that is not there is removed already."""
-        with _failing("delete", location):
-            _path(location).unlink(missing_ok=True)
-
-    def size(self, location: str) -> int:
-        """Return an object's bytes."""
-        with _failing("read", location):
-            return _path(location).stat().st_size
-
-    def sha256(self, location: str) -> str:
-        """Return the digest of a file's bytes."""
-        with _failing("read", location), _path(location).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
-    def free_bytes(self, location: str) -> int | None:
-        """Return the space left at a location, also at one that is not made yet."""
-        path = _path(location)
-        while not path.exists():
-            path = path.parent
-        with _failing("read", location):
-            return shutil.disk_usage(path).free
-
-
-def _files(prefix: str) -> Iterator[StoredObject]:
-    head = _head(prefix)
-    with _failing("list", prefix):
-        for path in sorted(_path(prefix).rglob("*")):
-            # A file may go between being seen and being asked for its size.
-            with contextlib.suppress(FileNotFoundError):
-                if path.is_file():
-                    yield StoredObject(f"{head}{path}", path.stat().st_size)
-
-
-class _LocalSink:
-    """A file under a hidden name until it is committed."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._hidden = _hidden(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._hidden.open("xb")
-
-    def write(self, data: bytes, /) -> None:
-        with _failing("write", str(self._path)):
-            self._file.write(data)
-
-    def commit(self) -> None:
-        with _failing("write", str(self._path)):
-            _sync(self._file)
-            self._file.close()
-            self._hidden.rename(self._path)
-            _sync_directory(self._path.parent)
-
-    def abort(self) -> None:
-        with contextlib.suppress(OSError):
-            # Closing writes what is buffered, which fails again on a full disk; it still closes.
-            self._file.close()
-        self._hidden.unlink(missing_ok=True)
-
-
-def _path(location: str) -> Path:
-    return Path(location.removeprefix(_head(location)))
-
-
-def _head(location: str) -> str:
-    """Return what stands before a path; file:/path, as Hadoop writes it, is file:///path."""
-    found = _LOCAL.match(location)
-    return found[0] if found else ""
-
-
-def _hidden(path: Path, mark: str = "") -> Path:
-    return path.with_name(f".{path.name}{mark and '.'}{mark}{_IN_PROGRESS}")
-
-
-def _sync(file: BinaryIO) -> None:
-    """Bring bytes to the disk: a snapshot must never point to what a power cut can still take."""
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
+def _in_s3(access: S3Access) -> Storage:
     try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
-@contextlib.contextmanager
-def _aborting(sink: FileSink) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        sink.abort()
-        raise
-
-
-@contextlib.contextmanager
-def _failing(what: str, location: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
+        from catalog.storages.s3.storage import S3Storage
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] not in ("boto3", "botocore"):
+            raise
         message = (
-            f"Cannot {what} {location}: {reason}. Check space and permissions there, and run again."
+            "Cannot use S3: boto3 is not installed. Run: pip install 'mergeberg[s3]', on every "
+            "host that writes."
         )
-        raise DestinationError(message) from error
+        raise UnsupportedError(message) from error
+    return S3Storage(access)

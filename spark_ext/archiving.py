@@ -164,8 +164,9 @@ class _TakingOut:
             ById(PartitionId(outcome.partition_id)),
             self._request.conversions,
         )
-        with FileDigests() as digests:
-            comparing = Verifying(wanted, self._source, self._lake(), self._ports.ledger, digests)
+        lake = self._lake()
+        with FileDigests(lake.storages) as digests:
+            comparing = Verifying(wanted, self._source, lake, self._ports.ledger, digests)
             (found,) = comparing.run()
         if found.verdict is not Verdict.EQUAL or found.compared_with != "source":
             message = (

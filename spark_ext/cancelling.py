@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
+from catalog.hive import HiveTable, OpenedTree
 from catalog.iceberg import IcebergTable, OpenedCatalog
 from catalog.processes import may_be_alive, this_process
-from catalog.storage import open_storage
+from catalog.storage import Storages
 from spark_ext.listing_exports import rows_of_name
 from spark_ext.wiring import commit_ports
 from tableformat.committer import Superseded, Unknown
@@ -115,7 +116,7 @@ def row_to_cancel(
 
 def cancel(
     row: Row,
-    catalog: OpenedCatalog,
+    catalog: OpenedCatalog | OpenedTree,
     ledger: Ledger,
     *,
     wait: float,
@@ -143,10 +144,12 @@ def cancel(
         if row.state is State.RUNNING:
             leases.take_over(row.key.hash)
         outcome = _killed(ports, row.key.hash, note, until, why)
-        return Cancelled(outcome, _cleaned(ports, outcome, note))
+        return Cancelled(outcome, _cleaned(ports, table.storages, outcome, note))
 
 
-def _table(catalog: OpenedCatalog, name: LakeName, row: Row) -> IcebergTable:
+def _table(
+    catalog: OpenedCatalog | OpenedTree, name: LakeName, row: Row
+) -> IcebergTable | HiveTable:
     table = catalog.table(name)
     if table is None or table.load().layout.table_uuid != row.key.destination:
         message = (
@@ -176,13 +179,15 @@ def _taken_over(note: Callable[[str], None]) -> Callable[[Row], None]:
     return say
 
 
-def _cleaned(ports: Ports, outcome: KillOutcome, note: Callable[[str], None]) -> Cleaned:
+def _cleaned(
+    ports: Ports, storages: Storages, outcome: KillOutcome, note: Callable[[str], None]
+) -> Cleaned:
     """Remove the files of an export that was given up; what does not go is left to `gc`."""
     if not isinstance(outcome, GivenUp):
         return Cleaned()
     try:
         location = ports.table.load().location
-        cleaning = Cleaning(ports, open_storage(location), location)
+        cleaning = Cleaning(ports, storages(location), location)
         return cleaning.clean(outcome.row.key.hash)
     except TableFormatError as error:
         note(f"its files stay: {error} `mergeberg gc` removes them")

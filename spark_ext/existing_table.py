@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import overload
+
+from catalog.hive import HiveTable, OpenedTree
 from catalog.iceberg import IcebergTable, OpenedCatalog
 from catalog.ledgers.uris import open_ledger
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
@@ -12,11 +15,23 @@ from tableformat.names import LakeName
 __all__ = ["existing_table", "open_existing"]
 
 
-def existing_table(catalog: OpenedCatalog, name: LakeName, what: str) -> IcebergTable:
+@overload
+def existing_table(catalog: OpenedCatalog, name: LakeName, what: str) -> IcebergTable: ...
+
+
+@overload
+def existing_table(
+    catalog: OpenedCatalog | OpenedTree, name: LakeName, what: str
+) -> IcebergTable | HiveTable: ...
+
+
+def existing_table(
+    catalog: OpenedCatalog | OpenedTree, name: LakeName, what: str
+) -> IcebergTable | HiveTable:
     """Return a lake table.
 
     Args:
-        catalog: that it is in.
+        catalog: that it is in, or the tree.
         name: the table.
         what: cannot be done when there is none, e.g. "clean up lake.n.t".
 
@@ -34,13 +49,25 @@ def existing_table(catalog: OpenedCatalog, name: LakeName, what: str) -> Iceberg
     return table
 
 
+@overload
 def open_existing(
     catalog: OpenedCatalog, name: LakeName, what: str, *, ledger: str | None
-) -> tuple[IcebergTable, Ledger]:
+) -> tuple[IcebergTable, Ledger]: ...
+
+
+@overload
+def open_existing(
+    catalog: OpenedCatalog | OpenedTree, name: LakeName, what: str, *, ledger: str | None
+) -> tuple[IcebergTable | HiveTable, Ledger]: ...
+
+
+def open_existing(
+    catalog: OpenedCatalog | OpenedTree, name: LakeName, what: str, *, ledger: str | None
+) -> tuple[IcebergTable | HiveTable, Ledger]:
     """Open a lake table, and the ledger of its exports, which the caller closes.
 
     Args:
-        catalog: that it is in.
+        catalog: that it is in, or the tree.
         name: the table.
         what: cannot be done when there is none, e.g. "clean up lake.n.t".
         ledger: as the user said it, None for the default.

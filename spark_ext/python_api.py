@@ -74,6 +74,8 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
     partition_spec: str | None = None,
     max_bytes_per_file: int | None = None,
     max_retries: int = MAX_RETRIES,
+    max_bandwidth: int | None = None,
+    max_slices: int | None = None,
     cluster: str | None = None,
     wait: bool = True,
     dry_run: bool = False,
@@ -100,6 +102,9 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
         partition_spec: of a table that is made; None to derive it.
         max_bytes_per_file: bytes of a data file; None for 512 MiB.
         max_retries: how often a file is tried again.
+        max_bandwidth: bytes per second of all tasks, 0 for no limit; None for what the session
+            says.
+        max_slices: files that are written at a time; None for what the session says.
         cluster: the source is a table of every shard of this cluster.
         wait: False to return when it has begun.
         dry_run: say what would be done, and do nothing.
@@ -131,6 +136,8 @@ def export_partitions(  # noqa: PLR0913  one parameter for each of the procedure
     partition_spec: str | None = None,
     max_bytes_per_file: int | None = None,
     max_retries: int = MAX_RETRIES,
+    max_bandwidth: int | None = None,
+    max_slices: int | None = None,
     cluster: str | None = None,
     wait: bool = True,
     dry_run: bool = False,

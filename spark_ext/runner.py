@@ -23,7 +23,7 @@ from pyspark.sql import Row, SparkSession
 import tableformat.errors
 from catalog.storage import open_storage
 from spark_ext.progress import ProgressListener
-from spark_ext.tasks import ANSWER_SCHEMA, ServerAccess, TaskWork
+from spark_ext.tasks import ANSWER_SCHEMA, ServerAccess, StorageAccess, TaskWork
 from tableformat.errors import InternalError, SourceError, StoppedError, TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
@@ -46,7 +46,7 @@ _CANCELLED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is: rows written as far as is known, tasks done and in all, seconds."""
+    """How far a job is: rows written as far as is known, Spark's tasks done and in all, seconds."""
 
     rows: int
     tasks_done: int
@@ -95,6 +95,7 @@ def write(
     on_progress: Callable[[Progress], None],
     should_stop: Callable[[], bool] = lambda: False,
     access: ServerAccess | None = None,
+    storage: StorageAccess | None = None,
 ) -> Writing:
     """Write all slices and say for each what became of it; yield about ten times a second.
 
@@ -109,6 +110,7 @@ def write(
         on_progress: called about ten times a second from the calling thread.
         should_stop: once it is true no slice is begun any more, on any host.
         access: how tasks reach the source's server, if it is one.
+        storage: how they reach the lake's storage, if it is none of files.
 
     Raises:
         SourceError: Spark could not run the tasks; the message is the one of the task.
@@ -118,9 +120,9 @@ def write(
     if not tasks:
         return Written((), ())
     listener = ProgressListener(_progress_host(spark))
-    stop = _Stop(plan, should_stop)
+    work = TaskWork(plan, tasks, listener.address, access, storage)
+    stop = _Stop(work, should_stop)
     try:
-        work = TaskWork(plan, tasks, listener.address, access)
         rows = yield from _collect(spark, work, listener, on_progress, stop)
     finally:
         listener.close()
@@ -131,20 +133,21 @@ def write(
 class _Stop:
     """Tells the tasks, wherever they run, that no slice is to be begun any more."""
 
-    def __init__(self, plan: WritePlan, should_stop: Callable[[], bool]) -> None:
-        self._mark = stop_mark(plan.receipts_location, plan.job)
+    def __init__(self, work: TaskWork, should_stop: Callable[[], bool]) -> None:
+        self._mark = stop_mark(work.plan.receipts_location, work.plan.job)
+        self._storage = open_storage(self._mark, work.storage_access)
         self._should_stop, self._told = should_stop, False
 
     def tell(self) -> None:
         """Tell them once, when it is time."""
         if not self._told and self._should_stop():
-            open_storage(self._mark).put(self._mark, b"")
+            self._storage.put(self._mark, b"")
             self._told = True
 
     def forget(self) -> None:
         """Take back what was told: the job is over."""
         if self._told:
-            open_storage(self._mark).delete(self._mark)
+            self._storage.delete(self._mark)
 
 
 def _collect(
@@ -156,6 +159,8 @@ def _collect(
 ) -> Generator[None, None, list[Row]]:
     """Run the Spark job in a thread of its own, so that this one can report and be interrupted."""
     group = f"mergeberg-{work.plan.job}-{uuid.uuid4().hex[:8]}"
+    share = work.plan.share
+    at_once = min(len(work.tasks), share.slices) if share is not None else len(work.tasks)
     context = spark.sparkContext
     answers: list[Row] = []
     failed: list[Exception] = []
@@ -165,7 +170,8 @@ def _collect(
         try:
             context.setJobGroup(group, f"mergeberg: {work.plan.table}", interruptOnCancel=True)
             number = len(work.tasks)
-            job = spark.range(0, number, 1, number).mapInArrow(work, ANSWER_SCHEMA)
+            # Each of Spark's own tasks writes its slices one after the other.
+            job = spark.range(0, number, 1, at_once).mapInArrow(work, ANSWER_SCHEMA)
             answers.extend(job.collect())
         # Carried to the calling thread, which raises it.
         except (PySparkException, Py4JError, OSError) as error:
@@ -183,7 +189,7 @@ def _collect(
             now = time.monotonic()
             if now - looked >= _LOOK_SECONDS:
                 looked, done = now, _tasks_done(context, group)
-            on_progress(Progress(listener.rows(), done, len(work.tasks), now - started))
+            on_progress(Progress(listener.rows(), done, at_once, now - started))
             stop.tell()
             yield
     except BaseException:
@@ -195,7 +201,7 @@ def _collect(
     if failed:
         raise _plain(work.plan, failed[0]) from failed[0]
     done, seconds = _tasks_done(context, group), time.monotonic() - started
-    on_progress(Progress(listener.rows(), done, len(work.tasks), seconds))
+    on_progress(Progress(listener.rows(), done, at_once, seconds))
     return answers
 
 

@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from catalog.clickhouse.server.given import SECRETS, harmless_environment
+from catalog.clickhouse.server.given import harmless_environment, is_secret
 from spark_ext.java import find_java
 from tableformat.errors import SourceError
 
@@ -77,9 +77,9 @@ def _without_secrets() -> Iterator[None]:
     """Keep the secrets of the environment from a process that is started meanwhile.
 
     The JVM and the Python workers that it starts inherit it, and none of them needs a secret: tasks
-    have theirs by a broadcast. A `SourcePlace` has taken its own before.
+    have theirs by a broadcast. A `SourcePlace` and an `OpenedCatalog` have taken their own before.
     """
-    held = {name: os.environ.pop(name) for name in SECRETS if name in os.environ}
+    held = {name: os.environ.pop(name) for name in [*os.environ] if is_secret(name)}
     try:
         yield
     finally:

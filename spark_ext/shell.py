@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Protocol, Self
 
-from catalog.clickhouse.server.given import SECRETS
+from catalog.clickhouse.server.given import is_secret
 from catalog.iceberg import LOCAL_CATALOG, configured_catalogs
 from catalog.ledgers.uris import LEDGER_FILE
 from catalog.scratch import ScratchDirectory
@@ -171,7 +171,7 @@ class Shell:
         if missing:
             named = ", ".join(jar.coordinates for jar in missing)
             notes.note(f"fetching {named}, which Spark needs once")
-            harmless = {n: text for n, text in self.environ.items() if n not in SECRETS}
+            harmless = {n: text for n, text in self.environ.items() if not is_secret(n)}
             fetched = fetch_jars(missing, self.spark, harmless, self.settings)
             found |= dict(zip(missing, fetched, strict=True))
         given = [self.settings[_JARS]] if self.settings.get(_JARS) else []

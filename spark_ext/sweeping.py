@@ -12,7 +12,6 @@ from catalog.iceberg import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from catalog.processes import may_be_alive, this_process
 from catalog.sources import SourcePlace
-from catalog.storage import open_storage
 from spark_ext.logs import LoggedEffects
 from spark_ext.staging import StagedAtHost, StagingSweep
 from spark_ext.wiring import commit_ports
@@ -79,7 +78,7 @@ def sweep(
     """
     ports = commit_ports(lake, ledger)
     location = lake.load().location
-    cleaning = Cleaning(ports, open_storage(location), location)
+    cleaning = Cleaning(ports, lake.storages(location), location)
     with Leases(ledger, this_process(), effects=ports.effects, is_alive=may_be_alive) as leases:
         sweeping = Sweeping(cleaning, leases, _holder(ledger), older_than, milliseconds())
         found = sweeping.sweep() if removes else sweeping.find()

@@ -31,6 +31,7 @@ from catalog.clickhouse.part_links import sweep
 from catalog.clickhouse.server.settings import ServerSettings
 from catalog.processes import job_may_be_alive
 from catalog.storage import open_storage
+from catalog.storages.s3.access import S3Access
 from spark_ext.progress import ProgressAddress, SliceProgress, send_rows
 from spark_ext.task_checks import check_host, run_checks
 from tableformat.errors import (
@@ -44,13 +45,15 @@ from tableformat.export.slices import FileFormat, Slice, SliceTask, WritePlan
 from tableformat.export.slicing import opened_together
 from tableformat.file_names import data_file_name, stop_mark
 from tableformat.iceberg.arrow_schema import file_schema, to_file
-from tableformat.parquet.writer import WrittenFile, write_file
+from tableformat.pacing import Pace, PacedSink
+from tableformat.parquet.writer import FileSink, WrittenFile, write_file
 from tableformat.receipt import Receipt
 from tableformat.source import ServedLayout
 
 __all__ = [
     "ANSWER_SCHEMA",
     "ServerAccess",
+    "StorageAccess",
     "TaskWork",
     "find_receipt",
     "installed_versions",
@@ -80,17 +83,32 @@ class ServerAccess(Protocol):
         ...
 
 
+class StorageAccess(Protocol):
+    """Holds how to reach the lake's storage, with its secrets: on executors a broadcast."""
+
+    @property
+    def value(self) -> S3Access:
+        """What is held."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TaskWork:
     """A job as it is sent to executors: the plan, every task by number, and where progress goes.
 
-    `access` is None when tasks open the source's parts as files.
+    `access` is None when tasks open the source's parts as files, `storage` when they write files.
     """
 
     plan: WritePlan
     tasks: tuple[SliceTask, ...]
     progress: ProgressAddress | None
     access: ServerAccess | None = None
+    storage: StorageAccess | None = None
+
+    @property
+    def storage_access(self) -> S3Access | None:
+        """How to reach the lake's storage, None for files."""
+        return None if self.storage is None else self.storage.value
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the slices of the tasks whose numbers arrive; the function of `mapInArrow`."""
@@ -109,7 +127,7 @@ def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
     """Write the slices of one task; yield one answer for each, as soon as it is known."""
     context = TaskContext.get()
     attempt_number = context.attemptNumber() if context is not None else 0
-    files = _Files.of(work.plan)
+    files = _Files.of(work.plan, work.storage_access)
     with _reading(work, task) as open_slices:
         for together in opened_together(task):
             with open_slices(together) as open_slice:
@@ -144,23 +162,23 @@ def _finish(
 ) -> Receipt:
     """Return the receipt of a slice: that of an attempt that died, or after writing it."""
     # A worker that died may have finished this file: it is never written again.
-    receipt = find_receipt(work.plan, slice_) if attempt_number else None
+    receipt = find_receipt(work.plan, slice_, files.access) if attempt_number else None
     if receipt is None:
-        _stop_when_told(work.plan, slice_)
+        _stop_when_told(files, slice_)
         attempt = f"{attempt_number}-{uuid.uuid4().hex[:12]}"
         receipt = _write_slice(files, slice_, attempt, _progress(work, slice_), open_slice)
     return receipt
 
 
-def _stop_when_told(plan: WritePlan, slice_: Slice) -> None:
+def _stop_when_told(files: _Files, slice_: Slice) -> None:
     """Refuse to begin a slice after the application was told to stop (coverage.md reading 13).
 
     Raises:
         StoppedError: it was.
         DestinationError: nobody can say.
     """
-    mark = stop_mark(plan.receipts_location, plan.job)
-    if open_storage(mark).list(mark.rsplit("/", 1)[0]):
+    mark = stop_mark(files.plan.receipts_location, files.plan.job)
+    if open_storage(mark, files.access).list(mark.rsplit("/", 1)[0]):
         message = (
             f"Cannot begin another file of partition {slice_.partition_id}: the export was told to "
             "stop. Run the same command again: it goes on with what is left."
@@ -194,21 +212,30 @@ def write_slice(
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What all files of a task share: plan, schemas, format, and what is installed here."""
+    """What all files of a task share: plan, schemas, format, what is installed here, the pace."""
 
     plan: WritePlan
     lake_schema: Schema
     schema: pa.Schema
     format: FileFormat
     installed: tuple[tuple[str, str], ...]
+    pace: Pace | None
+    access: S3Access | None
 
     @classmethod
-    def of(cls, plan: WritePlan) -> _Files:
+    def of(cls, plan: WritePlan, access: S3Access | None = None) -> _Files:
         """Read it from a plan; it takes longer than reading a small slice."""
         lake_schema = Schema.model_validate_json(plan.schema_json)
         schema = file_schema(lake_schema)
         written = _in_file(plan.format, lake_schema, schema)
-        return cls(plan, lake_schema, schema, written, installed_versions())
+        rate = plan.share.bytes_per_second if plan.share is not None else None
+        pace = None if rate is None else Pace(rate)
+        return cls(plan, lake_schema, schema, written, installed_versions(), pace, access)
+
+    def sink(self, path: str) -> FileSink:
+        """Begin a file, which is written at the pace of the task."""
+        sink = open_storage(path, self.access).create(path)
+        return sink if self.pace is None else PacedSink(sink, self.pace)
 
 
 def _write_slice(
@@ -221,18 +248,24 @@ def _write_slice(
     started = time.monotonic()
     plan = files.plan
     check_host(plan, files.installed, slice_)
-    name = data_file_name(slice_.key, slice_.transaction_id, slice_.number, attempt)
+    name = data_file_name(
+        slice_.key,
+        slice_.transaction_id,
+        slice_.number,
+        attempt,
+        transaction_first=plan.transaction_first,
+    )
     path = "/".join(p for p in (plan.data_location.rstrip("/"), slice_.directory, name) if p)
     with open_slice(slice_) as opened:
         run_checks(plan, opened, [check for check in plan.checks if check.always])
         written = _write(files, opened, path, on_rows)
     receipt = _receipt(plan, slice_, attempt, path, written, time.monotonic() - started)
     stored = f"{_receipts(plan, slice_)}/{slice_.number}-{attempt}.json"
-    open_storage(stored).put(stored, receipt.to_json().encode())
+    open_storage(stored, files.access).put(stored, receipt.to_json().encode())
     return receipt
 
 
-def find_receipt(plan: WritePlan, slice_: Slice) -> Receipt | None:
+def find_receipt(plan: WritePlan, slice_: Slice, access: S3Access | None = None) -> Receipt | None:
     """Return the stored receipt of exactly this slice whose file is there, if there is one.
 
     Raises:
@@ -240,7 +273,7 @@ def find_receipt(plan: WritePlan, slice_: Slice) -> Receipt | None:
         LedgerError: a receipt is damaged.
     """
     below = _receipts(plan, slice_)
-    storage = open_storage(below)
+    storage = open_storage(below, access)
     for stored in storage.list(below):
         if not stored.location.removeprefix(f"{below}/").startswith(f"{slice_.number}-"):
             continue
@@ -278,7 +311,7 @@ def _write(
             )
             raise SourceError(message)
 
-    sink = open_storage(path).create(path)
+    sink = files.sink(path)
     try:
         with contextlib.closing(counted()) as batches:
             return write_file(

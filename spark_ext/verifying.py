@@ -15,6 +15,7 @@ from functools import partial
 
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.file_hashes import changed_files
+from catalog.hive import HiveTable
 from catalog.iceberg import IcebergTable
 from catalog.processes import job_may_be_alive, new_job
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
@@ -134,7 +135,7 @@ class Verifying:
         self,
         request: VerifyRequest,
         source: ClickHouseSource,
-        lake: IcebergTable,
+        lake: IcebergTable | HiveTable,
         ledger: Ledger,
         digests: LakeDigests,
     ) -> None:
@@ -339,7 +340,11 @@ class Verifying:
         landed = subject.done.landed
         try:
             changed = changed_files(
-                self._state.location, subject.key, landed.transaction_id, subject.locations
+                self._lake.storages,
+                self._state.location,
+                subject.key,
+                landed.transaction_id,
+                subject.locations,
             )
         except TableFormatError as error:
             return _failed(subject.partition_id, error)

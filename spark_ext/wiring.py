@@ -7,18 +7,18 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from pyspark.sql import SparkSession
 
 from catalog.clickhouse.digests import FileDigests
 from catalog.clickhouse.server.given import harmless_environment
+from catalog.hive import OpenedTree
 from catalog.iceberg import OpenedCatalog
 from catalog.ledgers.memory import milliseconds
-from catalog.ledgers.uris import open_ledger
+from catalog.ledgers.uris import ledger_warnings, open_ledger
 from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
 from catalog.sources import SourcePlace, open_source, server_of
-from catalog.storage import open_storage
 from spark_ext.java import find_java
 from spark_ext.logs import LoggedEffects, LoggedObserver
 from spark_ext.session import SparkSettings, open_session
@@ -26,12 +26,14 @@ from spark_ext.writer import Cancellable, SparkWriter
 from tableformat.committer import LakeTable
 from tableformat.effects import Direct, Effects
 from tableformat.errors import InternalError
+from tableformat.export.limits import Allotment
 from tableformat.export.ports import JobPorts, Observer, SliceWriter
 from tableformat.export.settling import Ports
 from tableformat.ledger import Ledger
 from tableformat.names import TransactionId, new_transaction_id
 
 __all__ = [
+    "ALLOTMENT",
     "Places",
     "RunningSpark",
     "SparkProvider",
@@ -40,13 +42,16 @@ __all__ = [
     "open_ports",
 ]
 
+ALLOTMENT: Final = Allotment()
+"""What the exports of this process share."""
+
 
 @dataclass(frozen=True, slots=True)
 class Places:
     """Where everything is; `ledger` as the user said it, None for the default."""
 
     source: SourcePlace
-    lake: OpenedCatalog
+    lake: OpenedCatalog | OpenedTree
     ledger: str | None = None
 
 
@@ -163,6 +168,8 @@ def open_ports(
     Raises:
         TableFormatError: one of them cannot be opened.
     """
+    for warning in (*places.lake.storages.warnings, *ledger_warnings(places.ledger)):
+        observer.note(warning)
     ledger = open_ledger(places.ledger, local_warehouse=places.lake.local_warehouse)
     server = server_of(places.source)
     cancelled = threading.Event()
@@ -170,7 +177,7 @@ def open_ports(
     def writer() -> SliceWriter:
         if not spark.done():
             observer.note("waiting for Spark to start")
-        return Cancellable(SparkWriter(spark.result(), server), cancelled.set)
+        return Cancellable(SparkWriter(spark.result(), server, places.lake.storages), cancelled.set)
 
     return JobPorts(
         effects=LoggedEffects(effects or Direct()),
@@ -183,14 +190,15 @@ def open_ports(
         clock=milliseconds,
         pause=_back_off,
         new_transaction=_transaction,
-        storage=open_storage,
+        storage=places.lake.storages,
         job=new_job(),
         job_is_alive=job_may_be_alive,
         observer=LoggedObserver(observer),
         check_writer=spark.check,
         begin_writer=spark.begin,
-        digests=FileDigests() if verify else None,
+        digests=FileDigests(places.lake.storages) if verify else None,
         should_stop=cancelled.is_set,
+        allotment=ALLOTMENT,
     )
 
 

@@ -51,6 +51,7 @@ class KeyCommit:
 
     `may_shrink`: main may have fewer rows of it afterwards than before; `beside`: its first files
     may lie beside files of others; `whole`: nothing else stays in its lake partition.
+    `partition_id` is the source's name of it.
     """
 
     key: str
@@ -61,6 +62,7 @@ class KeyCommit:
     may_shrink: bool = False
     beside: bool = False
     whole: bool = False
+    partition_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class LakeTableState:
     """M: one loaded metadata object, everything decided in a turn comes from it (protocol.md).
 
     `snapshots` is by id; `main` is None on a table that never had a snapshot. `handle` is the
-    implementation's own object for the same metadata.
+    implementation's own object for the same metadata. `tree` is the root of a tree of Hive
+    directories (`tableformat/hive`), '' for a table of a catalog.
     """
 
     layout: Layout
@@ -113,6 +116,12 @@ class LakeTableState:
     snapshots: Mapping[int, SnapshotSeen]
     metadata_location: str
     handle: object = field(default=None, compare=False, repr=False)
+    tree: str = ""
+
+    @property
+    def data_location(self) -> str:
+        """Below it are the directories of partitions, with the data files."""
+        return self.tree or f"{self.location.rstrip('/')}/data"
 
     def mark(self, key: str) -> Mark | None:
         """Return the mark of a key hash, if the table carries one."""

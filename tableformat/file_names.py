@@ -1,6 +1,7 @@
 """The names of data files: `<key>-<transaction>-<slice>-<attempt>.parquet` (docs/spec/files.md).
 
-And of the mark at which the tasks of a job begin no further file.
+In a tree of Hive directories the transaction comes first (N-18; docs/spec/hive.md). And of the mark
+at which the tasks of a job begin no further file.
 
 A name carries the key and the transaction, so that the files of an export are told from main
 itself, also when ledger and receipts are gone; it is unique for each attempt, so that no attempt
@@ -26,7 +27,8 @@ __all__ = [
 RECEIPTS: Final = "metadata/mergeberg"
 """Where receipts and kept digests are stored, below the table's location."""
 _EXPORTED: Final = re.compile(
-    r"\.?(?P<key>[a-z2-7]{26})-(?P<transaction>\d+)-\d+-[^./]+\.parquet(\.[a-z0-9.]*inprogress)?"
+    r"\.?(?:(?P<key>[a-z2-7]{26})-(?P<transaction>\d+)|(?P<first>\d+)-(?P<second>[a-z2-7]{26}))"
+    r"-\d+-[^./]+\.parquet(\.[a-z0-9.]*inprogress)?"
 )
 
 _STOP_MARK: Final = re.compile(r"stop-[^/]+/\.?now[^/]*")
@@ -42,25 +44,37 @@ def is_stop_mark(location: str, receipts: str) -> bool:
     return _STOP_MARK.fullmatch(location.removeprefix(f"{receipts.rstrip('/')}/")) is not None
 
 
-def data_file_name(key: str, transaction_id: str, slice_number: int, attempt: str) -> str:
+def data_file_name(
+    key: str,
+    transaction_id: str,
+    slice_number: int,
+    attempt: str,
+    *,
+    transaction_first: bool = False,
+) -> str:
     """Return the name of a data file; `key` is a hash, `attempt` unique for each attempt."""
-    return f"{key}-{transaction_id}-{slice_number}-{attempt}.parquet"
+    first, second = (transaction_id, key) if transaction_first else (key, transaction_id)
+    return f"{first}-{second}-{slice_number}-{attempt}.parquet"
 
 
 def is_of_key(path: str, key: str) -> bool:
     """Whether a file was written by an export of a key hash."""
-    return path.rsplit("/", 1)[-1].startswith(f"{key}-")
+    first, _, rest = path.rsplit("/", 1)[-1].partition("-")
+    return first == key or (first.isdecimal() and rest.startswith(f"{key}-"))
 
 
 def is_of_transaction(path: str, key: str, transaction_id: str) -> bool:
     """Whether a file was written by one export of a key hash."""
-    return path.rsplit("/", 1)[-1].startswith(f"{key}-{transaction_id}-")
+    name = path.rsplit("/", 1)[-1]
+    return name.startswith((f"{key}-{transaction_id}-", f"{transaction_id}-{key}-"))
 
 
 def exported_by(path: str) -> tuple[str, str] | None:
     """Return key hash and transaction of a data file, begun or finished; None for other names."""
     found = _EXPORTED.fullmatch(path.rsplit("/", 1)[-1])
-    return (found["key"], found["transaction"]) if found else None
+    if found is None:
+        return None
+    return found["key"] or found["second"], found["transaction"] or found["first"]
 
 
 def key_in(path: str) -> str:

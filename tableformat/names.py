@@ -16,7 +16,9 @@ from typing import Final
 from tableformat.errors import UsageError
 
 __all__ = [
+    "HIVE",
     "SOURCE_ALIAS",
+    "HiveName",
     "LakeName",
     "PartName",
     "PartitionId",
@@ -43,6 +45,9 @@ _NAME_PART: Final = re.compile(
     re.DOTALL,
 )
 _LEAST_LAKE_PARTS: Final = 3
+HIVE: Final = "hive"
+"""What stands where the catalog of a tree of Hive directories would."""
+_HIVE: Final = f"{HIVE}:"
 _TRANSACTION: Final = re.compile(r"\d{1,20}\Z")
 _LOW_BITS: Final = 22
 _ESCAPES: Final = {
@@ -163,9 +168,13 @@ class LakeName:
     def parse(cls, text: str) -> LakeName:
         """Read `catalog.namespace.table`, with any number of namespace levels from one.
 
+        `hive:URI` is a tree of Hive directories, a `HiveName`.
+
         Raises:
-            UsageError: fewer than three parts.
+            UsageError: fewer than three parts, or no URI.
         """
+        if text.startswith(_HIVE):
+            return HiveName.at(text.removeprefix(_HIVE))
         parts = split_identifiers(text)
         if len(parts) < _LEAST_LAKE_PARTS:
             message = (
@@ -183,6 +192,36 @@ class LakeName:
     def __str__(self) -> str:
         """Return the name as people write it."""
         return ".".join(_shown(p) for p in (self.catalog, *self.namespace, self.name))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HiveName(LakeName):
+    """A tree of Hive directories, which has no catalog: hive.`uri` in SQL, `hive:uri` elsewhere."""
+
+    @classmethod
+    def at(cls, uri: str) -> HiveName:
+        """Return the name of the tree at a URI or path.
+
+        Raises:
+            UsageError: the URI is empty.
+        """
+        root = uri.rstrip("/")
+        if not root:
+            message = (
+                f"Cannot use {_HIVE}{uri} as a destination: it names no directory. Write for "
+                "example hive:/data/lake/events."
+            )
+            raise UsageError(message)
+        return cls(HIVE, (), root)
+
+    @property
+    def uri(self) -> str:
+        """Where the tree is, without a slash at the end."""
+        return self.name
+
+    def __str__(self) -> str:
+        """Return the name as people write it."""
+        return f"{_HIVE}{self.uri}"
 
 
 @dataclass(frozen=True, slots=True, order=True)

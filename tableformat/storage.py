@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from tableformat.parquet.writer import FileSink
@@ -58,6 +59,10 @@ class Storage(Protocol):
 
     def sha256(self, location: str) -> str:
         """Return the digest of an object's bytes, in hex."""
+        ...
+
+    def fetch(self, location: str, into: Path) -> Path:
+        """Return a file of this host with an object's bytes: its own, or a copy in a directory."""
         ...
 
     def free_bytes(self, location: str) -> int | None:

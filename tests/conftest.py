@@ -10,7 +10,9 @@ import pytest
 from hypothesis import settings
 
 from tests.clickhouse_front import ClickHouseFront, clickhouse_front
+from tests.minio import MinIO, minio
 from tests.old_clickhouse import OldPair, old_pair
+from tests.zookeeper import ZooKeeper, zookeeper
 
 pytest_plugins = ["tests.light_machine"]
 
@@ -81,6 +83,35 @@ def newest_server(newest_server_of_session: ClickHouseFront) -> Iterator[ClickHo
     yield newest_server_of_session
     newest_server_of_session.mend()
     newest_server_of_session.drop_databases()
+
+
+@pytest.fixture(scope="session")
+def minio_server_of_session() -> Iterator[MinIO]:
+    """Run an object store for all tests that ask for it; each makes a bucket of its own there."""
+    with minio() as server:
+        yield server
+
+
+@pytest.fixture
+def minio_server(minio_server_of_session: MinIO) -> Iterator[MinIO]:
+    """Lend the object store to a test, which may end and pause it; the next one finds it mended."""
+    yield minio_server_of_session
+    minio_server_of_session.mend()
+
+
+@pytest.fixture(scope="session")
+def zookeeper_of_session() -> Iterator[ZooKeeper]:
+    """Run a ZooKeeper for all tests that ask for it; each has a path of its own there."""
+    with zookeeper() as server:
+        yield server
+
+
+@pytest.fixture
+def zookeeper_server(zookeeper_of_session: ZooKeeper) -> Iterator[ZooKeeper]:
+    """Lend the ZooKeeper to a test, which may end and pause it; the next one finds it mended."""
+    yield zookeeper_of_session
+    zookeeper_of_session.resume()
+    zookeeper_of_session.start()
 
 
 @pytest.hookimpl(trylast=True)

@@ -233,7 +233,13 @@ class FakeWriter:
                 raise Dies
             self.written += 1
             attempt = f"{next(self.attempts)}x{uuid.uuid4().hex[:8]}"
-            name = data_file_name(piece.key, piece.transaction_id, piece.number, attempt)
+            name = data_file_name(
+                piece.key,
+                piece.transaction_id,
+                piece.number,
+                attempt,
+                transaction_first=plan.transaction_first,
+            )
             content, path = self.content(piece), f"{plan.data_location}/{name}"
             open_storage(path).put(path, content)
             receipt = Receipt(

@@ -16,7 +16,8 @@ from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.iceberg import open_catalog
+from catalog.hive import OpenedTree
+from catalog.iceberg import OpenedCatalog, open_catalog
 from catalog.ledgers import uris
 from catalog.sources import SourcePlace, open_source, server_of
 from spark_ext.session import SparkSettings
@@ -24,6 +25,7 @@ from spark_ext.verifying import Comparison, Verifying, VerifyRequest
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest, export
+from tableformat.export.limits import Limits
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent
 from tableformat.export.selection import AllPartitions, Selection
@@ -41,6 +43,7 @@ Rows = list[tuple[object, ...]]
 
 _EVERYTHING = AllPartitions()
 _FORMAT = FileFormat()
+_LIMITS = Limits()
 _NO_CONVERSIONS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -72,12 +75,12 @@ class RealExport:
         same_as: str = "",
         shards: int = 1,
         file_format: FileFormat = _FORMAT,
+        limits: Limits = _LIMITS,
         verify: bool = False,
         source: Source | None = None,
     ) -> list[Outcome]:
         """Export as a new process would, from the ClickHouse unless another source is given."""
-        lake = open_catalog("lake", warehouse=self.warehouse)
-        places = Places(SourcePlace("chdb:unused"), lake)
+        places = Places(SourcePlace("chdb:unused"), self.destination_of(name))
         ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent(), verify=verify)
         if source is None:
             source = self._source()
@@ -99,6 +102,7 @@ class RealExport:
             partition_spec=partition_spec,
             evolve_schema=evolve_schema,
             format=file_format,
+            limits=limits,
         )
         return list(export(request, without_spark, slots=1))
 
@@ -155,6 +159,10 @@ class RealExport:
         """Return what the ledger has of a source table."""
         ledger = uris.open_ledger(None, local_warehouse=self.warehouse)
         return [row for row in ledger.rows() if row.source_table == str(name)]
+
+    def destination_of(self, name: TableName) -> OpenedCatalog | OpenedTree:
+        """Open what has the destination of a table."""
+        return open_catalog(self.name_of(name).catalog, warehouse=self.warehouse)
 
     def name_of(self, name: TableName) -> LakeName:
         """Return the destination of a table."""

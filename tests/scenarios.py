@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 
 from catalog.iceberg import IcebergTable, open_catalog
 from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.uris import open_ledger
 from tableformat.committer import LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.export.claim import Wish
@@ -26,7 +27,7 @@ from tableformat.export.ports import JobPorts
 from tableformat.export.selection import AllPartitions
 from tableformat.export.slices import Slice
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Row, State
+from tableformat.ledger import Ledger, Row, State
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
@@ -209,9 +210,17 @@ def rows_in_main(directory: Path) -> int:
     return rows_by_key(directory).total()
 
 
+def ledger_of(directory: Path) -> Ledger:
+    """Open the ledger: the one that the file `ledger` names, where a test has written it."""
+    named = directory / "ledger"
+    if named.exists():
+        return open_ledger(named.read_text(), local_warehouse=None)
+    return SqliteLedger(directory / "ledger.db")
+
+
 def ledger_rows(directory: Path) -> list[Row]:
     """Return what the ledger has."""
-    with contextlib.closing(SqliteLedger(directory / "ledger.db")) as ledger:
+    with contextlib.closing(ledger_of(directory)) as ledger:
         return list(ledger.rows())
 
 
@@ -233,7 +242,7 @@ def assert_exported_once(directory: Path, source: Partitions) -> None:
         row = row_of(directory, partition)
         assert held[row.key.hash] == rows, f"{partition}: {held[row.key.hash]} of {rows} rows"
         assert (row.state, row.last.rows, len(row.landed)) == (State.COMPLETED, rows, 1)
-        with contextlib.closing(SqliteLedger(directory / "ledger.db")) as ledger:
+        with contextlib.closing(ledger_of(directory)) as ledger:
             assert ledger.holder(row.key.hash) is None
     table = pyiceberg(directory)
     for snapshot in table.metadata.snapshots:

@@ -117,7 +117,7 @@ class Trouble:
         self.patch.setattr(wiring.SparkWhenNeeded, "check", lambda _: None)
         self.patch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
         self.patch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
-        self.patch.setattr(wiring, "SparkWriter", lambda _, server: self._writer(server))
+        self.patch.setattr(wiring, "SparkWriter", lambda _, server, __: self._writer(server))
         self.patch.setattr(wiring, "_back_off", lambda _: None)
         # Every run is a process of its own to the others, and ended before them.
         self.patch.setattr(wiring, "job_may_be_alive", lambda _: False)

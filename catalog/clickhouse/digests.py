@@ -25,7 +25,7 @@ from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.server.decoded import computed_rows
 from catalog.closing import Closing
 from catalog.second_reader import FileTally, tally_file
-from catalog.storage import local_path, open_storage
+from catalog.storage import Storages
 from tableformat.digest import Digest, KeptDigest
 from tableformat.errors import DestinationError
 from tableformat.iceberg.file_columns import FileColumn, file_columns
@@ -98,8 +98,9 @@ class FileDigests(Closing):
     by entering, and ended by `close`; a context manager: leaving it closes.
     """
 
-    def __init__(self) -> None:
-        """Start nothing yet."""
+    def __init__(self, storages: Storages | None = None) -> None:
+        """Start nothing yet; `storages` open what locations belong to, None for files."""
+        self._storages = Storages() if storages is None else storages
         self._held: OwnClickHouse | None = None
         self._links = 0
 
@@ -124,7 +125,7 @@ class FileDigests(Closing):
             columns: the exported columns as the source is digested.
 
         Raises:
-            UnsupportedError: a file is not on a local disk.
+            UnsupportedError: the storage of a file is not served.
             DestinationError: a file cannot be read, or its two readers do not agree.
         """
         found = empty_digest(columns)
@@ -138,7 +139,7 @@ class FileDigests(Closing):
         Raises:
             DestinationError: it cannot be stored.
         """
-        open_storage(location).put(location, kept.to_json().encode())
+        self._storages(location).put(location, kept.to_json().encode())
 
     def kept(self, location: str) -> KeptDigest | None:
         """Return the digest that was stored there, None when there is none.
@@ -146,7 +147,7 @@ class FileDigests(Closing):
         Raises:
             DestinationError: it cannot be read.
         """
-        storage = open_storage(location)
+        storage = self._storages(location)
         stored = [o.location for o in storage.list(location.rpartition("/")[0])]
         if location not in stored:
             return None
@@ -159,7 +160,8 @@ class FileDigests(Closing):
         return self._held
 
     def _of_file(self, location: str, schema: Schema, columns: Sequence[DigestColumn]) -> Digest:
-        path = local_path(location, "verify the data file")
+        scratch = self._opened().directory
+        path = self._storages(location).fetch(location, scratch)
         try:
             written = pq.read_schema(path)
             read_as = file_columns(columns, schema, written)
@@ -172,6 +174,9 @@ class FileDigests(Closing):
                 "copy, or export its partition again."
             )
             raise DestinationError(message) from error
+        finally:
+            if path.parent == scratch:
+                path.unlink(missing_ok=True)
         return _agreed(location, digest, tallies, second)
 
     def _asked(

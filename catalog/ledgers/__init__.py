@@ -1,1 +1,1 @@
-"""Ledgers: in memory (the reference) and in an SQLite file."""
+"""Ledgers: in memory (the reference), in an SQLite file, in ZooKeeper or ClickHouse Keeper."""

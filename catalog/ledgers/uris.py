@@ -1,15 +1,18 @@
-"""Opens a ledger by what stands after --ledger: `sqlite:PATH`."""
+"""Opens a ledger by what stands after --ledger: `sqlite:PATH` or `keeper://HOST[:PORT]/CHROOT`."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
+from catalog.clickhouse.server.shown import without_secret
 from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.keeper_address import is_keeper, parse_keeper
 from tableformat.errors import UnsupportedError, UsageError
 from tableformat.ledger import Ledger
 
-__all__ = ["LEDGER_FILE", "open_ledger"]
+__all__ = ["LEDGER_FILE", "ledger_warnings", "open_ledger"]
 
 LEDGER_FILE: Final = "mergeberg-ledger.db"
 """The default ledger's name, beside a local warehouse."""
@@ -19,13 +22,15 @@ def open_ledger(uri: str | None, *, local_warehouse: Path | None) -> Ledger:
     """Open a ledger.
 
     Args:
-        uri: `sqlite:PATH`, or None for the default beside a local warehouse.
+        uri: `sqlite:PATH`, `keeper://...` (keeper_address.py), or None for the default beside a
+            local warehouse.
         local_warehouse: the warehouse's directory when it is the built-in local catalog.
 
     Raises:
-        UsageError: no ledger was named and the warehouse has no place beside it, or the path is
-            empty.
-        UnsupportedError: another kind of ledger.
+        UsageError: no ledger was named and the warehouse has no place beside it; the path is empty,
+            or the address malformed.
+        UnsupportedError: another kind of ledger, or kazoo is not installed.
+        RefusedError: the address is not over TLS, and that is not allowed.
         LedgerError: it cannot be opened.
     """
     if uri is None:
@@ -37,14 +42,37 @@ def open_ledger(uri: str | None, *, local_warehouse: Path | None) -> Ledger:
             )
             raise UsageError(message)
         return SqliteLedger(local_warehouse / LEDGER_FILE)
+    if is_keeper(uri):
+        return _in_keeper(uri)
     kind, _, path = uri.partition(":")
     if kind != "sqlite":
         message = (
-            f"Cannot open the ledger {uri!r}: this release knows sqlite:PATH only. Give a local "
-            "file."
+            f"Cannot open the ledger {without_secret(uri)!r}: this release knows sqlite:PATH and "
+            "keeper://HOST[:PORT][/CHROOT]. Give one of them."
         )
         raise UnsupportedError(message)
     if not path:
         message = "Cannot open the ledger 'sqlite:': it names no file. Write sqlite:PATH."
         raise UsageError(message)
     return SqliteLedger(Path(path.removeprefix("//")))
+
+
+def ledger_warnings(uri: str | None) -> tuple[str, ...]:
+    """Return sentences for the user about how a ledger that `open_ledger` opens is spoken to."""
+    is_there = uri is not None and is_keeper(uri)
+    return parse_keeper(uri, environment=os.environ).warnings if is_there and uri else ()
+
+
+def _in_keeper(uri: str) -> Ledger:
+    address = parse_keeper(uri, environment=os.environ)
+    try:
+        from catalog.ledgers.keeper import KeeperLedger
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] != "kazoo":
+            raise
+        message = (
+            f"Cannot open the ledger {address.shown}: kazoo is not installed. Run: pip install "
+            "'mergeberg[keeper]'."
+        )
+        raise UnsupportedError(message) from error
+    return KeeperLedger(address)

@@ -1,4 +1,6 @@
-"""Reads `--to`, and says it in ClickHouse's own words when a ClickHouse table is named there.
+"""Reads `--to`, and opens what it names.
+
+A ClickHouse table that is named there is refused in ClickHouse's own words.
 
 Owns the two refusals of srs-016, Restrictions: the source table itself, and another table of the
 same source. A destination has at least three parts, so only a name of two is looked up there.
@@ -7,17 +9,31 @@ same source. A destination has at least three parts, so only a name of two is lo
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Final
 
+from catalog.bounded_rest import TimeOuts
+from catalog.hive import OpenedTree, open_tree, tree_name
+from catalog.iceberg import OpenedCatalog, open_catalog
 from catalog.sources import SourcePlace, open_source
 from spark_ext.clickhouse_destination import refuse_clickhouse_table
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import RefusedError, UsageError
-from tableformat.names import LakeName, TableName, split_identifiers
+from tableformat.names import HiveName, LakeName, TableName, split_identifiers
 
-__all__ = ["parse_destination"]
+__all__ = ["destination_name", "open_destination", "parse_destination"]
 
 _DATABASE_AND_TABLE: Final = 2
+
+
+def destination_name(text: str) -> LakeName:
+    """Read the name of a destination that exists; that of a tree becomes its whole location.
+
+    Raises:
+        UsageError: it is no name of an Iceberg table or a tree of Hive directories.
+    """
+    name = LakeName.parse(text)
+    return tree_name(name) if isinstance(name, HiveName) else name
 
 
 def parse_destination(text: str, table: TableName, source: SourcePlace) -> LakeName:
@@ -30,14 +46,35 @@ def parse_destination(text: str, table: TableName, source: SourcePlace) -> LakeN
 
     Raises:
         RefusedError: it is the table itself (code 36), or another ClickHouse table (code 48).
-        UsageError: it is no name of an Iceberg table.
+        UsageError: it is no name of an Iceberg table or a tree of Hive directories.
     """
     try:
-        return LakeName.parse(text)
+        return destination_name(text)
     except UsageError as error:
         if len(split_identifiers(text)) == _DATABASE_AND_TABLE:
             _refuse_clickhouse_table(TableName.parse(text), table, source)
         raise error from None
+
+
+def open_destination(
+    name: LakeName, *, warehouse: Path, time_outs: TimeOuts, looks_only: bool
+) -> OpenedCatalog | OpenedTree:
+    """Open the catalog that has a destination, or its tree.
+
+    Args:
+        name: the destination.
+        warehouse: the directory of the built-in local catalog.
+        time_outs: for catalogs that are asked over a network.
+        looks_only: whether nothing is to be written.
+
+    Raises:
+        NotFoundError: no catalog of that name is configured.
+        UsageError: the scheme of the tree is not served, or nothing says how to reach it.
+        DestinationError: the configuration cannot be read.
+    """
+    if isinstance(name, HiveName):
+        return open_tree(name, warehouse=warehouse, time_outs=time_outs, completes=not looks_only)
+    return open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
 
 
 def _refuse_clickhouse_table(named: TableName, table: TableName, source: SourcePlace) -> None:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from spark_ext.cli.output import Output
 from spark_ext.cli.rehearsal import show_rehearsal
 from spark_ext.exporting import exit_code, slots
 from spark_ext.failing_over import export_from_any
+from spark_ext.metrics import CountingObserver, CountingWriter, Figures
 from spark_ext.session import SparkSettings
 from spark_ext.sharding import each_table
 from spark_ext.stopping import Stopping
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
-from spark_ext.writer import with_files_in_turn
 from tableformat.export.exit_codes import worst
 from tableformat.export.job import ExportRequest
-from tableformat.export.ports import JobPorts, Observer
+from tableformat.export.ports import JobPorts, Observer, SliceWriter
 
 __all__ = ["Exporting"]
 
@@ -33,6 +35,7 @@ class Exporting:
         *,
         as_json: bool,
         observer: Observer | None = None,
+        figures: Figures | None = None,
     ) -> None:
         """Begin to look for Java.
 
@@ -41,11 +44,14 @@ class Exporting:
             output: of the command.
             as_json: whether it is for a program.
             observer: hears how the exports go; `output` when None.
+            figures: count what is written, None for not at all.
         """
         self._spark = SparkWhenNeeded(settings)
         self._slots = slots(settings.master)
         self._output = output
-        self._observer: Observer = output if observer is None else observer
+        heard: Observer = output if observer is None else observer
+        self._observer = heard if figures is None else CountingObserver(heard, figures)
+        self._figures = figures
         self._as_json = as_json
 
     def rehearse(self, request: ExportRequest, places: Places, tables: Sequence[LocalTable]) -> int:
@@ -73,7 +79,6 @@ class Exporting:
         stopping: Stopping,
         *,
         verify: bool = False,
-        in_turn: bool = False,
     ) -> int:
         """Export; return the exit code.
 
@@ -83,7 +88,6 @@ class Exporting:
             tables: one, or one of each shard.
             stopping: says when nothing more is to be begun.
             verify: compare every export with its source after the commit.
-            in_turn: write one file after the other.
 
         Raises:
             TableFormatError: it was refused as a whole, or failed before any partition.
@@ -94,12 +98,30 @@ class Exporting:
                 at = replace(places, source=place)
                 ports = open_ports(at, self._spark, self._observer, verify=verify)
                 return replace(
-                    with_files_in_turn(ports) if in_turn else ports,
+                    ports,
+                    writer=lambda: self._counting(ports.writer()),
                     should_stop=lambda: stopping.is_told() or ports.should_stop(),
                 )
 
             wanted = request.of_table(one.table, len(tables))
-            count = 1 if in_turn else self._slots
-            return exit_code(export_from_any(wanted, one.place, opened, slots=count))
+            return exit_code(export_from_any(wanted, one.place, opened, slots=self._slots))
 
-        return each_table(tables, export_one, self._output.note, doing="export from")
+        with self._asking(places):
+            return each_table(tables, export_one, self._output.note, doing="export from")
+
+    @contextlib.contextmanager
+    def _asking(self, places: Places) -> Iterator[None]:
+        """Let the figures ask the ledger as long as exports run."""
+        if self._figures is None:
+            yield
+            return
+        ledger = open_ledger(places.ledger, local_warehouse=places.lake.local_warehouse)
+        with contextlib.closing(ledger):
+            self._figures.counters = ledger.counters
+            try:
+                yield
+            finally:
+                self._figures.counters = None
+
+    def _counting(self, writer: SliceWriter) -> SliceWriter:
+        return writer if self._figures is None else CountingWriter(writer, self._figures)

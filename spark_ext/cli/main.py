@@ -25,6 +25,7 @@ from spark_ext.cli.commands.exports import exports
 from spark_ext.cli.commands.gc import gc
 from spark_ext.cli.commands.partitions import partitions
 from spark_ext.cli.commands.parts import parts
+from spark_ext.cli.commands.read import read
 from spark_ext.cli.commands.spark import spark
 from spark_ext.cli.commands.verify import verify
 from spark_ext.cli.next_command import exit_code_of, next_command
@@ -75,6 +76,7 @@ main.add_command(exports)
 main.add_command(gc)
 main.add_command(partitions)
 main.add_command(parts)
+main.add_command(read)
 main.add_command(spark)
 main.add_command(verify)
 

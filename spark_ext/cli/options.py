@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from catalog.bounded_rest import DEFAULT_TIME_OUTS
+from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.clickhouse.embedded import DEFAULT_WAIT
 from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
@@ -135,7 +135,7 @@ _LEDGER: Final = (
     click.option(
         "--ledger",
         envvar="MERGEBERG_LEDGER",
-        help="sqlite:PATH. Default: beside a local warehouse.",
+        help="sqlite:PATH or keeper://HOST[:PORT]/PATH. Default: beside a local warehouse.",
     ),
 )
 _CATALOG: Final = (
@@ -145,7 +145,7 @@ _CATALOG: Final = (
         default=DEFAULT_TIME_OUTS.connect,
         show_default=True,
         envvar="MERGEBERG_CONNECT_TIMEOUT",
-        help="Seconds to connect to a catalog over a network.",
+        help="Seconds to connect to a catalog over a network, or to S3.",
     ),
     click.option(
         "--read-timeout",
@@ -153,7 +153,15 @@ _CATALOG: Final = (
         default=DEFAULT_TIME_OUTS.read,
         show_default=True,
         envvar="MERGEBERG_READ_TIMEOUT",
-        help="Seconds to wait for an answer of a catalog over a network.",
+        help="Seconds to wait for an answer of a catalog or of S3.",
+    ),
+    click.option(
+        "--retry-for",
+        type=click.FloatRange(0),
+        default=DEFAULT_TIME_OUTS.retry_for,
+        show_default=True,
+        envvar="MERGEBERG_RETRY_FOR",
+        help="Seconds to go on by itself while S3 is away or overloaded.",
     ),
 )
 _MAPPING: Final = (
@@ -285,9 +293,17 @@ def ledger_options(command: F) -> F:
     return _all(command, _LEDGER)
 
 
-def catalog_options(command: F) -> F:
-    """Add --connect-timeout and --read-timeout."""
-    return _all(command, _CATALOG)
+def catalog_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add --connect-timeout, --read-timeout, --retry-for: they reach it as one `TimeOuts`."""
+
+    @functools.wraps(command)
+    def with_time_outs(
+        *, connect_timeout: float, read_timeout: float, retry_for: float, **others: Any
+    ) -> int:
+        bounds = TimeOuts(connect_timeout, read_timeout, retry_for)
+        return command(time_outs=bounds, **others)
+
+    return _all(with_time_outs, _CATALOG)
 
 
 def mapping_options(command: F) -> F:

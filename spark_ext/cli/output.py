@@ -46,6 +46,10 @@ class Output(Observer, Protocol):
         """Print records under these column names."""
         ...
 
+    def redraw(self) -> None:
+        """Let the next table take the place of the last one, where there is a screen."""
+        ...
+
     def record(self, record: Mapping[str, Any]) -> None:
         """Print one record, field by field."""
         ...
@@ -166,6 +170,10 @@ class TextOutput:
             print(line.rstrip(), file=self._out)
         self._out.flush()
 
+    def redraw(self) -> None:
+        """Clear the screen; elsewhere leave a line empty."""
+        print("\x1b[H\x1b[2J" if self._out.isatty() else "", file=self._out)
+
     def record(self, record: Mapping[str, Any]) -> None:
         """Print one field per line."""
         width = max(len(name) for name in record)
@@ -235,6 +243,9 @@ class JsonOutput:
         """Print each record as one object."""
         for record in records:
             self._print({c: record.get(c) for c in columns})
+
+    def redraw(self) -> None:
+        """Do nothing: a program reads every line."""
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Print the record as one object."""

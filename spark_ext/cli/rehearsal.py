@@ -7,7 +7,6 @@ from typing import Final
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.sources import open_source
-from catalog.storage import open_storage
 from spark_ext.cli.output import Output
 from spark_ext.cli.space import measured_space, show_space
 from spark_ext.wiring import Places
@@ -48,7 +47,7 @@ def show_rehearsal(
             now=milliseconds(),
             slots=slots,
             note=output.note,
-            storage=open_storage,
+            storage=lake.storages,
         )
         at_server = source.free_bytes()
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from catalog.storage import open_storage
+from catalog.storage import is_in_s3, open_storage
 from spark_ext.cli.output import Output, human_bytes
 from tableformat.errors import UnsupportedError
 
@@ -80,7 +80,7 @@ def show_space(output: Output, spaces: tuple[Space, ...], *, as_json: bool) -> N
 
 
 def _free(location: str) -> int | None:
-    if not location:
+    if not location or is_in_s3(location):
         return None
     try:
         return open_storage(location).free_bytes(location)

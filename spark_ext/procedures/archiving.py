@@ -25,6 +25,7 @@ from spark_ext.sharding import each_table
 from spark_ext.sql.catalogs import session_ledger
 from spark_ext.sql.refreshing import refresh
 from spark_ext.sql.session_settings import SourceTable
+from spark_ext.sql.statement_settings import limits_of_session
 from spark_ext.sql.wording import in_call
 from spark_ext.wiring import Places, RunningSpark, open_ports
 from tableformat.errors import DestinationError, RefusedError
@@ -54,6 +55,7 @@ def _archive(call: Call) -> Rows:
         wish=Wish(ttl=1),
         conversions=call.pairs("convert"),
         partition_spec=call.text_or_none("partition_spec"),
+        limits=limits_of_session(call.conf),
     )
     lake = names.open(to)
     places = Places(named.place, lake, session_ledger(names.names.settings, lake))

@@ -36,7 +36,7 @@ def _verify(call: Call) -> Rows:
 
         def verify_one(one: LocalTable) -> int:
             wanted = replace(request, table=one.table)
-            with open_source(one.place) as source, FileDigests() as digests:
+            with open_source(one.place) as source, FileDigests(lake.storages) as digests:
                 compared = Verifying(wanted, source, lake, ledger, digests).run()
                 found.extend((comparison, one.shard) for comparison in compared)
             return 0

@@ -11,9 +11,11 @@ from spark_ext.procedures.parameters import CLUSTER, CONVERT, LAKE_TABLE, PARTIT
 from spark_ext.sql.asked import SessionExport
 from spark_ext.sql.background import begin_in_session
 from spark_ext.sql.exporting import export_in_session, rehearse_in_session
+from spark_ext.sql.statement_settings import limits_of_session
 from tableformat.errors import UsageError
 from tableformat.export.claim import Wish
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
+from tableformat.export.limits import Limits
 from tableformat.export.outcome import Outcome
 from tableformat.export.retrying import MAX_RETRIES
 from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
@@ -53,6 +55,14 @@ _HOW: Final = (
     PARTITION_SPEC,
     Parameter("max_bytes_per_file", "BIGINT", "bytes of a data file; NULL for 512 MiB", "NULL"),
     Parameter("max_retries", "INT", "how often a file is tried again", str(MAX_RETRIES)),
+    Parameter(
+        "max_bandwidth", "BIGINT",
+        "bytes per second of all tasks, 0 for no limit; NULL for what the session says", "NULL",
+    ),
+    Parameter(
+        "max_slices", "INT", "files that are written at a time; NULL for what the session says",
+        "NULL",
+    ),
     CLUSTER,
     Parameter("wait", "BOOLEAN", "false: return when it has begun, with transaction ids", "true"),
     Parameter("dry_run", "BOOLEAN", "say what would be done, and do nothing", "false"),
@@ -134,11 +144,26 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
         evolve_schema=call.flag("evolve_schema"),
         commit_every=commit_every,
         max_retries=_least(call, "max_retries", 0),
+        limits=_limits(call),
         format=FileFormat() if size is None else FileFormat(_least(call, "max_bytes_per_file", 1)),
     )
     check_wish(request.wish)
     return SessionExport(
         source, request, cluster=call.text_or_none("cluster"), verify=call.flag("verify")
+    )
+
+
+def _limits(call: Call) -> Limits:
+    """Return what the arguments say, and for the rest the session.
+
+    Raises:
+        UsageError: an argument is too small, or a setting of the session malformed.
+    """
+    of_session = limits_of_session(call.conf)
+    bandwidth, slices = call.arguments["max_bandwidth"], call.arguments["max_slices"]
+    return Limits(
+        of_session.bandwidth if bandwidth is None else _least(call, "max_bandwidth", 0),
+        of_session.slices if slices is None else _least(call, "max_slices", 1),
     )
 
 

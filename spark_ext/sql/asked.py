@@ -31,14 +31,13 @@ __all__ = ["SessionExport", "asked_by", "exports_of"]
 class SessionExport:
     """One export that is asked for; `request.table` is that of `source`.
 
-    `cluster` is whose shards have the table, None for its own. With `in_turn` one file is written
-    after the other; with `verify` every export is compared with its source.
+    `cluster` is whose shards have the table, None for its own. With `verify` every export is
+    compared with its source.
     """
 
     source: SourceTable
     request: ExportRequest
     cluster: str | None = None
-    in_turn: bool = False
     verify: bool = False
 
 
@@ -94,11 +93,10 @@ def _asked(
         wish=settings.wish,
         conversions={},
         max_retries=settings.max_retries,
+        limits=settings.limits,
         format=settings.file_format,
     )
-    return SessionExport(
-        source, request, cluster=statement.cluster, in_turn=not settings.parallel_formatting
-    )
+    return SessionExport(source, request, cluster=statement.cluster)
 
 
 def _selection(export: Export) -> Selection:

@@ -18,7 +18,6 @@ from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
-from catalog.storage import open_storage
 from spark_ext.exporting import exit_code
 from spark_ext.failing_over import export_from_any
 from spark_ext.sharding import each_table
@@ -28,7 +27,6 @@ from spark_ext.sql.refreshing import refresh
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.told import Ended, check_all_exported
 from spark_ext.wiring import Places, RunningSpark, open_ports
-from spark_ext.writer import with_files_in_turn
 from tableformat.effects import Effects
 from tableformat.errors import (
     NotFoundError,
@@ -107,7 +105,7 @@ class _Exporting:
     def _export(self, asked: SessionExport, kept: _Kept, errors: list[TableFormatError]) -> None:
         places = _places(asked, self.conf)
         running = RunningSpark(self.spark)
-        slots = 1 if asked.in_turn else self.spark.sparkContext.defaultParallelism
+        slots = self.spark.sparkContext.defaultParallelism
         failed: list[TableFormatError] = []
         tables = _tables(asked)
 
@@ -116,7 +114,7 @@ class _Exporting:
                 at = replace(places, source=place)
                 ports = open_ports(at, running, kept, effects=self.effects, verify=asked.verify)
                 self.stops.append(ports.should_stop)
-                return with_files_in_turn(ports) if asked.in_turn else ports
+                return ports
 
             wanted = asked.request.of_table(one.table, len(tables))
             if self.is_stopped():
@@ -181,7 +179,7 @@ def rehearse_in_session(
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
     """
     places = _places(asked, conf)
-    slots = 1 if asked.in_turn else spark.sparkContext.defaultParallelism
+    slots = spark.sparkContext.defaultParallelism
     found: list[Forecast] = []
     tables = _tables(asked)
     for one in tables:
@@ -196,7 +194,7 @@ def rehearse_in_session(
                 now=milliseconds(),
                 slots=slots,
                 note=_LOGGER.info,
-                storage=open_storage,
+                storage=places.lake.storages,
             )
         finally:
             source.close()

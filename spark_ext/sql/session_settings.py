@@ -29,7 +29,7 @@ from tableformat.names import TableName, split_identifiers
 
 __all__ = ["KNOWN", "SessionSettings", "SourceTable"]
 
-KNOWN: Final = ("ledger", "warehouse", "connect-timeout", "read-timeout", "python")
+KNOWN: Final = ("ledger", "warehouse", "connect-timeout", "read-timeout", "retry-for", "python")
 """Settings besides sources and the defaults of statements; below `python` are the JVM's."""
 
 _DEFAULT: Final = "default"
@@ -98,6 +98,7 @@ class SessionSettings:
             TimeOuts(
                 _seconds(own, "connect-timeout", DEFAULT_TIME_OUTS.connect),
                 _seconds(own, "read-timeout", DEFAULT_TIME_OUTS.read),
+                _seconds(own, "retry-for", DEFAULT_TIME_OUTS.retry_for),
             ),
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -23,6 +23,7 @@ from spark_ext.sql.statements import (
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, TYPE_MISMATCH, UNKNOWN_SETTING
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.claim import Wish
+from tableformat.export.limits import MAX_SLICES, Limits
 from tableformat.export.retrying import MAX_RETRIES
 from tableformat.export.slices import FileFormat
 from tableformat.ledger import MANIFEST_TTL
@@ -36,6 +37,7 @@ __all__ = [
     "SettingRule",
     "StatementSettings",
     "check_export_is_allowed",
+    "limits_of_session",
     "read_statement_settings",
 ]
 
@@ -55,6 +57,7 @@ class SettingKind(Enum):
 
     BOOL = "0 or 1"
     NUMBER = "a whole number from 0"
+    COUNT = "a whole number from 1"
     TEXT = "a text in single quotes"
 
 
@@ -72,11 +75,12 @@ class SettingRule:
     only: tuple[int | str, ...] | None = None
 
 
-_BOOL, _NUMBER, _TEXT = SettingKind
+_BOOL, _NUMBER, _COUNT, _TEXT = SettingKind
 _PART: Final = "export_merge_tree_part"
 _PARTITION: Final = "export_merge_tree_partition"
 _SYNC: Final = "a statement returns when it is done"
-_APPLICATION: Final = "it belongs to the configuration of an application, not to a statement"
+_BANDWIDTH: Final = "max_exports_bandwidth_for_server"
+_SLICES: Final = "background_move_pool_size"
 _RULES: Final = (
     SettingRule(GATE, _BOOL, 0, "allows EXPORT, which is refused without it"),
     SettingRule(f"{_PARTITION}_force_export", _BOOL, 0, "`--force`"),
@@ -87,6 +91,8 @@ _RULES: Final = (
     SettingRule(f"{_PART}_max_bytes_per_file", _NUMBER, 0, "`--target-file-size`, in bytes"),
     SettingRule("allow_replace_partition_from_empty_source", _BOOL, 0, "`--allow-empty`"),
     SettingRule("output_format_parallel_formatting", _BOOL, 1, "with 0 one slice at a time"),
+    SettingRule(_BANDWIDTH, _NUMBER, 0, "`--max-bandwidth`, in bytes per second"),
+    SettingRule(_SLICES, _COUNT, MAX_SLICES, "`--max-slices`"),
     SettingRule(f"{_PART}_max_rows_per_file", _NUMBER, 0, "files are bounded by bytes", (0,)),
     SettingRule(f"{_PART}_file_already_exists_policy", _TEXT, "skip", "file names never meet",
                 ("skip",)),
@@ -99,8 +105,6 @@ _RULES: Final = (
     SettingRule("allow_drop_detached", _BOOL, 1, "DROP DETACHED needs no permission", (1,)),
     SettingRule("enforce_index_structure_match_on_partition_manipulation", _BOOL, 0,
                 "it is a setting of a table, not of a statement", (0,)),
-    SettingRule("max_exports_bandwidth_for_server", _NUMBER, 0, _APPLICATION, (0,)),
-    SettingRule("background_move_pool_size", _NUMBER, 8, _APPLICATION, (8,)),
 )  # fmt: skip
 
 SETTINGS: Final[Mapping[str, SettingRule]] = {rule.name: rule for rule in _RULES}
@@ -121,7 +125,7 @@ class StatementSettings:
     allow_empty: bool = False
     max_retries: int = MAX_RETRIES
     max_bytes_per_file: int = 0
-    parallel_formatting: bool = True
+    limits: Limits = field(default_factory=Limits)
     wait: bool = True
 
     @property
@@ -166,8 +170,24 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
         allow_empty=bool(said["allow_replace_partition_from_empty_source"]),
         max_retries=int(said[f"{_PARTITION}_max_retries"]),
         max_bytes_per_file=int(said[f"{_PART}_max_bytes_per_file"]),
-        parallel_formatting=bool(said["output_format_parallel_formatting"]),
+        limits=Limits(
+            bandwidth=int(said[_BANDWIDTH]),
+            slices=int(said[_SLICES]),
+            in_turn=not said["output_format_parallel_formatting"],
+        ),
         wait=bool(said[f"{_PARTITION}_wait"]),
+    )
+
+
+def limits_of_session(conf: Mapping[str, str]) -> Limits:
+    """Return the limits that the settings of a session say.
+
+    Raises:
+        UsageError: one has a value that it may not have.
+    """
+    return Limits(
+        bandwidth=int(_of_session(SETTINGS[_BANDWIDTH], conf)),
+        slices=int(_of_session(SETTINGS[_SLICES], conf)),
     )
 
 
@@ -251,13 +271,14 @@ def _read(kind: SettingKind, value: float | str) -> int | str | None:
     """Return the value as one of a kind; a number may stand as text, as ClickHouse has it."""
     if kind is SettingKind.TEXT:
         return value if isinstance(value, str) else None
+    least = 1 if kind is SettingKind.COUNT else 0
     most = 1 if kind is SettingKind.BOOL else _MOST
     match value:
         case str(text) if most == 1 and text.lower() in _TRUTHS:
             return _TRUTHS[text.lower()]
         case str(text) if text.isascii() and text.isdecimal() and len(text) < len(str(_MOST)):
-            return int(text) if int(text) <= most else None
-        case int(whole) if 0 <= whole <= most:
+            return int(text) if least <= int(text) <= most else None
+        case int(whole) if least <= whole <= most:
             return int(whole)
         case _:
             return None

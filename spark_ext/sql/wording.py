@@ -38,6 +38,8 @@ _PARAMETERS: Final[Mapping[str, str]] = {
     "--where": "`where`",
     "--drop": "`drop => true`",
     "--target-file-size": "`max_bytes_per_file`",
+    "--max-bandwidth": "`max_bandwidth`",
+    "--max-slices": "`max_slices`",
     "--to": "`table`",
     "--older-than": "`older_than`",
     "--cluster": "`cluster`",

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from catalog.iceberg import OpenedCatalog
+from catalog.storage import open_storage
 from spark_ext.sql.catalogs import open_named
 from tableformat.committer import LakeTableState
 from tableformat.errors import NotFoundError
 from tableformat.ledger import Row
 from tableformat.names import LakeName
+from tableformat.storage import Storage
 
 __all__ = ["KnownLake"]
 
@@ -45,6 +47,15 @@ class KnownLake:
         if state is None or state.layout.table_uuid != row.key.destination:
             return None
         return state
+
+    def storage(self, row: Row, location: str) -> Storage:
+        """Return the storage of a location of the table that a row's export goes to.
+
+        Raises:
+            UsageError: its scheme is not served, or nothing says how to reach it.
+        """
+        catalog = self._catalog(LakeName.parse(row.destination_table).catalog)
+        return open_storage(location) if catalog is None else catalog.storages(location)
 
     def tables(
         self, rows: tuple[Row, ...]

@@ -10,19 +10,16 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from catalog.storage import open_storage
 from spark_ext.listing_exports import ListedExport, list_exports
+from spark_ext.part_progress import failed_parts, in_ledger, processed
 from spark_ext.procedures.declared import Call, Column, Rows, SystemTable, Value
 from spark_ext.system_tables.known_lake import KnownLake
 from spark_ext.system_tables.known_ledger import known_ledger
 from spark_ext.system_tables.times import timestamp
 from tableformat.errors import TableFormatError
-from tableformat.export.progress import processed_parts, receipts_below
-from tableformat.export.resuming import stored_receipts
-from tableformat.export.standing import Standing
 from tableformat.ledger import State
 
-__all__ = ["REPLICATED_PARTITION_EXPORTS", "export_row", "parts_in_ledger"]
+__all__ = ["REPLICATED_PARTITION_EXPORTS", "export_row"]
 
 _LOGGER: Final = logging.getLogger("mergeberg")
 
@@ -34,24 +31,23 @@ def _run(call: Call) -> Rows:
     return tuple(export_row(one, _processed(one, lake)) for one in found)
 
 
-def export_row(one: ListedExport, processed: int) -> tuple[Value, ...]:
+def export_row(one: ListedExport, processed_number: int) -> tuple[Value, ...]:
     """Return a row of the table.
 
     Args:
         one: the export.
-        processed: how many of its parts are wholly in finished files.
+        processed_number: how many of its parts are wholly in finished files.
     """
-    row, total = one.row, len(one.parts)
-    is_failed = one.status in {Standing.FAILED, Standing.KILLED}
+    row = one.row
     is_done = row.state is State.COMPLETED
     return (
         row.source_table,
         row.destination_table,
         row.key.partition_id,
         one.status.value,
-        total,
-        processed,
-        total - processed if is_failed else 0,
+        len(one.parts),
+        processed_number,
+        failed_parts(one, processed_number),
         timestamp(row.claim.begun),
         timestamp(row.updated),
         row.claim.query_id,
@@ -61,32 +57,13 @@ def export_row(one: ListedExport, processed: int) -> tuple[Value, ...]:
     )
 
 
-def parts_in_ledger(one: ListedExport) -> int:
-    """Return how many parts are processed as far as the ledger knows: all at once, or none."""
-    match one.row.state:
-        case State.COMPLETED:
-            return len(one.parts)
-        case State.RUNNING:
-            return sum(bool(part.remote_paths) for part in one.parts)
-        case _:
-            return 0
-
-
 def _processed(one: ListedExport, lake: KnownLake) -> int:
-    known = parts_in_ledger(one)
-    if one.row.state is not State.RUNNING or known:
-        return known
     try:
-        state = lake.destination(one.row)
-        if state is None:
-            return known
-        below = receipts_below(state.location, one.row)
-        receipts = stored_receipts(open_storage(below), below)
+        return len(processed(one, lake))
     except TableFormatError as error:
         # A lake that does not answer must not hide the exports that fail for it.
         _LOGGER.warning("%s: %s", one.row.destination_table, error)
-        return known
-    return processed_parts(one.parts, (part for one in receipts for part in one.ranges))
+        return len(in_ledger(one))
 
 
 REPLICATED_PARTITION_EXPORTS: Final = SystemTable(

@@ -27,6 +27,7 @@ __all__ = [
     "claimed",
     "content_of",
     "is_merged",
+    "never_replacing",
     "settled",
     "shrinks",
 ]
@@ -206,6 +207,22 @@ def _other(row: Row, done: Record, content: Content, held: Holding, now: int) ->
     if content.rows < held.rows:
         return Answer(Status.REFUSED, shrinks(held.rows, content.rows))
     return Go(_left(row))
+
+
+def never_replacing(said: Answer | Go, held: Holding) -> Answer | Go:
+    """Refuse what would take files out of a tree of Hive directories.
+
+    No single act moves readers that list directories from old files to new ones
+    (docs/decisions/0010-hive-destination.md).
+    """
+    if isinstance(said, Answer) or not held.files:
+        return said
+    text = (
+        f"the tree holds {held.rows:,} rows of it, and what is in a tree of Hive directories is "
+        "never replaced: readers would see old and new rows at once. Export to another tree, or to "
+        "an Iceberg table"
+    )
+    return Answer(Status.REFUSED, text)
 
 
 def shrinks(before: int, after: int) -> str:

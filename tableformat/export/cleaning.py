@@ -98,7 +98,7 @@ class Cleaning:
             paths |= {
                 r.file_path for t in others for r in stored_receipts(self.storage, f"{below}/{t}")
             }
-        directories = {path.rsplit("/", 1)[0] for path in paths} or {self.data}
+        directories = {path.rsplit("/", 1)[0] for path in paths} or {state.data_location}
         found = {o for d in directories for o in self.begun_and_finished(d)}
         return tuple(sorted(o for o in found if _key(o) == row.key.hash))
 

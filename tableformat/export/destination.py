@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import (
     Commit,
     KeyCommit,
@@ -19,13 +20,14 @@ from tableformat.committer import (
     Layout,
     SchemaChange,
 )
-from tableformat.errors import InternalError, RefusedError
+from tableformat.errors import InternalError, RefusedError, UnsupportedError
 from tableformat.export.data_checks import data_checks
 from tableformat.export.plan import TablePlan
 from tableformat.export.progress import receipts_below
 from tableformat.export.slices import FileFormat, Slice, WritePlan
 from tableformat.export.slicing import SliceTarget, slices
 from tableformat.file_names import RECEIPTS
+from tableformat.hive.layout import tree_directory
 from tableformat.iceberg.evolution import evolve
 from tableformat.iceberg.existing import (
     ExistingTable,
@@ -83,6 +85,7 @@ class WrittenClaim:
             self.may_shrink,
             self.beside,
             self.whole,
+            self.row.key.partition_id,
         )
 
 
@@ -99,7 +102,8 @@ class Group:
 class Destination:
     """A lake table that a plan fits: its real ids, and everything that the group job asks for.
 
-    `schema` is what files hold of the table's own.
+    `schema` is what files hold of the table's own; `data_location` and `tree` are as in
+    `LakeTableState`.
     """
 
     name: LakeName
@@ -111,6 +115,8 @@ class Destination:
     spec: PartitionSpec
     sort_order_id: int | None
     format: FileFormat
+    data_location: str
+    tree: str
 
     @property
     def table(self) -> MergeTreeTable:
@@ -139,11 +145,12 @@ class Destination:
             # True of the rows whatever order the table declares.
             sort_fields=file_order(self.plan.order, self.schema),
             checks=data_checks(self.plan.columns),
-            data_location=f"{location}/data",
+            data_location=self.data_location,
             receipts_location=f"{location}/{RECEIPTS}",
             format=self.format,
             job=job,
             versions=versions,
+            transaction_first=bool(self.tree),
         )
 
     def receipts_of(self, row: Row) -> str:
@@ -197,6 +204,8 @@ def fit(
         spec=loaded.spec(),
         sort_order_id=order.order_id if same_order(plan.order, order, loaded.schema()) else None,
         format=fmt,
+        data_location=state.data_location,
+        tree=state.tree,
     )
 
 
@@ -204,12 +213,19 @@ def schema_change(plan: TablePlan, name: LakeName, state: LakeTableState) -> Sch
     """Return what the table must get so that the plan fits (`--evolve-schema`), None for nothing.
 
     Raises:
-        RefusedError: it would not fit even then; every other difference is listed.
+        RefusedError: it would not fit even then; every other difference is listed. Or the columns
+            of such a destination never change (code 48).
     """
     loaded = table_of(state)
     grown = evolve(loaded.schema(), loaded.spec(), plan.columns, loaded.metadata.last_column_id)
     if grown is None:
         return None
+    if state.tree:
+        message = (
+            f"Cannot add {', '.join(grown.added)} to {name}: the columns of a tree of Hive "
+            "directories never change. Export to another tree, or to an Iceberg table."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     refusal = _refusal(plan, name, state, grown.schema)
     if refusal is not None:
         raise refusal
@@ -244,18 +260,22 @@ def plan_slices(
         ranges: whether a part may be read in ranges.
 
     Raises:
-        RefusedError: the partition does not lie in one Iceberg partition (code 36).
+        RefusedError: the partition does not lie in one Iceberg partition (code 36), or in a
+            directory whose name is too long (code 48).
         InternalError: the slices do not hold exactly the partition's parts.
     """
     if frozen.visible_rows == 0:
         return ()
     values = partition_values(to.plan.spec, to.plan.columns, frozen.probed, frozen.partition_id)
+    partition = in_spec(to.spec, value_texts(to.plan.spec, to.plan.columns, values))
     target = SliceTarget(
         key=key,
         epoch=claim.epoch,
         transaction_id=claim.transaction_id,
-        directory=directory(to.plan.spec, to.plan.columns, values),
-        partition=in_spec(to.spec, value_texts(to.plan.spec, to.plan.columns, values)),
+        directory=tree_directory([f.name for f in to.spec.fields], partition)
+        if to.tree
+        else directory(to.plan.spec, to.plan.columns, values),
+        partition=partition,
     )
     cut = slices(
         frozen,

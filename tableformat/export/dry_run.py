@@ -130,6 +130,7 @@ def rehearse(
         conversions=remembered_conversions(request.to, table, request.conversions, state),
         strict=request.strict,
         partition_spec=request.partition_spec,
+        to=request.to,
     )
     if request.wish.whole:
         check_one_to_one(plan, request.to)
@@ -148,6 +149,7 @@ def rehearse(
             note(f"would be added to {request.to}: {', '.join(change.added)}")
         else:
             fit(plan, request.to, found.table, found.state, request.format)
+    slots = request.limits.at_once(slots)
     return Rehearsal(
         tuple(_forecasts(request, plan, source, found, ids, now=now, slots=slots)),
         found.state.location if found is not None else None,
@@ -191,6 +193,7 @@ class _Existing:
         files_at = partial(self.table.files_of, self.state, key.hash)
         in_main = holding(row, self.state, key.hash, files_at)
         said = claim.answer(row, content, wish, in_main, now)
+        said = claim.never_replacing(said, in_main) if self.state.tree else said
         return said if isinstance(said, claim.Answer) else in_main
 
     def _held(self, row: Row) -> Holding:

@@ -88,10 +88,11 @@ def refuse_foreign(
     found = foreign_among(table.files_in(state, partition), own)
     if found:
         rows = sum(f.rows for f in found)
+        held_rows = f" with {rows:,} rows" if not state.tree else ""
         gone = held.kind is Kind.GONE
         message = (
-            f"{BESIDE_OTHERS}main has {len(found)} file(s) with {rows:,} "
-            f"rows there that no export of this ledger wrote, added by {_by(found, state)}. "
+            f"{BESIDE_OTHERS}main has {len(found)} file(s){held_rows} "
+            f"there that no export of this ledger wrote, added by {_by(found, state)}. "
             f"{held.text + ' ' if gone else ''}If they are other rows, go on beside them with "
             f"{'--force ' if gone else ''}--overwrite-file-if-exists; they stay."
         )
@@ -99,6 +100,8 @@ def refuse_foreign(
 
 
 def _by(found: tuple[PartitionFile, ...], state: LakeTableState) -> str:
+    if state.tree:
+        return f"others, for example {found[0].path}"
     ids = list(dict.fromkeys(f.snapshot_id for f in found))
     told = [
         f"snapshot {i} ({state.snapshots[i].operation if i in state.snapshots else 'expired'})"

@@ -164,6 +164,7 @@ class GroupJob:
         content = claim.content_of(self._to.table, parts)
         held = held_in_main(self._commit_ports, row, state, key.hash)
         said = claim.answer(row, content if parts else None, self._wish, held, begun)
+        said = claim.never_replacing(said, held) if self._to.tree else said
         if isinstance(said, claim.Answer):
             self._abandoning.after(row, said.status)
             return self._told(partition_id.value, said.status, said.message, row, begun)

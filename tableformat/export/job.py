@@ -27,6 +27,8 @@ from tableformat.export.group import GroupJob
 from tableformat.export.killed_query import KilledQuery
 from tableformat.export.leases import Leases
 from tableformat.export.leftovers import staging_in_use
+from tableformat.export.limiting import with_limits
+from tableformat.export.limits import Limits
 from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.logging_outcomes import LoggingOutcomes
 from tableformat.export.namesakes import known_as
@@ -66,9 +68,9 @@ class ExportRequest:
     `conversions` may leave out what the destination remembers; `evolve_schema` allows to add
     columns to it. At most `commit_every` partitions become visible in one snapshot,
     and what is complete does after `commit_after` milliseconds, whatever is still being written.
-    A file whose failure may pass is written again up to `max_retries` times. What is in `leave_out`
-    was answered by a run before this one, of the same command. `query_id` is the name of the
-    statement, by which it can be killed.
+    A file whose failure may pass is written again up to `max_retries` times. `limits` bound what is
+    written at a time. What is in `leave_out` was answered by a run before this one, of the same
+    command. `query_id` is the name of the statement, by which it can be killed.
     """
 
     table: TableName
@@ -82,6 +84,7 @@ class ExportRequest:
     commit_every: int = MOST_PARTITIONS
     commit_after: int = 60_000
     max_retries: int = MAX_RETRIES
+    limits: Limits = field(default_factory=Limits)
     format: FileFormat = field(default_factory=FileFormat)
     leave_out: frozenset[PartitionId] = frozenset()
     query_id: str = field(default_factory=new_query_id, compare=False)
@@ -128,7 +131,9 @@ def export(
     """
     try:
         named = replace(ports, query_id=request.query_id)
-        yield from _export(request, with_retries(named, request.max_retries), slots)
+        limited = with_limits(named, request.limits)
+        retrying = with_retries(limited, request.max_retries)
+        yield from _export(request, retrying, request.limits.at_once(slots))
     finally:
         ports.source.close()
         if ports.digests is not None:
@@ -239,6 +244,7 @@ def look_at_table(request: ExportRequest, ports: JobPorts) -> LookedAt:
         conversions=remembered_conversions(request.to, table, request.conversions, state),
         strict=request.strict,
         partition_spec=request.partition_spec,
+        to=request.to,
     )
     for note in plan.spec.notes:
         ports.observer.note(note)

@@ -13,13 +13,15 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import (
     LakeTableState,
 )
-from tableformat.errors import RefusedError
+from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.claim import Content, content_of
 from tableformat.export.ports import SliceFailure
 from tableformat.export.slices import Slice
+from tableformat.hive.layout import check_directories
 from tableformat.iceberg.one_to_one import why_not_one_to_one
 from tableformat.iceberg.partition_proof import probe
 from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
@@ -38,7 +40,7 @@ from tableformat.iceberg.spec_fields import parse_spec, partition_spec
 from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn, source_columns
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.names import LakeName, PartName
+from tableformat.names import HiveName, LakeName, PartName
 from tableformat.receipt import Receipt
 from tableformat.source import FrozenPartition, Probe
 
@@ -143,6 +145,7 @@ def plan_table(
     conversions: Mapping[str, str],
     strict: bool,
     partition_spec: str | None,
+    to: LakeName | None = None,
 ) -> TablePlan:
     """Decide what the lake table must be.
 
@@ -151,6 +154,7 @@ def plan_table(
         conversions: column to conversion, as the user said.
         strict: refuse what changes kind.
         partition_spec: the spec that the user named instead of the derived one.
+        to: the destination, where it is known; a tree of Hive directories has its own rules.
 
     Raises:
         RefusedError: a column or the partition key cannot be mapped; all reasons of the kind at
@@ -158,6 +162,14 @@ def plan_table(
         UsageError: the spec's text cannot be read.
     """
     columns = map_columns(table, conversions, strict=strict)
+    if isinstance(to, HiveName):
+        if partition_spec is not None:
+            message = (
+                f"Cannot use --partition-spec for {to}: the directories of a tree are the columns "
+                "of the partition key. Leave it out."
+            )
+            raise UsageError(message)
+        check_directories(table, {c.name: c.type for c in columns.columns})
     spec = (
         derive_spec(table, columns)
         if partition_spec is None
@@ -170,8 +182,15 @@ def check_one_to_one(plan: TablePlan, to: LakeName) -> None:
     """Refuse to replace whole lake partitions of a table in which they are not the source's.
 
     Raises:
-        RefusedError: several source partitions may lie in one lake partition.
+        RefusedError: several source partitions may lie in one lake partition, or nothing is ever
+            replaced there (code 48).
     """
+    if isinstance(to, HiveName):
+        message = (
+            f"Cannot replace whole partitions of {to}: what is in a tree of Hive directories is "
+            "never replaced. Export to another tree, or to an Iceberg table."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     why = why_not_one_to_one(plan.table, plan.columns, plan.spec)
     if why:
         message = (

@@ -7,7 +7,7 @@ contracts.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pyiceberg.partitioning import PartitionSpec
@@ -17,6 +17,7 @@ from pyiceberg.table.sorting import SortOrder
 from tableformat.committer import LakeTable
 from tableformat.effects import Effects
 from tableformat.errors import TableFormatError
+from tableformat.export.limits import Allotment
 from tableformat.export.outcome import Outcome
 from tableformat.export.settling import Pause
 from tableformat.export.slices import SliceTask, WritePlan
@@ -190,7 +191,8 @@ class JobPorts:
     anything is changed. `begin_writer` begins to make it, once there is something to write;
     `writer` waits for it. With `digests` every export is verified after its commit. Once
     `should_stop`, no slice and no group of partitions is begun any more. `query_id` names the
-    statement that the job is for, '' where it has no name.
+    statement that the job is for, '' where it has no name. `allotment` is what the exports of this
+    application share.
     """
 
     effects: Effects
@@ -212,3 +214,4 @@ class JobPorts:
     digests: LakeDigests | None = None
     should_stop: Callable[[], bool] = _never
     query_id: str = ""
+    allotment: Allotment = field(default_factory=Allotment)

@@ -21,8 +21,8 @@ def receipts_below(location: str, row: Row) -> str:
     return f"{location.rstrip('/')}/{RECEIPTS}/{row.key.hash}/{row.claim.transaction_id}"
 
 
-def processed_parts(parts: Iterable[ExportedPart], finished: Iterable[PartRange]) -> int:
-    """Return how many parts are wholly in finished files.
+def processed_parts(parts: Iterable[ExportedPart], finished: Iterable[PartRange]) -> frozenset[str]:
+    """Return the names of the parts that are wholly in finished files.
 
     Args:
         parts: of the claim.
@@ -33,7 +33,9 @@ def processed_parts(parts: Iterable[ExportedPart], finished: Iterable[PartRange]
     for one in finished:
         stop = one.rows if one.stop is None else one.stop
         held[one.source_name].append((one.start or 0, stop))
-    return sum(_reach(held[part.name]) >= part.rows for part in parts if part.name in held)
+    return frozenset(
+        part.name for part in parts if part.name in held and _reach(held[part.name]) >= part.rows
+    )
 
 
 def _reach(ranges: list[tuple[int, int]]) -> int:

@@ -19,13 +19,14 @@ from tableformat.storage import Storage
 
 __all__ = ["finished_files", "just_written", "recipe_of", "stored_receipts"]
 
-_SETTLED_LATER = ("layout", "job", "versions", "storage")
+_SETTLED_LATER = ("layout", "job", "versions", "storage", "transaction_first")
 
 
 def recipe_of(plan: WritePlan, slices: Iterable[Slice]) -> str:
     """Return a digest of all that decides what the files of a partition hold.
 
-    Not in it: where the frozen parts lie and who reads them, which change from run to run.
+    Not in it: where the frozen parts lie and who reads them, which change from run to run, and how
+    the files are named.
     """
     how = {k: v for k, v in asdict(plan).items() if k not in _SETTLED_LATER}
     what = [([_rows_of(r) for r in s.ranges], s.rows, s.directory, s.partition) for s in slices]

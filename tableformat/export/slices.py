@@ -12,7 +12,7 @@ from tableformat.parquet.file_format import FileFormat
 from tableformat.receipt import PartRange
 from tableformat.source import PartsLayout, ServedLayout
 
-__all__ = ["DataCheck", "FileFormat", "Slice", "SliceTask", "WritePlan"]
+__all__ = ["DataCheck", "FileFormat", "Share", "Slice", "SliceTask", "WritePlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,22 @@ class SliceTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What a job may take of its application: `slices` at a time, so many bytes per second each.
+
+    `bytes_per_second` is None where nothing bounds it.
+    """
+
+    slices: int
+    bytes_per_second: int | None = None
+
+    @property
+    def bytes_per_second_in_all(self) -> int:
+        """What all slices together may write, 0 where nothing bounds it."""
+        return self.slices * (self.bytes_per_second or 0)
+
+
+@dataclass(frozen=True, slots=True)
 class DataCheck:
     """A condition on the data that Iceberg needs and ClickHouse does not hold (types.md, class C).
 
@@ -70,7 +86,7 @@ class WritePlan:
     columns qualified by `SOURCE_ALIAS` ('' for none), `schema_json` the Iceberg schema of the
     destination, `sort_fields` its declared order as (field id, descending, nulls first), empty when
     none is declared. `receipts` is the location under which receipts are stored; `versions` must be
-    those of the executor.
+    those of the executor. With a `share` no more than that is written at a time.
     """
 
     table: str
@@ -88,3 +104,5 @@ class WritePlan:
     job: str
     versions: tuple[tuple[str, str], ...]
     storage: tuple[tuple[str, str], ...] = ()
+    transaction_first: bool = False
+    share: Share | None = None

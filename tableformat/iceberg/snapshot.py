@@ -33,6 +33,7 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
+from tableformat.commit_properties import property_change
 from tableformat.committer import (
     Commit,
     LakeTableState,
@@ -43,7 +44,6 @@ from tableformat.committer import (
 )
 from tableformat.errors import InternalError
 from tableformat.iceberg.data_files import data_file
-from tableformat.lake_marks import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_PREFIX, Mark
 from tableformat.manifest_names import attempt_uuid
 
 __all__ = [
@@ -211,21 +211,10 @@ def request(
         )
         raise InternalError(message)
     layout = commit.layout
-    epochs = [state.highest_epoch, commit.number, *(k.epoch for k in commit.keys)]
-    properties = {LEDGER_PROPERTY: commit.ledger, EPOCH_PROPERTY: str(max(epochs))}
-    for key in commit.keys:
-        mark = Mark(key.epoch, key.transaction_id, key.fingerprint, staged.snapshot_id)
-        properties[MARK_PREFIX + key.key] = mark.text
-    removed = [MARK_PREFIX + k for k in remove_marks]
-    if commit.watermark is not None:
-        name, value = commit.watermark
-        if value:
-            properties[name] = f"{staged.snapshot_id}:{value}"
-        elif name in state.properties:
-            removed.append(name)
-    extra: list[TableUpdate] = [SetPropertiesUpdate(updates=properties)]
-    if removed:
-        extra.append(RemovePropertiesUpdate(removals=removed))
+    change = property_change(state, staged, commit, remove_marks)
+    extra: list[TableUpdate] = [SetPropertiesUpdate(updates=dict(change.set))]
+    if change.removed:
+        extra.append(RemovePropertiesUpdate(removals=list(change.removed)))
     return (
         (*updates, *extra),
         (

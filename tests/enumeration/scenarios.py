@@ -19,11 +19,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from catalog.iceberg import open_catalog
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import InternalError, TableFormatError
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
+from tableformat.export.ports import Lake
 from tableformat.export.selection import ById
 from tableformat.export.slices import FileFormat, Slice
 from tableformat.mergetree.parts import Part
@@ -94,6 +96,10 @@ class World:
         self.now += 1
         return self.now
 
+    def lake(self) -> Lake:
+        """Open what has the destination, for a new process."""
+        return open_catalog("lake", warehouse=self.directory / "warehouse")
+
     def outside(self) -> object:
         """Return what a process that dies leaves, to compare: files, ledger, and the source.
 
@@ -130,6 +136,7 @@ class World:
         own = f"job{ports.owner.pid}"
         ports = replace(
             ports,
+            lake=self.lake(),
             job=own,
             job_is_alive=lambda job: others_live or job in ("job", own),
             writer=lambda: _CountingWriter(self.written, most_files),

@@ -17,6 +17,7 @@ from spark_ext.cli import space
 from spark_ext.cli.main import invoke
 from spark_ext.runner import write_all
 from tableformat.errors import RefusedError, UsageError
+from tableformat.export.limits import Limits
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.names import TableName
 from tests.child_writer import ChildWriter
@@ -112,6 +113,57 @@ def test_settings_of_the_user_go_with_the_queries_that_read_rows(
         assert request.parameters["max_network_bandwidth"] == "100000000"
         assert request.parameters["max_threads"] == "1"
     assert len(newest_server.requests("FORMAT ArrowStream")) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [(None, "40000000"), ("30000000", "30000000"), ("50000000", "40000000"), ("0", "40000000")],
+)
+def test_a_server_is_asked_for_no_more_than_the_bandwidth(
+    newest_server: ClickHouseFront, exports_from: Exports, given: str | None, asked: str
+) -> None:
+    """Two slices at a time, each with its half; what the user allows a query may be less."""
+    exports = exports_from(newest_server.url)
+    if given is not None:
+        assert exports.place is not None
+        exports.place = replace(exports.place, reading=(("max_local_read_bandwidth", given),))
+    name = exports.clickhouse.filled()
+
+    outcomes = exports.run(name, limits=Limits(bandwidth=80_000_000))
+
+    assert {outcome.status.value for outcome in outcomes} == {"committed"}
+    requests = newest_server.requests("FORMAT ArrowStream")
+    assert [r.parameters["max_local_read_bandwidth"] for r in requests] == [asked] * 2
+    assert {r.parameters["max_remote_read_network_bandwidth"] for r in requests} == {"40000000"}
+    assert exports.in_lake(name) == exports.in_source(name)
+
+
+def test_the_bandwidth_holds_for_what_a_server_reads(
+    newest_server: ClickHouseFront, exports_from: Exports
+) -> None:
+    """What it reads from its disks goes through its throttle, and nothing does without a limit."""
+    exports = exports_from(newest_server.url)
+    name = exports.clickhouse.table(
+        "ENGINE = MergeTree ORDER BY k", "k UInt64, s FixedString(16) CODEC(NONE)"
+    )
+    exports.clickhouse.command(f"INSERT INTO {name.sql} SELECT number, 'x' FROM numbers(250000)")
+
+    def throttled() -> int:
+        ((found,),) = newest_server.rows(
+            "SELECT toUInt64(sum(value)) FROM system.events"
+            " WHERE event LIKE '%LocalReadThrottlerBytes'"
+        )
+        assert isinstance(found, int)
+        return found
+
+    before = throttled()
+    (outcome,) = exports.run(name, limits=Limits(bandwidth=2_000_000))
+    limited = throttled()
+    (again,) = exports.run(name, force=True)
+
+    assert (outcome.status.value, again.status.value) == ("committed", "replaced")
+    assert limited - before >= 250_000 * 16
+    assert throttled() == limited
 
 
 @pytest.mark.parametrize(

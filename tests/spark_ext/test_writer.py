@@ -1,4 +1,4 @@
-"""Writers around a writer: one file after the other, and one whose job may be cancelled."""
+"""A writer around a writer whose job may be cancelled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from spark_ext.runner import write_all
-from spark_ext.writer import Cancellable, InTurn
+from spark_ext.writer import Cancellable
 from tableformat.errors import SourceError, StoppedError, TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import Slice, SliceTask, WritePlan
@@ -50,31 +50,8 @@ class Recording:
         return Written((), tuple(SliceFailure(n, SourceError("Cannot. Not. Do.")) for n in numbers))
 
 
-def written(writer: InTurn | Cancellable, *, stop_after: int = 9) -> Written:
-    calls = iter(range(100))
-    return write_all(
-        writer.write(
-            PLAN, TASKS, on_rows=lambda _: None, should_stop=lambda: next(calls) >= stop_after
-        )
-    )
-
-
-def test_in_turn_every_task_is_written_alone_and_has_its_answer() -> None:
-    recording = Recording()
-    found = written(InTurn(recording))
-
-    assert recording.given == [(0,), (1,), (2,)]
-    assert [f.slice_number for f in found.failures] == [0, 1, 2]
-    assert (InTurn(recording).slots, InTurn(recording).versions()) == (1, (("python", "3"),))
-
-
-def test_in_turn_nothing_is_begun_any_more_once_it_is_stopped() -> None:
-    """Each of them would be a Spark job of its own."""
-    recording = Recording()
-    found = written(InTurn(recording), stop_after=1)
-
-    assert recording.given == [(0,)]
-    assert [type(f.error) for f in found.failures] == [SourceError, StoppedError, StoppedError]
+def written(writer: Cancellable) -> Written:
+    return write_all(writer.write(PLAN, TASKS, on_rows=lambda _: None, should_stop=lambda: False))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tableformat.errors import UsageError
 from tableformat.names import (
+    HiveName,
     LakeName,
     PartitionId,
     PartName,
@@ -76,6 +77,22 @@ def test_a_clickhouse_table_has_at_most_two_parts(text: str) -> None:
 def test_a_destination_has_at_least_three_parts(text: str) -> None:
     """Harm prevented: a ClickHouse table is taken for a destination."""
     with pytest.raises(UsageError, match=r"catalog\.namespace\.table"):
+        LakeName.parse(text)
+
+
+@pytest.mark.parametrize("uri", ["/a/tree", "file:///a b/tree", "s3://b/t.r.e", "relative"])
+def test_a_tree_is_named_by_its_uri_without_a_slash_at_the_end(uri: str) -> None:
+    """Harm prevented: one tree has two names, or is taken for a table of a catalog."""
+    name = LakeName.parse(f"hive:{uri}/")
+
+    assert isinstance(name, HiveName)
+    assert (name.uri, str(name)) == (uri, f"hive:{uri}")
+    assert LakeName.parse(str(name)) == name != LakeName("hive", (), uri)
+
+
+@pytest.mark.parametrize("text", ["hive:", "hive:///"])
+def test_a_tree_has_a_uri(text: str) -> None:
+    with pytest.raises(UsageError, match="names no directory"):
         LakeName.parse(text)
 
 

@@ -29,17 +29,19 @@ from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.native import native_batches
 from catalog.clickhouse.server.queries import query_prefix
-from catalog.clickhouse.server.settings import ServerSettings
+from catalog.clickhouse.server.settings import Host, ServerSettings
 from catalog.clickhouse.some import some
 from tableformat.clickhouse_codes import UNKNOWN_DATABASE, UNKNOWN_SETTING, UNKNOWN_TABLE
 from tableformat.errors import InternalError, SourceError, SourceGoneError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.mergetree.wire_types import qualified
-from tableformat.names import SOURCE_ALIAS, quote_identifier
+from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 from tableformat.source import ServedLayout
 
 __all__ = ["ServedSlice", "reading"]
 
+# max_network_bandwidth does not hold for answers over HTTP.
+_BANDWIDTHS: Final = ("max_local_read_bandwidth", "max_remote_read_network_bandwidth")
 _NO_TABLE: Final = (UNKNOWN_TABLE, UNKNOWN_DATABASE)
 _AGAIN: Final = re.compile(r"([;,]?( and)? run again| Run the same command again)\.\Z")
 _CANNOT: Final = re.compile(r"\ACannot (reach|read) .*?: ")
@@ -60,7 +62,7 @@ def reading(plan: WritePlan, settings: ServerSettings) -> Iterator[OpenTogether]
             "Run the export again."
         )
         raise SourceError(message)
-    client = ServerClient(settings, host)
+    client = ServerClient(_paced(plan, settings, host), host)
     with contextlib.closing(client), running() if not layout.typed else contextlib.nullcontext():
         yield partial(_open_slices, plan, layout, client)
 
@@ -173,6 +175,30 @@ class ServedSlice:
         if isinstance(error, ClickHouseError):
             return error.reason
         return _AGAIN.sub("", _CANNOT.sub("", error.message)).rstrip(".")
+
+
+def _paced(plan: WritePlan, settings: ServerSettings, host: Host) -> ServerSettings:
+    """Return settings whose queries read no faster than the plan's share allows.
+
+    A lower bandwidth that the user gave stays. A server that has no such setting, or whose user may
+    not change it, is read as fast as files are written; so is one that is too old to make the
+    values itself, whose system.settings do not tell.
+
+    Raises:
+        SourceError: the server does not answer.
+    """
+    rate = plan.share.bytes_per_second if plan.share is not None else None
+    if rate is None or not _layout(plan).typed:
+        return settings
+    names = ", ".join(map(quote_string, _BANDWIDTHS))
+    sql = f"SELECT name FROM system.settings WHERE name IN ({names}) AND NOT readonly"
+    reading = dict(settings.reading)
+    with contextlib.closing(ServerClient(settings, host)) as client:
+        for (found,) in ServerConnection(client).rows(sql):
+            given = reading.get(str(found), "")
+            most = min(rate, int(given)) if given.isdecimal() and int(given) else rate
+            reading[str(found)] = str(most)
+    return replace(settings, reading=tuple(reading.items()))
 
 
 def _layout(plan: WritePlan) -> ServedLayout:

@@ -76,7 +76,7 @@ _COLUMNS: Final = tuple(column.name for column in EXPORTED)
 def alter(  # noqa: PLR0913, PLR0917  one parameter per option
     statement: str, grace: float, master: str, conf: tuple[str, ...],
     cluster_host: tuple[str, ...], source: SourcePlace, warehouse: Path, ledger: str | None,
-    connect_timeout: float, read_timeout: float,
+    time_outs: TimeOuts,
     *, allow_alter: bool, dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Run a STATEMENT of ClickHouse's about partitions, as in Spark SQL.
@@ -95,7 +95,7 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
         ledger,
         _SOURCE,
         warehouse,
-        TimeOuts(connect_timeout, read_timeout),
+        time_outs,
     )
     read = parse_statement(statement)
     if read is None:
@@ -166,7 +166,7 @@ class _Running:
             if dry_run:
                 codes.append(exporting.rehearse(request, places, tables))
             else:
-                codes.append(exporting.run(request, places, tables, stopping, in_turn=one.in_turn))
+                codes.append(exporting.run(request, places, tables, stopping))
         if not dry_run:
             self._answer(exported_rows(tuple(self.outcomes)))
         return worst(codes)

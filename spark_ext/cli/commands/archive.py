@@ -16,6 +16,7 @@ from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace
 from spark_ext.archiving import Archived, archive
 from spark_ext.cli.destination import parse_destination
+from spark_ext.cli.limit_options import limit_options
 from spark_ext.cli.options import (
     catalog_options,
     cluster_options,
@@ -39,6 +40,7 @@ from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.export.claim import Wish
 from tableformat.export.exit_codes import worst
 from tableformat.export.job import ExportRequest
+from tableformat.export.limits import Limits
 from tableformat.export.slices import FileFormat
 from tableformat.names import TableName
 
@@ -65,6 +67,7 @@ _MIB: Final = 1024 * 1024
     help="Change the table on a server; a directory of your own needs no such permission.",
 )
 @mapping_options
+@limit_options
 @spark_options
 @cluster_options
 @source_options()
@@ -75,8 +78,8 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
     partition_spec: str | None, convert: tuple[str, ...], target_file_size: int,
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
-    ledger: str | None, connect_timeout: float, read_timeout: float,
-    cluster: str | None, cluster_host: tuple[str, ...],
+    ledger: str | None, time_outs: TimeOuts,
+    cluster: str | None, cluster_host: tuple[str, ...], limits: Limits,
     *, everything: bool, drop: bool, allow_alter: bool, evolve_schema: bool, strict: bool,
     as_json: bool
 ) -> int:  # fmt: skip
@@ -109,10 +112,10 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         strict=strict,
         partition_spec=partition_spec,
         evolve_schema=evolve_schema,
+        limits=limits,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
-    bounds = TimeOuts(connect_timeout, read_timeout)
-    lake = open_catalog(request.to.catalog, warehouse=warehouse, time_outs=bounds)
+    lake = open_catalog(request.to.catalog, warehouse=warehouse, time_outs=time_outs)
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
     tables = local_tables(
         source, name, cluster=cluster, cluster_hosts=pairs("--cluster-host", cluster_host)

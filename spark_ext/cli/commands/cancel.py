@@ -9,9 +9,9 @@ from typing import Final
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import open_catalog
 from catalog.ledgers.uris import open_ledger
 from spark_ext.cancelling import PROOF_SECONDS, Cancelled, cancel, row_to_cancel
+from spark_ext.cli.destination import destination_name, open_destination
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
 from spark_ext.cli.output import Output, counted, human_bytes
 from tableformat.ledger import Row
@@ -26,7 +26,9 @@ _CODES: Final = {"committed": 3, "unknown": 5, "in_progress": 6}
 @click.command("cancel")
 @click.argument("partition_id")
 @click.option("--table", "source_table", required=True, help="The source table (database.table).")
-@click.option("--to", help="The destination, where there are several: catalog.namespace.table.")
+@click.option(
+    "--to", help="The destination, where there are several: catalog.namespace.table, or hive:URI."
+)
 @click.option(
     "--wait",
     type=click.FloatRange(0),
@@ -37,9 +39,9 @@ _CODES: Final = {"committed": 3, "unknown": 5, "in_progress": 6}
 @ledger_options
 @catalog_options
 @output_options
-def cancel_export(  # noqa: PLR0913  one parameter per option
+def cancel_export(
     partition_id: str, source_table: str, to: str | None, wait: float, warehouse: Path,
-    ledger: str | None, connect_timeout: float, read_timeout: float, *, as_json: bool
+    ledger: str | None, time_outs: TimeOuts, *, as_json: bool
 ) -> int:  # fmt: skip
     """Give up the export of PARTITION_ID that is under way: nothing of it becomes visible.
 
@@ -53,12 +55,13 @@ def cancel_export(  # noqa: PLR0913  one parameter per option
     """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
     wanted = (PartitionId(partition_id), TableName.parse(source_table))
-    name = LakeName.parse(to) if to is not None else None
-    time_outs = TimeOuts(connect_timeout, read_timeout)
+    name = destination_name(to) if to is not None else None
     with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as known:
         row = row_to_cancel(known, *wanted, name)
-        in_catalog = LakeName.parse(row.destination_table).catalog
-        catalog = open_catalog(in_catalog, warehouse=warehouse, time_outs=time_outs)
+        to_cancel = LakeName.parse(row.destination_table)
+        catalog = open_destination(
+            to_cancel, warehouse=warehouse, time_outs=time_outs, looks_only=False
+        )
         cancelled = cancel(row, catalog, known, wait=wait, note=output.note)
     _tell(output, row, cancelled, as_json=as_json)
     return _CODES.get(cancelled.status, 0)

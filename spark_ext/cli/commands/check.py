@@ -53,7 +53,7 @@ _COLUMNS: Final = ("column", "clickhouse", "iceberg", "kind", "note")
 def check(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, to: str | None, partition_spec: str | None, convert: tuple[str, ...],
     source: SourcePlace, warehouse: Path, ledger: str | None,
-    connect_timeout: float, read_timeout: float, cluster: str | None,
+    time_outs: TimeOuts, cluster: str | None,
     cluster_host: tuple[str, ...], *, evolve_schema: bool, strict: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Say whether TABLE (database.table) can be exported, and how each column would be mapped.
@@ -73,7 +73,6 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
     request = CheckRequest(
         name, destination, conversions(convert), strict, partition_spec, evolve_schema
     )
-    time_outs = TimeOuts(connect_timeout, read_timeout)
     lake = (
         open_catalog(destination.catalog, warehouse=warehouse, time_outs=time_outs)
         if destination

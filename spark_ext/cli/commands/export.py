@@ -8,11 +8,12 @@ from typing import Final
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import open_catalog
 from catalog.shards import local_tables
 from catalog.sources import SourcePlace
-from spark_ext.cli.destination import parse_destination
+from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.exporting import Exporting
+from spark_ext.cli.limit_options import limit_options
+from spark_ext.cli.metrics_option import metrics_option
 from spark_ext.cli.options import (
     catalog_options,
     cluster_options,
@@ -30,11 +31,13 @@ from spark_ext.cli.options import (
     where_option,
 )
 from spark_ext.exporting import check_wish
+from spark_ext.metrics import Figures
 from spark_ext.session import SparkSettings
 from spark_ext.stopping import Stopping
 from spark_ext.wiring import Places
 from tableformat.export.claim import Wish
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
+from tableformat.export.limits import Limits
 from tableformat.export.retrying import MAX_RETRIES
 from tableformat.export.slices import FileFormat
 from tableformat.ledger import MANIFEST_TTL
@@ -49,7 +52,11 @@ _MIB: Final = 1024 * 1024
 @click.argument("table")
 @partition_options("Export")
 @where_option
-@click.option("--to", required=True, help="The destination: catalog.namespace.table.")
+@click.option(
+    "--to",
+    required=True,
+    help="The destination: catalog.namespace.table, or hive:URI for a tree of Hive directories.",
+)
 @mapping_options
 @click.option(
     "--force",
@@ -113,6 +120,8 @@ _MIB: Final = 1024 * 1024
     show_default=True,
     help="Seconds during which exporting again is refused; 0 is for ever.",
 )
+@limit_options
+@metrics_option
 @spark_options
 @click.option(
     "--verify",
@@ -130,13 +139,16 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
     partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, target_file_size: int,
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
-    ledger: str | None, connect_timeout: float, read_timeout: float,
+    ledger: str | None, time_outs: TimeOuts,
     commit_every: int, max_retries: int, grace: float, cluster: str | None,
-    cluster_host: tuple[str, ...], same_as: str,
+    cluster_host: tuple[str, ...], same_as: str, limits: Limits, figures: Figures | None,
     *, everything: bool, evolve_schema: bool, strict: bool, force: bool, allow_empty: bool,
     whole: bool, beside: bool, same_table: bool, verify: bool, dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
+
+    Or, with --to hive:URI, into Parquet files in Hive directories, each partition with a commit
+    file.
 
     Each partition becomes visible whole, or not at all. Running the command again is always safe:
     finished files are kept, and nothing is exported twice.
@@ -160,16 +172,17 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         evolve_schema=evolve_schema,
         commit_every=commit_every,
         max_retries=max_retries,
+        limits=limits,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
-    time_outs = TimeOuts(connect_timeout, read_timeout)
-    lake = open_catalog(request.to.catalog, warehouse=warehouse, time_outs=time_outs)
+    lake = open_destination(
+        request.to, warehouse=warehouse, time_outs=time_outs, looks_only=dry_run
+    )
     tables = local_tables(
         source, request.table, cluster=cluster, cluster_hosts=pairs("--cluster-host", cluster_host)
     )
-    exporting = Exporting(
-        SparkSettings(master, tuple(pairs("--conf", conf).items())), output, as_json=as_json
-    )
+    settings = SparkSettings(master, tuple(pairs("--conf", conf).items()))
+    exporting = Exporting(settings, output, as_json=as_json, figures=figures)
     places = Places(source, lake, ledger)
     if dry_run:
         return exporting.rehearse(request, places, tables)

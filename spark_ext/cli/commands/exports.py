@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -17,14 +20,25 @@ from spark_ext.cli.commands.exports_forget import forget_export
 from spark_ext.cli.commands.exports_log import show_events, show_log
 from spark_ext.cli.commands.exports_rebuild import rebuild_exports
 from spark_ext.cli.commands.exports_watermark import show_watermark
+from spark_ext.cli.known_destinations import KnownDestinations
 from spark_ext.cli.options import ledger_options, output_for, output_options
 from spark_ext.cli.times import shown_time
+from spark_ext.cli.watching import Records, follow
 from spark_ext.listing_exports import ListedExport
-from tableformat.errors import NotFoundError
+from spark_ext.part_progress import failed_parts, processed
+from tableformat.errors import NotFoundError, TableFormatError
+from tableformat.export.standing import Standing
+from tableformat.ledger import Ledger
 from tableformat.ledger_text import render_row
 from tableformat.manifest import manifest
 
 __all__ = ["exports"]
+
+_COLUMNS: Final = (
+    "source_table", "destination_table", "partition_id", "status", "rows", "data_files",
+    "snapshot_id", "parts_total", "parts_processed", "parts_failed", "create_time", "update_time",
+    "last_error",
+)  # fmt: skip
 
 
 @click.group()
@@ -45,25 +59,71 @@ exports.add_command(show_watermark)
     "--status",
     help="Only rows with this status: IN_PROGRESS, INTERRUPTED, FAILED, KILLED or COMPLETED.",
 )
+@click.option(
+    "--watch",
+    type=click.FloatRange(0.1),
+    is_flag=False,
+    flag_value=2.0,
+    metavar="[SECONDS]",
+    help="Look again every so often, 2 seconds by default, and show what changed, until nothing "
+    "is in progress or Ctrl-C; with --json one line for each change.",
+)
 @ledger_options
 @output_options
-def list_exports(status: str | None, warehouse: Path, ledger: str | None, *, as_json: bool) -> int:
+def list_exports(
+    status: str | None, watch: float | None, warehouse: Path, ledger: str | None, *, as_json: bool
+) -> int:
     """List all exports that the ledger knows, latest first.
+
+    Of those that did not end, the lake says which source parts are in finished files.
 
     \b
     Example:
       mergeberg exports list --status COMPLETED --warehouse ./warehouse
+      mergeberg exports list --watch 5
     """  # noqa: D301  \b is Click's mark for lines to keep
+    output = output_for(as_json=as_json)
     opened = open_ledger(ledger, local_warehouse=warehouse)
     with contextlib.closing(opened):
-        rows = [_record(one) for one in listing_exports.list_exports(opened)]
-    shown = [r for r in rows if status is None or r["status"] == status.upper()]
-    columns = (
-        "source_table", "destination_table", "partition_id", "status", "rows", "data_files",
-        "snapshot_id", "create_time", "update_time", "last_error",
-    )  # fmt: skip
-    output_for(as_json=as_json).table(columns, shown)
+        shown = _Shown(KnownDestinations(warehouse), output.note)
+        listed = _Listed(opened, status.upper() if status is not None else None, shown)
+        if watch is None:
+            output.table(_COLUMNS, [*listed.look().values()])
+            return 0
+
+        def show(now: Records, changed: Records) -> None:
+            output.redraw()
+            output.table(_COLUMNS, [*(changed if as_json else now).values()])
+
+        # Ctrl-C is how a person ends it.
+        with contextlib.suppress(KeyboardInterrupt):
+            follow(
+                listed.look,
+                is_running=lambda: listed.is_running,
+                show=show,
+                pause=partial(time.sleep, watch),
+            )
     return 0
+
+
+@dataclass(slots=True)
+class _Listed:
+    """The exports of a ledger with a status, None for all; `is_running` is of all of them."""
+
+    ledger: Ledger
+    status: str | None
+    shown: _Shown
+    is_running: bool = False
+
+    def look(self) -> dict[str, dict[str, Any]]:
+        """Return them by key as they are now."""
+        self.shown.lake.look_again()
+        found = {
+            one.row.key.hash: self.shown.record(one)
+            for one in listing_exports.list_exports(self.ledger)
+        }
+        self.is_running = any(r["status"] == Standing.IN_PROGRESS for r in found.values())
+        return {k: r for k, r in found.items() if self.status in (None, r["status"])}
 
 
 @exports.command("show")
@@ -72,13 +132,9 @@ def list_exports(status: str | None, warehouse: Path, ledger: str | None, *, as_
 @ledger_options
 @output_options
 def show_export(
-    partition_id: str,
-    source_table: str | None,
-    warehouse: Path,
-    ledger: str | None,
-    *,
-    as_json: bool,
-) -> int:
+    partition_id: str, source_table: str | None, warehouse: Path, ledger: str | None, *,
+    as_json: bool
+) -> int:  # fmt: skip
     """Show everything that the ledger knows of the exports of PARTITION_ID.
 
     With --json the manifest of the last one, over several lines.
@@ -102,15 +158,20 @@ def show_export(
         )
         raise NotFoundError(message)
     output = output_for(as_json=as_json)
+    shown = _Shown(KnownDestinations(warehouse), output.note)
     for one in found:
         if as_json:
             output.document(manifest(one.row))
             continue
+        names = shown.processed(one)
         record = {
-            **_record(one),
+            **_record(one, names),
             "resumable": one.resumable,
             "transaction_id": one.row.last.transaction_id,
-            "parts": [asdict(p) for p in one.parts],
+            "parts": [
+                {**asdict(p), "processed": None if names is None else p.name in names}
+                for p in one.parts
+            ],
             **json.loads(render_row(one.row)),
             "version": one.row.version,
         }
@@ -120,7 +181,27 @@ def show_export(
     return 0
 
 
-def _record(one: ListedExport) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """How exports are shown: what the lake does not say is left empty, and why is a note."""
+
+    lake: KnownDestinations
+    note: Callable[[str], None]
+
+    def record(self, one: ListedExport) -> dict[str, Any]:
+        """Return what is listed of one."""
+        return _record(one, self.processed(one))
+
+    def processed(self, one: ListedExport) -> frozenset[str] | None:
+        """Return the parts that are in finished files, None when the lake does not say."""
+        try:
+            return processed(one, self.lake)
+        except TableFormatError as error:
+            self.note(f"how far partition {one.row.key.partition_id} is, is not known: {error}")
+            return None
+
+
+def _record(one: ListedExport, names: frozenset[str] | None) -> dict[str, Any]:
     row = one.row
     return {
         "source_table": row.source_table,
@@ -130,6 +211,9 @@ def _record(one: ListedExport) -> dict[str, Any]:
         "rows": row.last.rows,
         "data_files": row.last.data_files,
         "snapshot_id": None if one.snapshot_id is None else str(one.snapshot_id),
+        "parts_total": len(one.parts),
+        "parts_processed": None if names is None else len(names),
+        "parts_failed": None if names is None else failed_parts(one, len(names)),
         "create_time": shown_time(row.created),
         "update_time": shown_time(row.updated),
         "last_error": one.last_error,

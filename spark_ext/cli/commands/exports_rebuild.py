@@ -11,7 +11,6 @@ import click
 from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
-from catalog.storage import open_storage
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
 from spark_ext.existing_table import open_existing
 from tableformat.effects import Direct
@@ -31,8 +30,7 @@ def rebuild_exports(
     to: str,
     warehouse: Path,
     ledger: str | None,
-    connect_timeout: float,
-    read_timeout: float,
+    time_outs: TimeOuts,
     *,
     as_json: bool,
 ) -> int:
@@ -47,14 +45,13 @@ def rebuild_exports(
       mergeberg exports rebuild --to lake.analytics.events --ledger sqlite:/var/lib/new-ledger.db
     """  # noqa: D301  \b is Click's mark for lines to keep
     name = LakeName.parse(to)
-    time_outs = TimeOuts(connect_timeout, read_timeout)
     what = f"rebuild the ledger of {name}"
     catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
     table, known = open_existing(catalog, name, what, ledger=ledger)
     output = output_for(as_json=as_json)
     with contextlib.closing(known):
         ports = Ports(Direct(), table, known, milliseconds, lambda n: time.sleep(0.1 * n))
-        found = rebuild(ports, open_storage(table.load().location), str(name))
+        found = rebuild(ports, table.storages(table.load().location), str(name))
     columns = ("source_table", "partition_id", "status", "rows", "data_files", "last_error")
     records = [
         {

@@ -35,7 +35,7 @@ __all__ = ["show_watermark"]
 @output_options
 def show_watermark(
     source_table: str, to: str, source: SourcePlace, warehouse: Path,
-    ledger: str | None, connect_timeout: float, read_timeout: float, *, as_json: bool
+    ledger: str | None, time_outs: TimeOuts, *, as_json: bool
 ) -> int:  # fmt: skip
     """Say up to which partition everything is exported, and unchanged since.
 
@@ -49,7 +49,6 @@ def show_watermark(
     """  # noqa: D301  \b is Click's mark for lines to keep
     table = TableName.parse(source_table)
     name = parse_destination(to, table, source)
-    time_outs = TimeOuts(connect_timeout, read_timeout)
     what = f"tell the watermark of {table} in {name}"
     catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
     lake, known = open_existing(catalog, name, what, ledger=ledger)

@@ -61,7 +61,7 @@ __all__ = ["gc"]
 def gc(  # noqa: PLR0913, PLR0917  one parameter per option
     to: str | None, source: SourcePlace | None, cluster: str | None, table: str | None,
     cluster_host: tuple[str, ...], older_than: str, warehouse: Path,
-    ledger: str | None, connect_timeout: float, read_timeout: float,
+    ledger: str | None, time_outs: TimeOuts,
     *, yes: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Tell what dead exports left behind, in a lake table and in a source; remove it with --yes.
@@ -86,7 +86,6 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
         with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as known:
             swept = sweep_sources(known, places, older_than=age, removes=yes)
     else:
-        time_outs = TimeOuts(connect_timeout, read_timeout)
         catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
         lake, known = open_existing(catalog, name, f"clean up {name}", ledger=ledger)
         with contextlib.closing(known):

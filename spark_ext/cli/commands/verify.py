@@ -10,10 +10,9 @@ import click
 
 from catalog.bounded_rest import TimeOuts
 from catalog.clickhouse.digests import FileDigests
-from catalog.iceberg import open_catalog
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
-from spark_ext.cli.destination import parse_destination
+from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.options import (
     catalog_options,
     cluster_options,
@@ -46,7 +45,7 @@ _SAID = {
 @click.command()
 @click.argument("table")
 @partition_options("Compare")
-@click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
+@click.option("--to", required=True, help="The lake table: catalog.namespace.table, or hive:URI.")
 @click.option(
     "--convert",
     multiple=True,
@@ -61,7 +60,7 @@ _SAID = {
 def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, to: str,
     convert: tuple[str, ...], source: SourcePlace, warehouse: Path,
-    ledger: str | None, connect_timeout: float, read_timeout: float,
+    ledger: str | None, time_outs: TimeOuts,
     cluster: str | None, cluster_host: tuple[str, ...],
     *, everything: bool, as_json: bool
 ) -> int:  # fmt: skip
@@ -84,16 +83,17 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
         selection(partition_id, expression, everything=everything, with_where=False),
         conversions(convert),
     )
-    time_outs = TimeOuts(connect_timeout, read_timeout)
     what = f"verify {name} in {request.to}"
-    catalog = open_catalog(request.to.catalog, warehouse=warehouse, time_outs=time_outs)
+    catalog = open_destination(
+        request.to, warehouse=warehouse, time_outs=time_outs, looks_only=True
+    )
     lake, known = open_existing(catalog, request.to, what, ledger=ledger)
     hosts = pairs("--cluster-host", cluster_host)
 
     def verify_one(one: LocalTable) -> int:
         found = []
         wanted = replace(request, table=one.table)
-        with open_source(one.place) as opened, FileDigests() as digests:
+        with open_source(one.place) as opened, FileDigests(lake.storages) as digests:
             for comparison in Verifying(wanted, opened, lake, known, digests).run():
                 _show(output, comparison, str(request.to), one, as_json=as_json)
                 found.append(comparison)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -15,7 +16,7 @@ from catalog.iceberg import open_catalog
 from spark_ext.sql import background
 from spark_ext.sql.dispatch import answer
 from tableformat.errors import NotFoundError, RefusedError, SourceError, StoppedError, UsageError
-from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.export.slices import Share, SliceTask, WritePlan
 from tests.session_without_spark import NoSpark
 from tests.wrong_places import Places
 
@@ -136,11 +137,43 @@ def test_a_session_that_has_the_table_sees_it_as_it_is_now_also_when_a_partition
 
 
 @pytest.mark.parametrize(
+    ("given", "of_session", "share"),
+    [
+        ({}, {}, Share(3)),
+        ({"max_slices": 2}, {}, Share(2)),
+        ({"max_bandwidth": 10_000_000}, {}, Share(2, 5_000_000)),
+        ({}, {"background_move_pool_size": "1"}, Share(1)),
+        ({"max_slices": 2}, {"background_move_pool_size": "1"}, Share(2)),
+        ({}, {"max_exports_bandwidth_for_server": "8000000"}, Share(2, 4_000_000)),
+        ({"max_bandwidth": 0}, {"max_exports_bandwidth_for_server": "8000000"}, Share(3)),
+    ],
+)
+def test_limits_are_those_of_the_call_else_of_the_session(
+    many: Places,
+    session: NoSpark,
+    given: dict[str, int],
+    of_session: dict[str, str],
+    share: Share,
+) -> None:
+    """Of three partitions, where Spark has two slots."""
+    seen: list[Share | None] = []
+    many.before = lambda plan, _: seen.append(plan.share)
+    session.settings.update({f"spark.mergeberg.{n}": text for n, text in of_session.items()})
+    name = f"n.limits{zlib.crc32(repr((given, of_session)).encode())}"
+
+    session.call("export_partitions", table=name, source=MANY, **given)
+
+    assert seen == [share]
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"commit_every": 0}, "commit_every => 0. Write a number from 1 to 100"),
         ({"commit_every": 101}, "commit_every => 101"),
         ({"max_retries": -1}, "max_retries => -1"),
+        ({"max_bandwidth": -1}, "max_bandwidth => -1. Write a number from 0"),
+        ({"max_slices": 0}, "max_slices => 0. Write a number from 1"),
         ({"manifest_ttl": -1}, "manifest_ttl => -1"),
         ({"max_bytes_per_file": 0}, "max_bytes_per_file => 0"),
         ({"allow_empty": True}, "--allow-empty alone"),
@@ -246,8 +279,8 @@ def test_in_sql_a_cancelled_job_has_the_state_of_what_is_cancelled(
         "overwrite_file_if_exists": False, "replace_partition": False, "same_table": False,
             "same_as": None,
         "verify": False, "strict": False, "evolve_schema": False, "convert": {},
-        "partition_spec": None, "max_bytes_per_file": None, "max_retries": 3, "cluster": None,
-        "wait": True, "dry_run": False,
+        "partition_spec": None, "max_bytes_per_file": None, "max_retries": 3,
+        "max_bandwidth": None, "max_slices": None, "cluster": None, "wait": True, "dry_run": False,
     }  # fmt: skip
     request = {"call": "export_partition", "catalog": "lake", "arguments": arguments}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -25,7 +26,7 @@ from tableformat.errors import (
     UnsupportedError,
     UsageError,
 )
-from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.export.slices import Share
 from tests.session_without_spark import NoSpark, Row
 from tests.wrong_places import Places
 
@@ -165,27 +166,30 @@ def test_an_unknown_setting_is_refused_with_the_nearest_before_anything_is_done(
     assert partitions(many, "unknown") == []
 
 
-@pytest.mark.parametrize(("parallel", "together"), [(1, [3]), (0, [1, 1, 1])])
-def test_without_parallel_formatting_one_file_is_written_after_the_other(
-    many: Places, session: NoSpark, parallel: int, together: list[int]
+@pytest.mark.parametrize(
+    ("said", "share"),
+    [
+        ("output_format_parallel_formatting = 1", Share(3)),
+        ("output_format_parallel_formatting = 0", Share(1)),
+        ("background_move_pool_size = 2", Share(2)),
+        ("max_exports_bandwidth_for_server = 100000000", Share(2, 50_000_000)),
+    ],
+)
+def test_settings_say_how_many_files_spark_may_write_at_a_time_and_how_fast(
+    many: Places, session: NoSpark, said: str, share: Share
 ) -> None:
-    """`output_format_parallel_formatting`: how many slices are handed to Spark at a time."""
-    seen: list[int] = []
-
-    def count(_: WritePlan, tasks: tuple[SliceTask, ...]) -> None:
-        seen.append(sum(len(task.slices) for task in tasks))
-
-    many.before = count
+    """Three partitions, and two slots of Spark."""
+    seen: list[Share | None] = []
+    many.before = lambda plan, _: seen.append(plan.share)
+    name = f"turn{zlib.crc32(said.encode())}"
 
     alter(
         session,
-        f"ALTER TABLE ch.db.many EXPORT PARTITION ALL TO TABLE lake.n.turn{parallel} {ALLOWED}, "
-        f"output_format_parallel_formatting = {parallel}",
+        f"ALTER TABLE ch.db.many EXPORT PARTITION ALL TO TABLE lake.n.{name} {ALLOWED}, {said}",
     )
 
-    assert sum(seen) == sum(together)
-    assert len(seen) == len(together) or parallel == 0
-    assert partitions(many, f"turn{parallel}") == [1, 2, 3]
+    assert seen == [share]
+    assert partitions(many, name) == [1, 2, 3]
 
 
 def test_without_waiting_every_transaction_is_told_at_once_and_all_exports_end(

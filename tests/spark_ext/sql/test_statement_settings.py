@@ -16,6 +16,7 @@ from spark_ext.sql.statement_settings import (
     SettingRule,
     StatementSettings,
     check_export_is_allowed,
+    limits_of_session,
     read_statement_settings,
 )
 from spark_ext.sql.statements import (
@@ -29,6 +30,7 @@ from spark_ext.sql.statements import (
 )
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.claim import Wish
+from tableformat.export.limits import Limits
 from tableformat.mergetree.partition_literal import All
 from tests.strategies_statements import values
 
@@ -59,7 +61,7 @@ def test_without_settings_everything_is_the_default_of_the_requirements() -> Non
     assert (found.allow_export, found.max_retries, found.wish) == (False, 3, Wish(ttl=180))
     assert found.file_format.target_file_bytes == 512 * 1024 * 1024
     assert found.wait
-    assert found.parallel_formatting
+    assert found.limits == Limits(bandwidth=0, slices=8, in_turn=False)
 
 
 def test_settings_of_a_statement_say_how_it_is_exported() -> None:
@@ -69,14 +71,16 @@ def test_settings_of_a_statement_say_how_it_is_exported() -> None:
         "export_merge_tree_partition_force_export = 1, "
         "export_merge_tree_part_overwrite_file_if_exists = true, "
         "allow_replace_partition_from_empty_source, output_format_parallel_formatting = 0, "
-        "export_merge_tree_part_max_bytes_per_file = 1000000, export_merge_tree_partition_wait = 0"
+        "export_merge_tree_part_max_bytes_per_file = 1000000, "
+        "export_merge_tree_partition_wait = 0, background_move_pool_size = 2, "
+        "max_exports_bandwidth_for_server = 100000000"
     )
 
     assert found.allow_export
     assert found.max_retries == 5
     assert found.wish == Wish(force=True, ttl=360, allow_empty=True, beside=True)
     assert found.file_format.target_file_bytes == 1_000_000
-    assert not found.parallel_formatting
+    assert found.limits == Limits(bandwidth=100_000_000, slices=2, in_turn=True)
     assert not found.wait
 
 
@@ -157,6 +161,27 @@ def test_a_value_that_is_no_whole_number_names_the_setting(name: str, value: str
 def test_a_value_that_is_no_switch_names_the_setting(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"{name}: {re.escape(value)} is not 0 or 1"):
         settings_of(f"SETTINGS {name} = {value}")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "'many'", "1.5"])
+def test_a_pool_without_a_place_names_the_setting(value: str) -> None:
+    name = "background_move_pool_size"
+
+    said = rf"{name}: {re.escape(value)} is not a whole number from 1"
+    with pytest.raises(UsageError, match=said):
+        settings_of(f"SETTINGS {name} = {value}")
+
+
+def test_limits_of_a_session_are_read_without_a_statement() -> None:
+    conf = {
+        "spark.mergeberg.max_exports_bandwidth_for_server": "1000",
+        "spark.mergeberg.background_move_pool_size": "3",
+    }
+
+    assert limits_of_session(conf) == Limits(1000, 3)
+    assert limits_of_session({}) == Limits()
+    with pytest.raises(UsageError, match="background_move_pool_size: '0' is not a whole number"):
+        limits_of_session({"spark.mergeberg.background_move_pool_size": "0"})
 
 
 def test_a_wrong_value_of_the_session_names_the_session_s_setting() -> None:

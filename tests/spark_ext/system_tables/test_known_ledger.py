@@ -65,5 +65,5 @@ def test_one_that_was_not_made_yet_is_none(tmp_path: Path) -> None:
 
 def test_a_kind_that_nobody_knows_is_an_error() -> None:
     """Harm prevented: an empty table where a typing error hides every export."""
-    with pytest.raises(UnsupportedError, match="this release knows sqlite:PATH only"):
-        uri_of({"spark.mergeberg.ledger": "keeper://host/path"})
+    with pytest.raises(UnsupportedError, match="this release knows sqlite:PATH and keeper:"):
+        uri_of({"spark.mergeberg.ledger": "redis://host/path"})

@@ -1,0 +1,391 @@
+"""Opens trees of Hive directories by their root: a `committer.LakeTable` without a catalog.
+
+The log of a tree decides what is committed, by put-if-absent; a commit file tells it to everybody
+else (docs/spec/hive.md). Whoever loads a tree to export into it writes the commit files that a run
+before it owed, after comparing the data files with what was written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
+
+from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
+from catalog.ledgers.memory import milliseconds
+from catalog.storage import Storages, is_in_s3
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
+from tableformat.committer import (
+    Commit,
+    FileInMain,
+    LakeTableState,
+    PartitionFile,
+    SchemaChange,
+    Sent,
+    Staged,
+)
+from tableformat.errors import DestinationError, NotFoundError, UnsupportedError
+from tableformat.file_names import key_in
+from tableformat.hive.commit_file import CommitFile, CommittedFile, is_commit_name
+from tableformat.hive.identity import TreeIdentity, new_identity
+from tableformat.hive.layout import TreePaths, tree_directory
+from tableformat.hive.log import LogEntry, LoggedExport, entry_of, state_after
+from tableformat.names import HiveName, LakeName
+from tableformat.storage import Storage
+
+__all__ = ["HiveTable", "OpenedTree", "open_tree", "tree_name"]
+
+_SNAPSHOT_BITS: Final = 62
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_LOCAL: Final = "file://"
+_ENTRY: Final = re.compile(r"\d+\.json")
+
+
+def tree_name(name: HiveName) -> HiveName:
+    """Return the name of a tree by its whole location, from wherever the command is run."""
+    return name if _SCHEME.match(name.uri) else HiveName.at(f"{_LOCAL}{Path(name.uri).absolute()}")
+
+
+def open_tree(
+    name: HiveName,
+    *,
+    warehouse: Path | None = None,
+    time_outs: TimeOuts = DEFAULT_TIME_OUTS,
+    completes: bool = True,
+) -> OpenedTree:
+    """Return the place of a tree, whether it is made or not.
+
+    Args:
+        name: as `tree_name` returns it.
+        warehouse: the directory of the local catalog, beside which is the ledger of a tree on a
+            local disk.
+        time_outs: for storage that is asked over a network.
+        completes: whether commit files that are owed may be written; else nothing ever is.
+
+    Raises:
+        UsageError: its scheme is not served, or nothing says how to reach it.
+    """
+    beside = warehouse.absolute() if warehouse and not is_in_s3(name.uri) else None
+    return OpenedTree(name, Storages(time_outs=time_outs), beside, completes)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTree:
+    """A tree or its place: a `tableformat.export.ports.Lake` that has this one table.
+
+    `storages` open what its locations belong to; `local_warehouse` is where the ledger is when the
+    user names none, None for nowhere.
+    """
+
+    name: HiveName
+    storages: Storages
+    local_warehouse: Path | None = None
+    completes: bool = True
+    storage: Storage = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Open what its files are in, once.
+
+        Raises:
+            UsageError: its scheme is not served, or nothing says how to reach it.
+        """
+        object.__setattr__(self, "storage", self.storages(self.name.uri))
+
+    @property
+    def paths(self) -> TreePaths:
+        """Where everything of it is."""
+        return TreePaths(self.name.uri)
+
+    def identity(self) -> TreeIdentity | None:
+        """Return its identity, None when it is not made yet.
+
+        Raises:
+            DestinationError: it cannot be read, or is damaged.
+        """
+        at = self.paths.identity
+        if all(o.location != at for o in self.storage.list(self.paths.identities)):
+            return None
+        return TreeIdentity.from_bytes(self.storage.read(at), at)
+
+    def table(self, name: LakeName) -> HiveTable | None:  # noqa: ARG002  a tree has one name
+        """Return the tree, None when it is not made yet."""
+        identity = self.identity()
+        return HiveTable(self, identity) if identity is not None else None
+
+    def create(
+        self,
+        name: LakeName,
+        *,
+        schema: Schema,
+        spec: PartitionSpec,
+        order: SortOrder,
+        properties: Mapping[str, str],
+    ) -> HiveTable:
+        """Make the tree; return the one that somebody else made meanwhile, if so."""
+        made = new_identity(schema, spec, order, properties)
+        self.storage.put_if_absent(self.paths.identity, made.to_bytes())
+        found = self.table(name)
+        if found is None:
+            message = f"Cannot make {name}: its identity is gone at once. Run the command again."
+            raise NotFoundError(message)
+        return found
+
+    def check(self, commit: CommitFile, file: CommittedFile, *, content: bool) -> None:
+        """Compare a data file with what its commit file says: its size, and its `content`.
+
+        Raises:
+            DestinationError: it is not there, or is not what was written.
+        """
+        location = self.paths.absolute(file.path)
+        if self.storage.size(location) != file.bytes or (
+            content and self.storage.sha256(location) != file.sha256
+        ):
+            raise self._other(commit, file)
+
+    def content(self, commit: CommitFile, file: CommittedFile) -> bytes:
+        """Return a data file, which is what was written.
+
+        Raises:
+            DestinationError: it is not there, or is not what was written.
+        """
+        data = self.storage.read(self.paths.absolute(file.path))
+        if (len(data), hashlib.sha256(data).hexdigest()) != (file.bytes, file.sha256):
+            raise self._other(commit, file)
+        return data
+
+    def _other(self, commit: CommitFile, file: CommittedFile) -> DestinationError:
+        return DestinationError(
+            f"Cannot use {self.paths.absolute(file.path)}, a file of the export {commit.name}: it "
+            "is not what was written. Put it back from a copy, or export to another tree."
+        )
+
+    def commit_files(self) -> Iterator[CommitFile]:
+        """Yield what is exported, as its commit files say.
+
+        Raises:
+            DestinationError: one of them was changed since it was written, or is of another tree.
+        """
+        identity = self.identity()
+        for stored in self.storage.list(self.paths.commits):
+            name = stored.location.rsplit("/", 1)[-1]
+            if identity is None or not is_commit_name(name):
+                continue
+            found = CommitFile.from_bytes(self.storage.read(stored.location), stored.location)
+            if (found.name, found.tree) != (name, identity.uuid):
+                message = (
+                    f"Cannot use {stored.location}: it says that it is {found.name} of the tree "
+                    f"{found.tree}, and this is {identity.uuid}. It was copied here; remove it."
+                )
+                raise DestinationError(message)
+            yield found
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """A data file that an entry of the log adds."""
+
+    entry: LogEntry
+    export: LoggedExport
+    location: str
+    rows: int
+
+
+class HiveTable:
+    """A tree that is made. One object serves one process; entries of the log never change."""
+
+    def __init__(self, opened: OpenedTree, identity: TreeIdentity) -> None:
+        """Start without having read the log."""
+        self._opened = opened
+        self.storages = opened.storages
+        self._storage, self._paths = opened.storage, opened.paths
+        self._identity = identity
+        self._empty = identity.state(opened.name.uri)
+        self._known: dict[int, LogEntry] = {}
+        self._by_key: dict[str, list[_Committed]] = {}
+        self._by_location: dict[str, _Committed] = {}
+        self._there: set[str] = set()
+
+    def load(self) -> LakeTableState:
+        """Load the log anew; what landed has its commit file afterwards.
+
+        Raises:
+            NotFoundError: the tree is gone, or is another one by now (code 60).
+            DestinationError: it cannot be read or completed, or is damaged.
+        """
+        found = self._opened.identity()
+        if found is None or found.uuid != self._identity.uuid:
+            message = (
+                f"Cannot find {self._opened.name} any more: it was removed or made anew meanwhile. "
+                "Run the command again."
+            )
+            raise NotFoundError(message, code=UNKNOWN_TABLE)
+        self._read_log()
+        state = state_after(self._empty, self._entries)
+        if self._opened.completes:
+            self._complete()
+        return state
+
+    @property
+    def _entries(self) -> tuple[LogEntry, ...]:
+        """The log as it was read last, in its order."""
+        return tuple(self._known[number] for number in sorted(self._known))
+
+    def _read_log(self) -> None:
+        known: dict[int, LogEntry] = {}
+        for stored in self._storage.list(self._paths.log(self._identity.uuid)):
+            name = stored.location.rsplit("/", 1)[-1]
+            if _ENTRY.fullmatch(name):
+                number = int(name.partition(".")[0])
+                known[number] = self._known.get(number) or LogEntry.from_bytes(
+                    self._storage.read(stored.location), stored.location
+                )
+        if known != self._known:
+            self._known = known
+            self._sort()
+
+    def _sort(self) -> None:
+        """Sort the files of the log: it is asked for thousands of keys one after the other."""
+        found = [
+            _Committed(entry, export, self._paths.absolute(file.path), file.rows)
+            for entry in self._entries
+            for export in entry.exports
+            for file in export.commit.files
+        ]
+        self._by_location = {one.location: one for one in found}
+        self._by_key = {}
+        for one in found:
+            self._by_key.setdefault(one.export.key, []).append(one)
+
+    def _complete(self) -> None:
+        """Write the commit files that are owed: of a run that died, or that somebody removed.
+
+        One that was there once is not looked for again by this process.
+
+        Raises:
+            DestinationError: a data file is not what was written, or a commit file is refused.
+        """
+        made = [e.commit for entry in self._entries for e in entry.exports]
+        if all(commit.name in self._there for commit in made):
+            return
+        listed = self._storage.list(self._paths.commits)
+        self._there |= {o.location.rsplit("/", 1)[-1] for o in listed}
+        for commit in made:
+            if commit.name not in self._there:
+                for file in commit.files:
+                    self._opened.check(commit, file, content=True)
+                self._publish(commit)
+
+    def _publish(self, commit: CommitFile) -> None:
+        # Of two runs at once both write the same bytes.
+        self._storage.put_if_absent(self._paths.commit(commit.name), commit.to_bytes())
+        self._there.add(commit.name)
+
+    def files_of(
+        self, state: LakeTableState, key: str, at: int | None = None
+    ) -> tuple[FileInMain, ...]:
+        """Return the data files that exports of a key hash added, up to a snapshot or all."""
+        last = _number(state, state.main if at is None else at)
+        return tuple(
+            FileInMain(one.location, one.rows, deletes=False)
+            for one in self._by_key.get(key, ())
+            if one.entry.number <= last
+        )
+
+    def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
+        """Return the locations of all data files that are committed."""
+        last = _number(state, state.main)
+        return tuple(at for at, one in self._by_location.items() if one.entry.number <= last)
+
+    def files_in(
+        self, state: LakeTableState, partition: tuple[str | None, ...]
+    ) -> tuple[PartitionFile, ...]:
+        """Return the data files in the directory of a partition, whoever wrote them.
+
+        Of those that no commit names the rows are not known: they count as 0, in snapshot 0.
+        """
+        last = _number(state, state.main)
+        below = tree_directory(self._identity.directories, partition)
+        directory = self._paths.absolute(below) if below else self._paths.root
+        found = []
+        for at in (o.location for o in self._storage.list(directory)):
+            if self._paths.is_data(at):
+                one = self._by_location.get(at)
+                known = one is not None and one.entry.number <= last
+                rows, snapshot = (one.rows, one.entry.snapshot_id) if one and known else (0, 0)
+                found.append(PartitionFile(at, rows, snapshot, key_in(at), whole=True))
+        return tuple(found)
+
+    def refers_to(
+        self, state: LakeTableState, key: str, transaction_ids: Collection[str]
+    ) -> frozenset[str]:
+        """Return the locations of the committed data files of these exports of a key."""
+        last = _number(state, state.main)
+        return frozenset(
+            one.location
+            for one in self._by_key.get(key, ())
+            if one.entry.number <= last and one.export.commit.transaction_id in transaction_ids
+        )
+
+    def metadata_files(self, state: LakeTableState) -> frozenset[str]:
+        """Return the locations of the log's entries."""
+        uuid, last = self._identity.uuid, _number(state, state.main)
+        return frozenset(self._paths.log_entry(uuid, number) for number in range(1, last + 1))
+
+    def stage(self, state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:  # noqa: ARG002  nothing is written yet
+        """Begin an attempt; what it says is written when it is sent.
+
+        Raises:
+            UnsupportedError: files are to leave the tree (code 48).
+        """
+        if leaves:
+            message = (
+                f"Cannot replace {len(leaves)} file(s) of {self._opened.name}: readers that list "
+                "its directories would see old and new rows at once. Export to another tree, or to "
+                "an Iceberg table."
+            )
+            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+        return Staged(
+            snapshot_id=secrets.randbits(_SNAPSHOT_BITS) | 1,
+            parent_id=state.main,
+            sequence_number=state.last_sequence_number + 1,
+            files=(),
+        )
+
+    def send(
+        self, state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
+    ) -> Sent:
+        """Put the next entry of the log, once, and then the commit files of its exports."""
+        entry = entry_of(state, staged, commit, remove_marks, made=milliseconds())
+        at = self._paths.log_entry(self._identity.uuid, entry.number)
+        try:
+            if not self._storage.put_if_absent(at, entry.to_bytes()):
+                return Sent(applied=False, error=f"another commit has number {entry.number}")
+            for export in entry.exports:
+                self._publish(export.commit)
+        except DestinationError as error:
+            return Sent(applied=False, error=str(error))
+        return Sent(applied=True)
+
+    def evolve(self, state: LakeTableState, change: SchemaChange) -> Sent:  # noqa: ARG002  never sent
+        """Answer that nothing was sent: the columns of a tree never change."""
+        return Sent(applied=False, error="the columns of a tree never change")
+
+    def in_use(self, state: LakeTableState, staged: Staged) -> bool:
+        """Whether an attempt is in the log."""
+        return staged.snapshot_id in state.snapshots
+
+    def discard(self, staged: Staged) -> None:
+        """Forget an attempt, which has left nothing."""
+
+
+def _number(state: LakeTableState, at: int | None) -> int:
+    """Return the number of the entry that made a snapshot, 0 without one."""
+    return 0 if at is None else state.snapshots[at].sequence_number

@@ -1,0 +1,147 @@
+"""PyIceberg's door to files, where metadata is in S3: the same storage that data files go to.
+
+So credentials, authorities, time-outs and how long to go on are one thing for both; no object is
+published whose writer failed; and none is replaced that must not be.
+"""
+
+from __future__ import annotations
+
+import io
+from types import TracebackType
+from typing import Self
+
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.typedef import EMPTY_DICT, Properties
+
+from catalog.storage import BY_CATALOG, Storages, is_in_s3, open_storage
+from tableformat.errors import DestinationError, RefusedError
+from tableformat.storage import Storage
+
+__all__ = ["LakeFileIO"]
+
+
+class LakeFileIO(FileIO):
+    """PyIceberg's own `FileIO`, but for S3."""
+
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        """Take the properties of a catalog, with those of a table.
+
+        Raises:
+            RefusedError: a table has a property of a name that is not for tables.
+        """
+        super().__init__(properties)
+        storages = properties.get(BY_CATALOG)
+        if not isinstance(storages, Storages):
+            message = (
+                f"Cannot use the table: it has the property {BY_CATALOG}, which is not for tables. "
+                "Remove it."
+            )
+            raise RefusedError(message)
+        self._storages, self._others = storages, PyArrowFileIO(properties)
+
+    def new_input(self, location: str) -> InputFile:
+        """Return what reads a file."""
+        if not is_in_s3(location):
+            return self._others.new_input(location)
+        return _Object(location, self._storage(location))
+
+    def new_output(self, location: str) -> OutputFile:
+        """Return what writes a file."""
+        if not is_in_s3(location):
+            return self._others.new_output(location)
+        return _Object(location, self._storage(location))
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Remove a file.
+
+        Raises:
+            OSError: it does not go.
+        """
+        place = location if isinstance(location, str) else location.location
+        if not is_in_s3(place):
+            self._others.delete(location)
+            return
+        try:
+            self._storage(place).delete(place)
+        except DestinationError as error:
+            # PyIceberg goes on without what it could not delete, by this class only.
+            raise OSError(error.message) from error
+
+    def _storage(self, location: str) -> Storage:
+        return open_storage(location, self._storages.access_by(self.properties))
+
+
+class _Object(InputFile, OutputFile):
+    """An object in S3. Metadata is small: it is read and written whole."""
+
+    def __init__(self, location: str, storage: Storage) -> None:
+        super().__init__(location)
+        self._storage = storage
+
+    def __len__(self) -> int:
+        return self._storage.size(self.location)
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        below = self.location.rpartition("/")[0]
+        return any(one.location == self.location for one in self._storage.list(below))
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002  PyIceberg's
+        """Return its bytes."""
+        return io.BytesIO(self._storage.read(self.location))
+
+    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002  PyIceberg's
+        """Begin it; it appears when the stream is closed, and only if nothing failed before."""
+        return _Written(self.location, self._storage, replaces=overwrite)
+
+    def to_input_file(self) -> InputFile:
+        """Return it."""
+        return self
+
+
+class _Written:
+    """Bytes that become an object when they are closed; not when they are forgotten."""
+
+    def __init__(self, location: str, storage: Storage, *, replaces: bool) -> None:
+        self._bytes = io.BytesIO()
+        self._location, self._storage, self._replaces = location, storage, replaces
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._bytes.close()
+
+    def write(self, b: bytes) -> int:
+        """Append bytes."""
+        return self._bytes.write(b)
+
+    def tell(self) -> int:
+        """Return how many there are."""
+        return self._bytes.tell()
+
+    def close(self) -> None:
+        """Store what was written. Closing twice is the same as once.
+
+        Raises:
+            FileExistsError: there is an object of that name, which is not to be replaced.
+            DestinationError: it cannot be stored.
+        """
+        if self._bytes.closed:
+            return
+        data = self._bytes.getvalue()
+        self._bytes.close()
+        if self._replaces:
+            self._storage.put(self._location, data)
+        elif not self._storage.put_if_absent(self._location, data):
+            message = f"Cannot write {self._location}: there is an object of that name."
+            raise FileExistsError(message)

@@ -1,0 +1,190 @@
+"""The leases: ephemeral nodes, so that those of a process that died are free with its session.
+
+Each says until when it holds, too, as every ledger's does. A lease is always of the session of the
+ledger that took or renewed it last.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo.exceptions import NoNodeError
+
+from catalog.ledgers.keeper.nodes import damaged, member, members, sealed_members
+from catalog.ledgers.keeper.rows import confirmed
+from catalog.ledgers.keeper.session import (
+    Change,
+    KeeperSession,
+    Request,
+    changing,
+    children,
+    create,
+    delete,
+    first_failure,
+    read,
+    set_data,
+)
+from catalog.ledgers.keeper_paths import KeeperPaths
+from tableformat.ledger import Lease, LeaseHeld, Owner
+
+__all__ = ["KeeperLeases"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A lease as it is stored; `session` is the one with which it goes."""
+
+    held: LeaseHeld
+    version: int
+    session: int
+
+
+class KeeperLeases:
+    """Gives leases of one ledger. What it raises is `Trouble`."""
+
+    def __init__(
+        self, session: KeeperSession, paths: KeeperPaths, clock: Callable[[], int]
+    ) -> None:
+        """Keep how to ask, where, and the clock, in milliseconds since 1970."""
+        self._session, self._paths, self._clock = session, paths, clock
+        self._lock = threading.Lock()
+        self._sessions: dict[tuple[str, Owner], int] = {}
+
+    def taking(
+        self, keys: Sequence[str], owner: Owner, seconds: float, instead_of: Owner | None
+    ) -> Callable[[], tuple[Lease | LeaseHeld, ...]]:
+        """Return what takes leases, and may be done again when an answer was lost."""
+        taken: dict[str, Lease | LeaseHeld] = {}
+
+        def attempt() -> tuple[Lease | LeaseHeld, ...]:
+            now = self._clock()
+            wanted = LeaseHeld(owner, now, now + int(seconds * 1000))
+            while waiting := [key for key in keys if key not in taken]:
+                found = self._nodes(waiting)
+                free: list[tuple[str, Request]] = []
+                for key, node in zip(waiting, found, strict=True):
+                    held = node.held if node else None
+                    if held and held.until > now and held.owner not in (owner, instead_of):
+                        taken[key] = held
+                    else:
+                        free.append((key, self._put(key, wanted, node)))
+                number = self._session.number
+                for key in self._made(free):
+                    taken[key] = self._noted(Lease(key, owner, wanted.until), number)
+            return tuple(taken[key] for key in keys)
+
+        return attempt
+
+    def renewing(self, lease: Lease, seconds: float) -> Callable[[], Lease | LeaseHeld]:
+        """Return what lengthens a lease, and may be done again when an answer was lost.
+
+        One that went with its session, because this process stood still, is taken again.
+        """
+
+        def attempt() -> Lease | LeaseHeld:
+            now = self._clock()
+            until = now + int(seconds * 1000)
+            while True:
+                (node,) = self._nodes([lease.key])
+                if node is None and not self._is_lost(lease):
+                    return LeaseHeld(lease.owner, now, now)
+                if node is not None and node.held.owner != lease.owner:
+                    return node.held
+                since = node.held.since if node else now
+                put = self._put(lease.key, LeaseHeld(lease.owner, since, until), node)
+                number = self._session.number
+                if self._made([(lease.key, put)]):
+                    return self._noted(Lease(lease.key, lease.owner, until), number)
+
+        return attempt
+
+    def releasing(self, leases: Sequence[Lease]) -> Callable[[], None]:
+        """Return what gives leases back, and may be done again when an answer was lost."""
+        left = {lease.key: lease for lease in leases}
+
+        def attempt() -> None:
+            while left:
+                keys, ours = list(left), []
+                for key, node in zip(keys, self._nodes(keys), strict=True):
+                    if node is not None and node.held.owner == left[key].owner:
+                        gone = changing(delete(self._paths.lease(key), node.version))
+                        ours.append((key, gone))
+                    else:
+                        self._forget(left.pop(key))
+                for key in self._made(ours):
+                    self._forget(left.pop(key))
+
+        return attempt
+
+    def held(self, keys: Sequence[str]) -> list[LeaseHeld | None]:
+        """Return who has an unexpired lease of some keys."""
+        now = self._clock()
+        return [node.held if node and node.held.until > now else None for node in self._nodes(keys)]
+
+    def keys(self) -> list[str]:
+        """Return the key hashes of all leases, also of those whose time is over."""
+        (names,) = confirmed(self._session, self._paths, children(self._paths.leases))
+        if isinstance(names, NoNodeError):
+            raise damaged(self._paths.leases, "it is not there")
+        return [str(name) for name in names]
+
+    def _nodes(self, keys: Sequence[str]) -> list[_Node | None]:
+        paths = [self._paths.lease(key) for key in keys]
+        answers = confirmed(self._session, self._paths, *(read(path) for path in paths))
+        return [_node(answer, path) for answer, path in zip(answers, paths, strict=True)]
+
+    def _put(self, key: str, held: LeaseHeld, node: _Node | None) -> Request:
+        """Return what makes a lease this session's, if it still is what was read."""
+        path, owner = self._paths.lease(key), held.owner
+        data = sealed_members(
+            {
+                "host": owner.host,
+                "pid": owner.pid,
+                "start": owner.start,
+                "since": held.since,
+                "until": held.until,
+            }
+        )
+        if node is not None and node.session == self._session.number:
+            return changing(set_data(path, data, node.version))
+        before: tuple[Change, ...] = () if node is None else (delete(path, node.version),)
+        return changing(*before, create(path, data, ephemeral=True))
+
+    def _made(self, puts: Sequence[tuple[str, Request]]) -> list[str]:
+        """Return the keys of those changes that nothing was in the way of."""
+        answers = self._session.ask(*(request for _, request in puts))
+        made = []
+        for (key, _), answer in zip(puts, answers, strict=True):
+            failure = first_failure(answer)
+            if failure is None:
+                made.append(key)
+        return made
+
+    def _noted(self, lease: Lease, number: int) -> Lease:
+        with self._lock:
+            self._sessions[lease.key, lease.owner] = number
+        return lease
+
+    def _forget(self, lease: Lease) -> None:
+        with self._lock:
+            self._sessions.pop((lease.key, lease.owner), None)
+
+    def _is_lost(self, lease: Lease) -> bool:
+        """Whether a lease that is not there was this ledger's, in a session that is over."""
+        with self._lock:
+            session = self._sessions.get((lease.key, lease.owner))
+        return session not in (None, self._session.number)
+
+
+def _node(answer: Any, path: str) -> _Node | None:
+    if isinstance(answer, NoNodeError):
+        return None
+    stored, description = answer
+    found = members(stored, path)
+    host, start = (member(found, name, str, path) for name in ("host", "start"))
+    pid, since, until = (member(found, name, int, path) for name in ("pid", "since", "until"))
+    held = LeaseHeld(Owner(host, pid, start), since, until)
+    return _Node(held, int(description.version), int(description.ephemeralOwner))

@@ -1,0 +1,334 @@
+"""The rows: a node each, moved by compare-and-set on the version that Keeper counts.
+
+The node begins with a line that says who wrote it (`write`, new for each write, by which a writer
+whose answer was lost finds its own) and of how many pieces the body is. A small body follows it; a
+large one is compressed and cut into nodes of their own, which are written before the row moves and
+are named by the version that it moves to. Whoever has moved the row removes the pieces of it and of
+versions before it that it does not refer to: nobody can move the row to these any more, and a
+reader that finds a piece gone reads the row again. What a writer leaves that ended meanwhile is
+removed by the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from catalog.ledgers.keeper.nodes import damaged, member, members, sealed, sealed_members, unsealed
+from catalog.ledgers.keeper.session import (
+    IN_THE_WAY,
+    Change,
+    KeeperSession,
+    Request,
+    Trouble,
+    changing,
+    check,
+    children,
+    create,
+    delete,
+    first_failure,
+    read,
+    set_data,
+    stat,
+    sync,
+)
+from catalog.ledgers.keeper_paths import BodyName, KeeperPaths
+from tableformat.ledger import Row, Stale
+from tableformat.ledger_text import parse_row, render_row
+
+__all__ = ["KeeperRows", "confirmed"]
+
+_INLINE: Final = 64 * 1024
+"""Bytes up to which a body stands in its row's node, as a text that people can read."""
+_PIECE: Final = 256 * 1024
+"""Bytes of a piece of a larger one, far below the 1 MB that Keeper takes."""
+_ROW_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What the node of a row says. `pieces` is 0 when the body stands behind it.
+
+    `version` is what Keeper counts, `written` what it was to be: an administrator who puts a node
+    back moves the one and not the other.
+    """
+
+    version: int
+    written: int
+    write: str
+    pieces: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A row that is to be written, and how."""
+
+    row: Row
+    body: bytes
+    pieces: tuple[bytes, ...]
+    write: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @classmethod
+    def of(cls, row: Row) -> _Draft:
+        body = render_row(row).encode()
+        if len(body) <= _INLINE:
+            return cls(row, body, ())
+        small = zlib.compress(body)
+        return cls(row, b"", tuple(small[at : at + _PIECE] for at in range(0, len(small), _PIECE)))
+
+    @property
+    def key(self) -> str:
+        return self.row.key.hash
+
+    @property
+    def version(self) -> int:
+        """What the row will have."""
+        return self.row.version + 1
+
+    @property
+    def node(self) -> bytes:
+        head = {
+            "format_version": _ROW_FORMAT,
+            "version": self.version,
+            "write": self.write,
+            "pieces": len(self.pieces),
+        }
+        return sealed(json.dumps(head, separators=(",", ":")).encode() + b"\n" + self.body)
+
+    @property
+    def landed(self) -> int:
+        """The greatest sequence number that it knows."""
+        return max((x.sequence_number for x in self.row.landed), default=0)
+
+    def moving(self, paths: KeeperPaths) -> Change:
+        """Return the change that makes the row what this is."""
+        path = paths.row(self.key)
+        if self.row.version == 0:
+            return create(path, self.node)
+        # Keeper counts from 0. It takes -1 for any version, which no row is written over.
+        return set_data(path, self.node, self.row.version - 1)
+
+
+class KeeperRows:
+    """Reads and writes rows of one ledger. What it raises is `Trouble`."""
+
+    def __init__(self, session: KeeperSession, paths: KeeperPaths) -> None:
+        """Keep how to ask, and where."""
+        self._session, self._paths = session, paths
+
+    def read(self, keys: Sequence[str]) -> list[Row | None]:
+        """Return rows as they are now, None for those that are not there."""
+        found = self._heads(keys)
+        return [
+            None if head is None else self._row(key, head)
+            for key, head in zip(keys, found, strict=True)
+        ]
+
+    def keys(self) -> list[str]:
+        """Return the key hashes of all rows."""
+        names = confirmed(self._session, self._paths, children(self._paths.rows))[0]
+        return [str(name) for name in _there(names, self._paths.rows)]
+
+    def highest_landed(self, destination: str) -> int:
+        """Return the greatest sequence number that any row of a destination knows."""
+        path = self._paths.landed(destination)
+        (found,) = confirmed(self._session, self._paths, read(path))
+        return _sequence_number(found, path)
+
+    def _heads(self, keys: Sequence[str]) -> list[_Head | None]:
+        paths = [self._paths.row(key) for key in keys]
+        answers = confirmed(self._session, self._paths, *(read(path) for path in paths))
+        return [
+            None if isinstance(answer, NoNodeError) else _head(answer[0], answer[1], path)
+            for answer, path in zip(answers, paths, strict=True)
+        ]
+
+    def _row(self, key: str, head: _Head) -> Row:
+        path = self._paths.row(key)
+        body = head.body if not head.pieces else self._body(key, head)
+        try:
+            row = parse_row(body.decode(), head.version, what=f"the node {path}")
+        except UnicodeDecodeError as error:
+            raise damaged(path, repr(error)) from error
+        if row.key.hash != key:
+            raise damaged(path, f"it holds the row of another key, {row.key.hash}")
+        return row
+
+    def _body(self, key: str, head: _Head) -> bytes:
+        """Return the body that a row refers to.
+
+        Raises:
+            Trouble: it is damaged; or the row has moved on meanwhile, which passes.
+        """
+        names = [BodyName(head.written, head.write, n) for n in range(head.pieces)]
+        paths = [self._paths.body(key, name) for name in names]
+        answers = confirmed(self._session, self._paths, *(read(path) for path in paths))
+        gone = [
+            p for p, answer in zip(paths, answers, strict=True) if isinstance(answer, NoNodeError)
+        ]
+        if gone:
+            (now,) = self._heads([key])
+            if now is None or now.version != head.version:
+                raise Trouble("the row is written again and again while it is read", passes=True)
+            raise damaged(gone[0], "it is not there")
+        pieces = [unsealed(a[0], p) for a, p in zip(answers, paths, strict=True)]
+        try:
+            return zlib.decompress(b"".join(pieces))
+        except zlib.error as error:
+            raise damaged(paths[0], str(error)) from error
+
+    def writing(self, rows: Sequence[Row]) -> Callable[[], tuple[Row | Stale, ...]]:
+        """Return what writes rows, and may be done again when an answer was lost."""
+        drafts = [_Draft.of(row) for row in rows]
+        done: dict[str, Row | Stale] = {}
+
+        def attempt() -> tuple[Row | Stale, ...]:
+            waiting = [draft for draft in drafts if draft.key not in done]
+            bodies = self._bodies(waiting)
+            self._write_pieces(waiting, bodies)
+            while waiting := [draft for draft in waiting if draft.key not in done]:
+                self._move(waiting, done)
+            self._sweep([d for d in drafts if d.key in bodies and isinstance(done[d.key], Row)])
+            return tuple(done[draft.key] for draft in drafts)
+
+        return attempt
+
+    def _bodies(self, drafts: Sequence[_Draft]) -> set[str]:
+        """Return the keys whose bodies have, or had, nodes of their own."""
+        asked = [stat(self._paths.bodies(draft.key)) for draft in drafts]
+        answers = confirmed(self._session, self._paths, *asked)
+        return {draft.key for draft, found in zip(drafts, answers, strict=True) if found}
+
+    def _write_pieces(self, drafts: Sequence[_Draft], bodies: set[str]) -> None:
+        large = [draft for draft in drafts if draft.pieces]
+        wanted = [create(self._paths.bodies(d.key), b"") for d in large if d.key not in bodies]
+        for draft in large:
+            for number, piece in enumerate(draft.pieces):
+                name = BodyName(draft.version, draft.write, number)
+                wanted.append(create(self._paths.body(draft.key, name), sealed(piece)))
+        for answer in self._session.ask(*(changing(one) for one in wanted)):
+            failure = first_failure(answer)
+            # One that is there already is ours: an answer was lost.
+            if failure is not None and not isinstance(failure[1], NodeExistsError):
+                raise Trouble(
+                    f"the nodes of its large rows cannot be written ({failure[1]!r})",
+                    "Somebody has removed some that the ledger needs; rebuild it from the table "
+                    "(mergeberg exports rebuild)",
+                )
+
+    def _move(self, drafts: Sequence[_Draft], done: dict[str, Row | Stale]) -> None:
+        """Move rows, together with what is known of their destinations, in one turn."""
+        destinations = sorted({d.row.key.destination for d in drafts if d.row.landed})
+        paths = [self._paths.landed(one) for one in destinations]
+        known = dict(zip(destinations, self._session.ask(*map(read, paths)), strict=True))
+        raised: dict[str, int] = {}
+        sent: list[tuple[_Draft, Request]] = []
+        for draft in drafts:
+            changes = self._with_landed(draft, known, raised)
+            if changes is not None:
+                sent.append((draft, changing(check(self._paths.mark), *changes)))
+        answers = self._session.ask(*(request for _, request in sent))
+        refused: list[_Draft] = []
+        for (draft, _), answer in zip(sent, answers, strict=True):
+            failure = first_failure(answer)
+            if failure is None:
+                done[draft.key] = replace(draft.row, version=draft.version)
+            elif failure[0] == 0:
+                raise _other_ledger()
+            elif failure[0] == 1:
+                refused.append(draft)
+        for draft, head in zip(refused, self._heads([d.key for d in refused]), strict=True):
+            if head is not None and head.write == draft.write:
+                done[draft.key] = replace(draft.row, version=draft.version)
+            else:
+                done[draft.key] = Stale(head.version if head else None)
+
+    def _with_landed(
+        self, draft: _Draft, known: dict[str, Any], raised: dict[str, int]
+    ) -> tuple[Change, ...] | None:
+        """Return the changes that write a row; None when it waits for another of its destination.
+
+        The first of a destination that knows a greater number notes it, and those behind it that
+        know no greater one say that it has to be noted.
+        """
+        destination, move = draft.row.key.destination, draft.moving(self._paths)
+        if not draft.row.landed:
+            return (move,)
+        path, found = self._paths.landed(destination), known[destination]
+        if draft.landed <= _sequence_number(found, path):
+            return (move,)
+        there = -1 if isinstance(found, NoNodeError) else int(found[1].version)
+        if destination in raised:
+            same = draft.landed <= raised[destination]
+            return (move, lambda made: made.check(path, there + 1)) if same else None
+        raised[destination] = draft.landed
+        data = sealed_members({"destination": destination, "sequence_number": draft.landed})
+        return (move, create(path, data) if there < 0 else set_data(path, data, there))
+
+    def _sweep(self, written: Sequence[_Draft]) -> None:
+        """Remove the pieces that nothing can refer to any more."""
+        if not written:
+            return
+        try:
+            listed = self._session.ask(*(children(self._paths.bodies(d.key)) for d in written))
+            gone = [
+                delete(self._paths.body(draft.key, name))
+                for draft, names in zip(written, listed, strict=True)
+                for name in map(BodyName.parse, _there(names, self._paths.bodies(draft.key)))
+                if name.is_left_over(draft.version, draft.write)
+            ]
+            self._session.ask(*(changing(one) for one in gone))
+        except Trouble:
+            # The rows are written; the next write of each removes what is left.
+            return
+
+
+def confirmed(session: KeeperSession, paths: KeeperPaths, *requests: Request) -> list[Any]:
+    """Return answers that are of this ledger, and of now.
+
+    Raises:
+        Trouble: the ledger is another one, or of another release, by now.
+    """
+    _, mark, *answers = session.ask(sync(paths.mark), stat(paths.mark), *requests)
+    if mark is None:
+        raise _other_ledger()
+    return answers
+
+
+def _other_ledger() -> Trouble:
+    return Trouble(
+        "it was removed, or another release has taken it over, since it was opened",
+        "Run the command again, which says what is there now",
+    )
+
+
+def _there(answer: Any, path: str) -> Any:
+    if isinstance(answer, IN_THE_WAY):
+        raise damaged(path, "it is not there")
+    return answer
+
+
+def _head(stored: bytes, description: Any, path: str) -> _Head:
+    line, _, body = unsealed(stored, path).partition(b"\n")
+    head = members(sealed(line), path)
+    if (found := head.get("format_version")) != _ROW_FORMAT:
+        raise Trouble(
+            f"the node {path} has format {found}, this release reads {_ROW_FORMAT}",
+            "Use the release that wrote it",
+        )
+    written, pieces = (member(head, name, int, path) for name in ("version", "pieces"))
+    write = member(head, "write", str, path)
+    return _Head(description.version + 1, written, write, pieces, body)
+
+
+def _sequence_number(answer: Any, path: str) -> int:
+    if isinstance(answer, NoNodeError):
+        return 0
+    return member(members(answer[0], path), "sequence_number", int, path)

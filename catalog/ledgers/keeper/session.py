@@ -1,0 +1,306 @@
+"""Requests to Keeper, bounded in time, and repeated until their answers are there.
+
+Whoever asks says what is to be done as a function that may be run again: after an answer was lost
+nobody knows whether the request was carried out, so it looks, and goes on from what it finds.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+
+from catalog.ledgers.keeper.connection import Connection
+from catalog.ledgers.keeper_address import KeeperAddress
+from tableformat.errors import LedgerError
+
+__all__ = [
+    "IN_THE_WAY",
+    "Change",
+    "KeeperSession",
+    "Request",
+    "Trouble",
+    "changing",
+    "check",
+    "children",
+    "create",
+    "delete",
+    "first_failure",
+    "read",
+    "set_data",
+    "stat",
+    "sync",
+]
+
+T = TypeVar("T")
+Request = Callable[[KazooClient], Any]
+"""Sends a request of a client; returns the library's future."""
+Change = Callable[[TransactionRequest], Any]
+"""Adds a change to those that are made together or not at all."""
+
+IN_THE_WAY: Final = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
+"""What Keeper answers when a node is not as the request has it: an answer, no failure."""
+_NO_ANSWER: Final = (
+    *(ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError),
+    *(SessionMovedError, KazooTimeoutError),
+)
+_FOLLOW: Final = (RolledBackError, RuntimeInconsistency)
+_AT_ONCE: Final = 64
+"""How many requests wait for their answers at a time."""
+_SECONDS_WHILE_AWAY: Final = 2.0
+"""For how long servers are waited for that were waited for in vain."""
+
+
+class Trouble(Exception):  # noqa: N818 - never leaves the ledger
+    """Why an attempt came to nothing; with `passes` another one may not.
+
+    `to_do` is what the user does about it.
+    """
+
+    def __init__(self, why: str, to_do: str = "", *, passes: bool = False) -> None:
+        """Keep it."""
+        super().__init__(why)
+        self.why, self.to_do, self.passes = why, to_do, passes
+
+
+class KeeperSession:
+    """Asks the servers of an address; connects when it is asked first. Safe from threads."""
+
+    def __init__(self, address: KeeperAddress) -> None:
+        """Keep the address."""
+        self._address = address
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._deadline = threading.local()
+        self._is_away = False
+        self.requests = 0
+        """How many were sent."""
+
+    @property
+    def number(self) -> int:
+        """The number of the session with the servers, 0 before there is one."""
+        with self._lock:
+            return self._connection.session if self._connection is not None else 0
+
+    @property
+    def trouble(self) -> str:
+        """What went wrong with the connection last, '' while it is well."""
+        with self._lock:
+            return self._connection.trouble if self._connection is not None else ""
+
+    def within(self, doing: str, attempt: Callable[[], T]) -> T:
+        """Return what an attempt returns, the last one of as many as the time allows.
+
+        An attempt is begun within the time-out, and goes on while answers come within it: there may
+        be many of them. Once a time-out has ended without an answer, what is done next waits for
+        two seconds only, until there is one: a command does many things, and would wait for each.
+
+        Args:
+            doing: what is done, as it stands behind "Cannot ".
+            attempt: asks; run again after a trouble that passes.
+
+        Raises:
+            LedgerError: it came to nothing.
+            UsageError: a certificate, a key or an authority cannot be used.
+        """
+        deadline = time.monotonic() + self._patience
+        while True:
+            self._deadline.at = deadline
+            try:
+                return attempt()
+            except Trouble as trouble:
+                if trouble.passes and time.monotonic() < deadline:
+                    continue
+                error = self.failed(doing, trouble)
+                self._is_away = trouble.passes
+                raise error from trouble
+
+    @property
+    def _patience(self) -> float:
+        seconds = self._address.seconds
+        return min(seconds, _SECONDS_WHILE_AWAY) if self._is_away else seconds
+
+    def failed(self, doing: str, trouble: Trouble) -> LedgerError:
+        """Return the error that tells a trouble."""
+        why = trouble.why.rstrip(".")
+        if trouble.passes:
+            why = f"{why}, for {self._patience:g} s"
+        to_do = trouble.to_do or (
+            "Check that its servers run and can be reached from here, and run the command again: "
+            "it is safe"
+        )
+        shown = self._address.shown
+        return LedgerError(f"Cannot {doing} of the ledger {shown}: {self._masked(why)}. {to_do}.")
+
+    def _masked(self, text: str) -> str:
+        password = self._address.password
+        return text.replace(password, "***") if password else text
+
+    def ask(self, *requests: Request) -> list[Any]:
+        """Return the answers of requests, which the servers carry out in this order.
+
+        An answer that something is in the way (`IN_THE_WAY`) is returned, not raised.
+
+        Raises:
+            Trouble: an answer did not come; or Keeper refused.
+        """
+        answers: list[Any] = []
+        sessions: set[int] = set()
+        for some in _at_most(requests):
+            connection = self._connected()
+            sessions.add(connection.session)
+            self.requests += len(some)
+            futures = [request(connection.client) for request in some]
+            answers.extend(self._answer(connection, future) for future in futures)
+            sessions.add(connection.session)
+        if len(sessions) > 1:
+            # Another session may be with a server that has not seen what this one has.
+            raise Trouble("the session ended while it was asked", passes=True)
+        return answers
+
+    def _connected(self) -> Connection:
+        with self._lock:
+            if self._connection is None:
+                self._connection = Connection(self._address)
+            connection = self._connection
+        if not connection.wait(self._left()):
+            raise Trouble(connection.trouble or "nobody answers", passes=True)
+        return connection
+
+    def _left(self) -> float:
+        return float(self._deadline.at - time.monotonic())
+
+    def _answer(self, connection: Connection, future: Any) -> Any:
+        try:
+            answer = future.get(timeout=max(self._left(), 0.0))
+        except IN_THE_WAY as error:
+            return error
+        except ConnectionClosedError as error:
+            self._drop(connection)
+            raise Trouble(connection.trouble or "the connection ended", passes=True) from error
+        except _NO_ANSWER as error:
+            why = connection.trouble or f"the answer did not come ({type(error).__name__})"
+            raise Trouble(why, passes=True) from error
+        except KazooException as error:
+            raise _refused(error) from error
+        self._is_away = False
+        self._deadline.at = time.monotonic() + self._address.seconds
+        for one in answer if isinstance(answer, list) else ():
+            if isinstance(one, KazooException) and not isinstance(one, (*IN_THE_WAY, *_FOLLOW)):
+                raise _refused(one)
+        return answer
+
+    def _drop(self, connection: Connection) -> None:
+        """Let go of a connection that the library has given up."""
+        with self._lock:
+            if self._connection is connection:
+                self._connection = None
+        connection.close()
+
+    def close(self) -> None:
+        """End the connection, if there is one."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _refused(error: KazooException) -> Trouble:
+    name = type(error).__name__
+    if isinstance(error, NoAuthError):
+        return Trouble(
+            "whoever made its nodes, or those above them, lets nobody else use them",
+            "Set MERGEBERG_LEDGER_USER and MERGEBERG_LEDGER_PASSWORD, or the client certificate, "
+            "as they were then",
+        )
+    if name in ("InvalidACLError", "AuthFailedError"):
+        return Trouble(
+            f"the servers do not know who logs in ({name})",
+            "Correct MERGEBERG_LEDGER_USER and MERGEBERG_LEDGER_PASSWORD; where the servers do not "
+            "go by client certificates, set these beside one",
+        )
+    return Trouble(f"Keeper answered {name}{f' ({error})' if str(error) else ''}")
+
+
+def _at_most(requests: Sequence[Request]) -> Iterator[Sequence[Request]]:
+    for begin in range(0, len(requests), _AT_ONCE):
+        yield requests[begin : begin + _AT_ONCE]
+
+
+def first_failure(answers: Sequence[Any]) -> tuple[int, KazooException] | None:
+    """Return which of several changes was in the way of all, and why; None when they were made."""
+    for index, answer in enumerate(answers):
+        if isinstance(answer, IN_THE_WAY):
+            return index, answer
+    return None
+
+
+def sync(path: str) -> Request:
+    """See what every server has seen before what is asked next is answered."""
+    return lambda client: client.sync_async(path)
+
+
+def read(path: str) -> Request:
+    """Return content and description of a node."""
+    return lambda client: client.get_async(path)
+
+
+def stat(path: str) -> Request:
+    """Return the description of a node, None when there is none."""
+    return lambda client: client.exists_async(path)
+
+
+def children(path: str) -> Request:
+    """Return the names of the nodes below one."""
+    return lambda client: client.get_children_async(path)
+
+
+def changing(*changes: Change) -> Request:
+    """Make changes together or not at all; return one answer for each."""
+
+    def sent(client: KazooClient) -> Any:
+        transaction = client.transaction()
+        for change in changes:
+            change(transaction)
+        return transaction.commit_async()
+
+    return sent
+
+
+def create(path: str, data: bytes, *, ephemeral: bool = False, numbered: bool = False) -> Change:
+    """Make a node; an ephemeral one goes with the session, a numbered one gets a number behind."""
+    return lambda made: made.create(path, data, ephemeral=ephemeral, sequence=numbered)
+
+
+def set_data(path: str, data: bytes, version: int) -> Change:
+    """Replace the content of a node that has this version."""
+    return lambda made: made.set_data(path, data, version)
+
+
+def delete(path: str, version: int = -1) -> Change:
+    """Remove a node that has this version; -1 is any."""
+    return lambda made: made.delete(path, version)
+
+
+def check(path: str) -> Change:
+    """Make the other changes only if a node is there."""
+    return lambda made: made.check(path, -1)

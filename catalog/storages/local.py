@@ -1,0 +1,184 @@
+"""Files behind locations, a `tableformat.storage.Storage`: the local file system."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from tableformat.errors import DestinationError
+from tableformat.parquet.writer import FileSink
+from tableformat.storage import StoredObject
+
+__all__ = ["LocalStorage"]
+
+_IN_PROGRESS: Final = ".inprogress"
+_LOCAL: Final = re.compile(r"file:(?://)?(?=/)")
+
+
+class LocalStorage:
+    """The local file system. Locations are absolute paths or file:// URIs, taken literally."""
+
+    def create(self, location: str) -> FileSink:
+        """Begin a new object; it appears when the sink is committed."""
+        with _failing("create", location):
+            return _LocalSink(_path(location))
+
+    def put(self, location: str, data: bytes) -> None:
+        """Write a whole small object, in place of one that is there."""
+        sink = self.create(location)
+        with _aborting(sink):
+            sink.write(data)
+            sink.commit()
+
+    def put_if_absent(self, location: str, data: bytes) -> bool:
+        """Write a whole small object; false, and nothing is changed, when there is one already."""
+        path = _path(location)
+        with _failing("create", location):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # The link appears with the whole content or not at all, and never over another.
+            hidden = _hidden(path, uuid.uuid4().hex)
+            try:
+                with hidden.open("xb") as file:
+                    file.write(data)
+                    _sync(file)
+                os.link(hidden, path)
+            except FileExistsError:
+                return False
+            finally:
+                hidden.unlink(missing_ok=True)
+            _sync_directory(path.parent)
+        return True
+
+    def read(self, location: str) -> bytes:
+        """Return a whole object."""
+        with _failing("read", location):
+            return _path(location).read_bytes()
+
+    def list(self, prefix: str) -> tuple[StoredObject, ...]:
+        """Return the finished objects below a directory, at any depth, in order."""
+        found = _files(prefix)
+        return tuple(o for o in found if not o.location.endswith(_IN_PROGRESS))
+
+    def list_unfinished(self, prefix: str) -> tuple[StoredObject, ...]:
+        """Return what begun objects below a directory have left; of the living, or of the dead."""
+        return tuple(o for o in _files(prefix) if o.location.endswith(_IN_PROGRESS))
+
+    def delete(self, location: str) -> None:
+        """Remove an object; one that is not there is removed already."""
+        with _failing("delete", location):
+            _path(location).unlink(missing_ok=True)
+
+    def size(self, location: str) -> int:
+        """Return an object's bytes."""
+        with _failing("read", location):
+            return _path(location).stat().st_size
+
+    def sha256(self, location: str) -> str:
+        """Return the digest of a file's bytes."""
+        with _failing("read", location), _path(location).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def fetch(self, location: str, into: Path) -> Path:  # noqa: ARG002  it is here already
+        """Return the file itself."""
+        return _path(location)
+
+    def free_bytes(self, location: str) -> int | None:
+        """Return the space left at a location, also at one that is not made yet."""
+        path = _path(location)
+        while not path.exists():
+            path = path.parent
+        with _failing("read", location):
+            return shutil.disk_usage(path).free
+
+
+def _files(prefix: str) -> Iterator[StoredObject]:
+    head = _head(prefix)
+    with _failing("list", prefix):
+        for path in sorted(_path(prefix).rglob("*")):
+            # A file may go between being seen and being asked for its size.
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file():
+                    yield StoredObject(f"{head}{path}", path.stat().st_size)
+
+
+class _LocalSink:
+    """A file under a hidden name until it is committed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._hidden = _hidden(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._hidden.open("xb")
+
+    def write(self, data: bytes, /) -> None:
+        with _failing("write", str(self._path)):
+            self._file.write(data)
+
+    def commit(self) -> None:
+        with _failing("write", str(self._path)):
+            _sync(self._file)
+            self._file.close()
+            self._hidden.rename(self._path)
+            _sync_directory(self._path.parent)
+
+    def abort(self) -> None:
+        with contextlib.suppress(OSError):
+            # Closing writes what is buffered, which fails again on a full disk; it still closes.
+            self._file.close()
+        self._hidden.unlink(missing_ok=True)
+
+
+def _path(location: str) -> Path:
+    return Path(location.removeprefix(_head(location)))
+
+
+def _head(location: str) -> str:
+    """Return what stands before a path; file:/path, as Hadoop writes it, is file:///path."""
+    found = _LOCAL.match(location)
+    return found[0] if found else ""
+
+
+def _hidden(path: Path, mark: str = "") -> Path:
+    return path.with_name(f".{path.name}{mark and '.'}{mark}{_IN_PROGRESS}")
+
+
+def _sync(file: BinaryIO) -> None:
+    """Bring bytes to the disk: a snapshot must never point to what a power cut can still take."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+@contextlib.contextmanager
+def _aborting(sink: FileSink) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        sink.abort()
+        raise
+
+
+@contextlib.contextmanager
+def _failing(what: str, location: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        message = (
+            f"Cannot {what} {location}: {reason}. Check space and permissions there, and run again."
+        )
+        raise DestinationError(message) from error

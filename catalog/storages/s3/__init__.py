@@ -1,0 +1,1 @@
+"""Objects in S3 and what speaks its protocol: the one door to boto3."""

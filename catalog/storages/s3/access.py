@@ -1,0 +1,184 @@
+"""How to reach S3: a value made from PyIceberg's own properties, which executors get, too.
+
+A catalog names its storage once, as PyIceberg has it (`s3.endpoint`, `s3.access-key-id` ...); a
+REST catalog adds those of a table, which may end with it. What is missing is found by boto3: the
+environment, ~/.aws, the machine's role. Two properties are ours, beside the others:
+
+    mergeberg.ca-file          a PEM file with the authorities to trust, before SSL_CERT_FILE
+    mergeberg.allow-insecure   true: `s3.endpoint` may be http; also MERGEBERG_ALLOW_INSECURE
+
+The first is read where the catalog is opened: executors get the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
+from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
+
+__all__ = ["ALLOW_INSECURE", "CA_FILE", "S3Access", "is_true"]
+
+CA_FILE: Final = "mergeberg.ca-file"
+ALLOW_INSECURE: Final = "mergeberg.allow-insecure"
+_KEYS: Final = ("access-key-id", "secret-access-key", "session-token", "region", "profile-name")
+_TRUE: Final = ("true", "1", "t", "yes", "y", "on")
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_INSECURE: Final = "MERGEBERG_ALLOW_INSECURE"
+_MASK: Final = "***"
+# Shorter ones stand in any text by chance: to mask them would show where they stand.
+_SHORTEST_MASKED: Final = 4
+_REFUSED: Final[Mapping[str, str]] = {
+    "role-arn": "name a profile of ~/.aws/config that has role_arn, as s3.profile-name",
+    "anonymous": "an export writes, which nobody does without a name",
+    "signer": "requests are signed here; let the catalog vend credentials",
+    "server-side-encryption": "set the bucket's default encryption",
+    "sse-kms-key-id": "set the bucket's default encryption",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class S3Access:
+    """Where S3 is and who asks; what is None is found by boto3.
+
+    `ca` is a PEM text. `retry_for` are the seconds for which a request goes on that meets an
+    outage. Neither repr nor str shows a secret.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    profile: str | None = None
+    proxy: str | None = field(default=None, repr=False)
+    virtual_hosts: bool = False
+    ca: str | None = field(default=None, repr=False)
+    connect_timeout: float = DEFAULT_TIME_OUTS.connect
+    read_timeout: float = DEFAULT_TIME_OUTS.read
+    retry_for: float = DEFAULT_TIME_OUTS.retry_for
+
+    @classmethod
+    def of(
+        cls,
+        properties: Mapping[str, Any],
+        *,
+        environment: Mapping[str, str],
+        time_outs: TimeOuts = DEFAULT_TIME_OUTS,
+        allow_insecure: bool = False,
+    ) -> S3Access:
+        """Read it from the properties of a catalog, or of a table's `FileIO`.
+
+        Args:
+            properties: PyIceberg's.
+            environment: for the endpoint and the authorities, where they have none.
+            time_outs: where the properties have none of their own.
+            allow_insecure: whether http is allowed.
+
+        Raises:
+            RefusedError: the endpoint is http, and that is not allowed.
+            UnsupportedError: a property asks for what would not be done.
+            NotFoundError: the file of authorities cannot be read.
+            UsageError: a value is not what it should be.
+        """
+        for name, instead in _REFUSED.items():
+            given = _text(properties, f"s3.{name}", f"client.{name}")
+            if given and not (name == "anonymous" and not is_true(given)):
+                message = f"Cannot use S3 with the property s3.{name}: it has no effect here. "
+                raise UnsupportedError(f"{message}Leave it out: {instead}.")
+        key, secret, token, region, profile = (
+            _text(properties, f"s3.{name}", f"client.{name}") for name in _KEYS
+        )
+        if (key is None) != (secret is None):
+            message = (
+                "Cannot log in to S3: the catalog has one of s3.access-key-id and "
+                "s3.secret-access-key. Give both, or none for the credentials of the environment."
+            )
+            raise UsageError(message)
+        return cls(
+            endpoint=_endpoint(
+                _text(properties, "s3.endpoint") or _text(environment, *_ENDPOINTS),
+                allow_insecure=allow_insecure or is_true(environment.get(_INSECURE)),
+            ),
+            region=region,
+            access_key=key,
+            secret_key=secret,
+            token=token,
+            profile=profile,
+            proxy=_text(properties, "s3.proxy-uri"),
+            virtual_hosts=is_true(_text(properties, "s3.force-virtual-addressing")),
+            ca=_authorities(_text(properties, CA_FILE), environment),
+            connect_timeout=_seconds(properties, "s3.connect-timeout", time_outs.connect),
+            read_timeout=_seconds(properties, "s3.request-timeout", time_outs.read),
+            retry_for=time_outs.retry_for,
+        )
+
+    def masked(self, text: str) -> str:
+        """Return a text without the secrets that may stand in it."""
+        for secret in (self.secret_key, self.token, self.proxy):
+            if secret and len(secret) >= _SHORTEST_MASKED:
+                text = text.replace(secret, _MASK)
+        return text
+
+
+def _text(properties: Mapping[str, Any], *names: str) -> str | None:
+    """Return the first of some properties that is given; those of a YAML file need not be texts."""
+    values = (properties.get(name) for name in names)
+    return next((str(value) for value in values if value not in (None, "")), None)
+
+
+def is_true(value: Any) -> bool:
+    """Whether the value of a property means yes; that of a YAML file need not be a text."""
+    return str(value).lower() in _TRUE
+
+
+def _endpoint(given: str | None, *, allow_insecure: bool) -> str | None:
+    if given is None:
+        return None
+    found = urlsplit(given)
+    # What stands before an @ may be a secret, so that nothing of such an address is shown.
+    if found.scheme not in ("http", "https") or not found.hostname or "@" in found.netloc:
+        message = (
+            "Cannot use S3: s3.endpoint is no address of a server. Write "
+            "s3.endpoint: https://HOST[:PORT], and credentials as s3.access-key-id and "
+            "s3.secret-access-key."
+        )
+        raise UsageError(message)
+    if found.scheme == "http" and not allow_insecure:
+        message = (
+            f"Cannot use the S3 endpoint {given}: over http everybody on the way reads the rows, "
+            "and can change them. Use https, or allow it, beside the endpoint in the catalog's "
+            f"configuration ({ALLOW_INSECURE}: true) or by {_INSECURE}=1."
+        )
+        raise RefusedError(message)
+    return given
+
+
+def _authorities(given: str | None, environment: Mapping[str, str]) -> str | None:
+    name, path = (CA_FILE, given) if given else ("SSL_CERT_FILE", environment.get("SSL_CERT_FILE"))
+    if not path:
+        return None
+    try:
+        return Path(path).expanduser().read_text(encoding="ascii", errors="ignore")
+    except OSError as error:
+        message = (
+            f"Cannot use S3: {name} names {path}, which cannot be read: {error.strerror}. Name a "
+            "PEM file with the certificates of the authorities to trust."
+        )
+        raise NotFoundError(message) from error
+
+
+def _seconds(properties: Mapping[str, Any], name: str, default: float) -> float:
+    given = _text(properties, name)
+    try:
+        seconds = default if given is None else float(given)
+    except ValueError:
+        seconds = 0.0
+    if seconds > 0:
+        return seconds
+    message = f"Cannot use S3: {name} is no number of seconds above 0. Write for example 30."
+    raise UsageError(message)

@@ -1,0 +1,234 @@
+"""Writes one object: small ones by one request, others in parts, at most a few of them at a time.
+
+S3 shows an object when the one request, or the one that completes the parts, is answered; never
+before, and never a part. That request is conditional: no object is replaced. Its answer may be
+lost, so that what looks like somebody else's object may be this one; the object carries a mark of
+its writer, and that decides.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import uuid
+import zlib
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from threading import Event
+from typing import Any, Final
+
+from botocore.exceptions import ClientError
+
+from catalog.storages.s3.failures import FAILURES, code_of
+from catalog.storages.s3.places import Place
+from catalog.storages.s3.requests import Requests
+from tableformat.errors import DestinationError
+
+__all__ = ["PART_BYTES", "S3Sink", "checksum", "put_new"]
+
+PART_BYTES: Final = 8 * 1024 * 1024
+"""Of every part but the last. S3 allows 10,000 of them."""
+_AT_ONCE: Final = 3
+_WRITER: Final = "mergeberg-writer"
+_TAKEN: Final = ("PreconditionFailed", "412")
+# Completed by a request whose answer was lost, the upload is gone.
+_NO_UPLOAD: Final = ("NoSuchUpload",)
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class S3Sink:
+    """An object that appears when it is committed. It holds a few parts in memory, whatever it has.
+
+    Used by one thread; the parts are sent by threads of its own.
+    """
+
+    def __init__(self, requests: Requests, location: str) -> None:
+        """Begin; nothing is asked of the server yet."""
+        self._stopped = Event()
+        self._requests = replace(requests, stopped=self._stopped)
+        self._location, self._place = location, Place.of(location)
+        self._named = {"Bucket": self._place.bucket, "Key": self._place.key}
+        self._writer = uuid.uuid4().hex
+        self._buffer = bytearray()
+        self._upload: str | None = None
+        self._senders: ThreadPoolExecutor | None = None
+        self._sent: deque[Future[Mapping[str, Any]]] = deque()
+        self._parts: list[Mapping[str, Any]] = []
+        self._committing = False
+
+    def write(self, data: bytes, /) -> None:
+        """Append bytes; waits while too many parts are on their way.
+
+        Raises:
+            DestinationError: a part cannot be stored.
+        """
+        rest = memoryview(data)
+        while rest:
+            taken = rest[: PART_BYTES - len(self._buffer)]
+            self._buffer += taken
+            rest = rest[len(taken) :]
+            if len(self._buffer) == PART_BYTES:
+                self._send(bytes(self._buffer))
+                self._buffer.clear()
+
+    def commit(self) -> None:
+        """Make the object visible.
+
+        Raises:
+            DestinationError: it cannot be stored, or another object has its name.
+        """
+        self._committing = True
+        if self._upload is None:
+            done = put_new(self._requests, self._location, bytes(self._buffer), self._writer)
+        else:
+            if self._buffer:
+                self._send(bytes(self._buffer))
+            while self._sent:
+                self._parts.append(self._sent.popleft().result())
+            done = self._completed(self._upload)
+        self._end()
+        if not done:
+            message = (
+                f"Cannot write {self._location}: there is another object of that name, which is "
+                "kept. Run the command again: names are new each time."
+            )
+            raise DestinationError(message)
+
+    def abort(self) -> None:
+        """Remove what was written; what cannot be removed now is left to `gc`, and told."""
+        self._stopped.set()
+        self._end()
+        try:
+            if self._upload is not None:
+                self._requests.client.abort_multipart_upload(**self._named, UploadId=self._upload)
+        except FAILURES as error:
+            self._told("upload", error)
+        try:
+            if self._committing and _writer_of(self._requests, self._location) == self._writer:
+                self._requests.client.delete_object(**self._named)
+        except (*FAILURES, DestinationError) as error:
+            self._told("object", error)
+
+    def _told(self, what: str, error: Exception) -> None:
+        # Completed or aborted, it is gone, and nothing is left behind.
+        if code_of(error) not in _NO_UPLOAD:
+            said = self._requests.access.masked(str(error))
+            _LOGGER.warning("the %s %s stays until gc: %s", what, self._location, said)
+
+    def _send(self, data: bytes) -> None:
+        if self._upload is None or self._senders is None:
+            self._upload = self._begun()
+            self._senders = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-part")
+        if len(self._sent) == _AT_ONCE:
+            self._parts.append(self._sent.popleft().result())
+        number = len(self._parts) + len(self._sent) + 1
+        self._sent.append(self._senders.submit(self._part, self._upload, number, data))
+
+    def _begun(self) -> str:
+        begun = self._requests.ask(
+            "write",
+            self._location,
+            lambda client: client.create_multipart_upload(
+                **self._named, ChecksumAlgorithm="CRC32", Metadata={_WRITER: self._writer}
+            ),
+        )
+        return str(begun["UploadId"])
+
+    def _part(self, upload: str, number: int, data: bytes) -> Mapping[str, Any]:
+        crc = checksum(data)
+        stored = self._requests.ask(
+            "write",
+            self._location,
+            lambda client: client.upload_part(
+                **self._named, UploadId=upload, PartNumber=number, Body=data, ChecksumCRC32=crc
+            ),
+        )
+        return {"PartNumber": number, "ETag": stored["ETag"], "ChecksumCRC32": crc}
+
+    def _completed(self, upload: str) -> bool:
+        """Complete the parts; return whether the object that is there then is this one."""
+
+        def complete(client: Any) -> bool:
+            try:
+                client.complete_multipart_upload(
+                    **self._named,
+                    UploadId=upload,
+                    MultipartUpload={"Parts": self._parts},
+                    IfNoneMatch="*",
+                )
+            except ClientError as error:
+                if code_of(error) not in (*_TAKEN, *_NO_UPLOAD):
+                    raise
+                return False
+            return True
+
+        if self._requests.ask("write", self._location, complete):
+            return True
+        found = _writer_of(self._requests, self._location)
+        if found is None:
+            message = (
+                f"Cannot write {self._location}: the storage lost what was sent of it. Look for "
+                "what removes begun uploads there, and run again."
+            )
+            raise DestinationError(message)
+        return found == self._writer
+
+    def _end(self) -> None:
+        if self._senders is not None:
+            self._senders.shutdown(cancel_futures=True)
+
+
+def put_new(requests: Requests, location: str, data: bytes, writer: str) -> bool:
+    """Store a whole object; false, and nothing is changed, when there is one that is not this one.
+
+    Args:
+        requests: to S3.
+        location: of the object.
+        data: its bytes.
+        writer: a mark that no other object has.
+
+    Raises:
+        DestinationError: it cannot be stored.
+    """
+    place = Place.of(location)
+
+    def put(client: Any) -> bool:
+        try:
+            client.put_object(
+                Bucket=place.bucket,
+                Key=place.key,
+                Body=data,
+                ChecksumCRC32=checksum(data),
+                Metadata={_WRITER: writer},
+                IfNoneMatch="*",
+            )
+        except ClientError as error:
+            if code_of(error) not in _TAKEN:
+                raise
+            return False
+        return True
+
+    return requests.ask("write", location, put) or _writer_of(requests, location) == writer
+
+
+def _writer_of(requests: Requests, location: str) -> str | None:
+    """Return the mark of the writer of an object, None where there is no object, '' without one."""
+    place = Place.of(location)
+
+    def found(client: Any) -> str | None:
+        try:
+            head = client.head_object(Bucket=place.bucket, Key=place.key)
+        except ClientError as error:
+            if code_of(error) in ("404", "NoSuchKey"):
+                return None
+            raise
+        return str(head["Metadata"].get(_WRITER, ""))
+
+    return requests.ask("read", location, found)
+
+
+def checksum(data: bytes) -> str:
+    """Return what S3 compares bytes with when they arrive."""
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()

@@ -1,0 +1,178 @@
+"""Any storage keeps what an export stands on: an object is there whole or not at all.
+
+    from conformance.suites.storage import storage_promises
+    TestMine = storage_promises(lambda name: (MyStorage(...), f"mine://place/{name}"))
+
+`open_place(name)` opens the storage with the location of a directory below which nothing is. It is
+opened twice by the same name, as two processes would.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ClassVar, Final
+
+import pytest
+
+from tableformat.errors import DestinationError
+from tableformat.file_names import data_file_name, exported_by
+from tableformat.storage import Storage, StoredObject
+
+__all__ = ["StoragePromises", "storage_promises"]
+
+_NAMES = itertools.count()
+_NAME: Final = data_file_name("a" * 26, "1234567890", 3, "0-abc")
+_LARGE: Final = 20 * 1024 * 1024 + 17
+"""Bytes that no storage sends at once."""
+_MANY: Final = 1_203
+"""Objects that no server lists at once."""
+_ODD: Final = (
+    "p=2024-01-01",
+    "a b",
+    "a+b",
+    "ü-ñ-名",
+    "50%25",
+    "%3D",
+    "a:b",
+    "q?x=1#f",
+    "'quoted' \"twice\"",
+    "{x}[y]*~$&,;@!()",
+    "back\\slash",
+)
+Place = tuple[Storage, str]
+
+
+class StoragePromises:
+    """Each test has a directory of its own."""
+
+    open_place: ClassVar[Callable[[str], Place]]
+    storage: Storage
+    other: Storage
+    root: str
+
+    @pytest.fixture(autouse=True)
+    def place(self) -> None:
+        """Open a new directory twice."""
+        name = f"place-{next(_NAMES)}"
+        self.storage, self.root = type(self).open_place(name)
+        self.other, _ = type(self).open_place(name)
+
+    @pytest.mark.parametrize("size", [0, 13, _LARGE], ids=["empty", "small", "large"])
+    def test_nothing_is_visible_before_it_is_whole(self, size: int) -> None:
+        """Half a file under its name would be read by someone."""
+        content, location = os.urandom(size), f"{self.root}/p=1/{_NAME}"
+        sink = self.storage.create(location)
+        for start in range(0, size, 1_000_003):
+            sink.write(content[start : start + 1_000_003])
+            assert self.other.list(self.root) == ()
+        sink.commit()
+
+        assert self.other.list(self.root) == (StoredObject(location, size),)
+        assert self.other.list_unfinished(self.root) == ()
+        assert self.other.read(location) == content
+        assert self.other.size(location) == size
+        assert self.other.sha256(location) == hashlib.sha256(content).hexdigest()
+
+    def test_what_is_begun_is_found_and_can_be_removed(self) -> None:
+        """Harm prevented: what a killed writer left is paid for, for ever."""
+        location = f"{self.root}/p=1/{_NAME}"
+        sink = self.storage.create(location)
+        sink.write(os.urandom(_LARGE))
+
+        (begun,) = self.other.list_unfinished(self.root)
+        assert exported_by(begun.location) == ("a" * 26, "1234567890")
+        assert begun.location.rpartition("/")[0] == f"{self.root}/p=1"
+        assert begun.location.rpartition("/")[2].startswith(".")
+        assert self.other.list_unfinished(f"{self.root}/p=2") == ()
+        self.other.delete(begun.location)
+        self.other.delete(begun.location)
+        assert self.other.list_unfinished(self.root) == ()
+        sink.abort()
+        assert self.other.list(self.root) == ()
+
+    @pytest.mark.parametrize("size", [13, _LARGE], ids=["small", "large"])
+    def test_what_is_given_up_leaves_nothing(self, size: int) -> None:
+        """Harm prevented: a table's directory fills with what failed."""
+        sink = self.storage.create(f"{self.root}/f.parquet")
+        sink.write(os.urandom(size))
+        sink.abort()
+
+        assert self.other.list(self.root) == ()
+        assert self.other.list_unfinished(self.root) == ()
+
+    def test_put_replaces_and_delete_may_be_repeated(self) -> None:
+        """Harm prevented: whoever goes on after a crash fails at what was done already."""
+        location = f"{self.root}/x.json"
+        self.storage.put(location, b"1")
+        self.storage.put(location, b"2")
+        assert self.other.read(location) == b"2"
+
+        self.storage.delete(location)
+        self.other.delete(location)
+        assert self.storage.list(self.root) == ()
+
+    def test_of_many_who_put_if_absent_one_wins(self) -> None:
+        """Harm prevented: two commit the same, or one who has the claim does not know it."""
+        contents = [hashlib.sha256(bytes([n])).digest() * 100 for n in range(16)]
+        location = f"{self.root}/claim"
+
+        with ThreadPoolExecutor(8) as pool:
+            won = list(pool.map(lambda c: self.storage.put_if_absent(location, c), contents))
+
+        assert sum(won) == 1
+        assert self.other.read(location) == contents[won.index(True)]
+        assert self.other.put_if_absent(location, contents[won.index(True)]) is False
+        assert self.other.list_unfinished(self.root) == ()
+
+    @pytest.mark.parametrize("name", _ODD)
+    def test_locations_are_taken_literally(self, name: str) -> None:
+        """A partition directory may hold %3D, # or spaces; none of them is decoded."""
+        location = f"{self.root}/{name}/{name}.json"
+        self.storage.put(location, b"x")
+
+        assert self.other.list(f"{self.root}/{name}") == (StoredObject(location, 1),)
+        assert self.other.read(location) == b"x"
+        self.other.delete(location)
+        assert self.storage.list(self.root) == ()
+
+    def test_every_object_is_listed_and_of_no_neighbour(self) -> None:
+        """Harm prevented: gc, or a resumed export, sees the first page only."""
+        below = f"{self.root}/many"
+        with ThreadPoolExecutor(16) as pool:
+            locations = [f"{below}/{n:04}/{n % 7}" for n in range(_MANY)]
+            list(pool.map(lambda one: self.storage.put(one, b"x"), locations))
+        self.storage.put(f"{self.root}/many-more", b"x")
+
+        assert [one.location for one in self.other.list(below)] == sorted(locations)
+        assert self.other.list(f"{below}/0000/") == (StoredObject(f"{below}/0000/0", 1),)
+        assert self.other.list(f"{self.root}/nothing") == ()
+
+    def test_a_fetched_file_has_the_bytes(self, tmp_path: Path) -> None:
+        """Harm prevented: verify reads something else than readers do."""
+        content, location = os.urandom(3_000_000), f"{self.root}/f"
+        self.storage.put(location, content)
+
+        assert self.other.fetch(location, tmp_path).read_bytes() == content
+        assert self.other.read(location) == content
+
+    def test_what_is_missing_is_named(self) -> None:
+        """Harm prevented: an object that is gone is read as an empty one."""
+        absent = f"{self.root}/absent"
+        readers: tuple[Callable[[], object], ...] = (
+            lambda: self.storage.read(absent),
+            lambda: self.storage.size(absent),
+            lambda: self.storage.sha256(absent),
+        )
+        for read in readers:
+            with pytest.raises(DestinationError, match=r"Cannot read .*/absent: "):
+                read()
+
+
+def storage_promises(open_place: Callable[[str], Place]) -> type[StoragePromises]:
+    """Return the tests that a kind of storage must pass; `open_place` opens one by a name."""
+    return type("Promises", (StoragePromises,), {"open_place": staticmethod(open_place)})

@@ -1,0 +1,116 @@
+"""`mergeberg read`: what is exported into a tree of Hive directories, as its commit files say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from catalog.bounded_rest import TimeOuts
+from catalog.hive import OpenedTree, open_tree, tree_name
+from spark_ext.cli.options import catalog_options, output_for, output_options
+from spark_ext.cli.output import Output
+from tableformat.clickhouse_codes import UNKNOWN_TABLE
+from tableformat.errors import NotFoundError, UsageError
+from tableformat.hive.commit_file import CommitFile
+from tableformat.names import HiveName, LakeName, PartitionId
+
+__all__ = ["read"]
+
+_COLUMNS: Final = ("partition_id", "transaction_id", "rows", "bytes", "path")
+
+
+@click.command()
+@click.argument("tree")
+@click.option("--partition-id", help="Only this partition.")
+@click.option(
+    "--rows", "with_rows", is_flag=True, help="Print the rows, one JSON object a line, not files."
+)
+@click.option("--check", is_flag=True, help="Read every file, and compare its SHA-256.")
+@catalog_options
+@output_options
+def read(
+    tree: str, partition_id: str | None, time_outs: TimeOuts,
+    *, with_rows: bool, check: bool, as_json: bool
+) -> int:  # fmt: skip
+    """List what is exported into TREE (hive:URI), or read it.
+
+    Only what commit files name: no file of an export that is under way, or that died. Every file
+    has the size that its commit file says, or the command fails; files whose rows are read are
+    compared with their SHA-256 too.
+
+    \b
+    Examples:
+      mergeberg read hive:/data/lake/events
+      mergeberg read hive:/data/lake/events --partition-id 202401 --rows
+      mergeberg read hive:/data/lake/events --check --json
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    name = LakeName.parse(tree)
+    if not isinstance(name, HiveName):
+        message = (
+            f"Cannot read {tree}: it is no tree of Hive directories. Write hive:URI; an Iceberg "
+            "table is read by any Iceberg reader."
+        )
+        raise UsageError(message)
+    opened = open_tree(tree_name(name), time_outs=time_outs, completes=False)
+    if opened.identity() is None:
+        message = f"Cannot read {opened.name}: there is no such tree. Check the directory's name."
+        raise NotFoundError(message, code=UNKNOWN_TABLE)
+    wanted = PartitionId(partition_id).value if partition_id is not None else None
+    commits = [c for c in opened.commit_files() if wanted in (None, c.partition_id)]
+    output = output_for(as_json=as_json or with_rows)
+    if with_rows:
+        _print_rows(output, opened, commits)
+    else:
+        _print_files(output, opened, commits, check=check)
+    return 0
+
+
+def _print_files(
+    output: Output, opened: OpenedTree, commits: list[CommitFile], *, check: bool
+) -> None:
+    records = []
+    for commit in commits:
+        for file in commit.files:
+            opened.check(commit, file, content=check)
+            records.append(
+                {
+                    "partition_id": commit.partition_id,
+                    "transaction_id": commit.transaction_id,
+                    "rows": file.rows,
+                    "bytes": file.bytes,
+                    "path": opened.paths.absolute(file.path),
+                }
+            )
+    output.table(_COLUMNS, records)
+
+
+def _print_rows(output: Output, opened: OpenedTree, commits: list[CommitFile]) -> None:
+    for commit in commits:
+        for file in commit.files:
+            for row in _rows(opened.content(commit, file)):
+                output.record(row)
+
+
+def _rows(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file; what JSON has no form for becomes text."""
+    for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches():
+        for row in batch.to_pylist():
+            yield {name: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return value.hex()
+        case dict():
+            return {str(k): _plain(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_plain(v) for v in value]
+        case _:
+            return str(value)

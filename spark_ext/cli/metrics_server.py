@@ -1,0 +1,135 @@
+"""Serves the metrics of an export over HTTP while it runs, on this host unless told otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import socket
+import socketserver
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+
+from tableformat.errors import RefusedError, UsageError
+
+__all__ = ["MetricsAddress", "parse_metrics_address", "serving"]
+
+_LOGGER: Final = logging.getLogger("mergeberg")
+_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_LOOPBACK: Final = "127.0.0.1"
+_ADDRESS: Final = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[\w.-]+):)?(?P<port>[0-9]{1,5})")
+_HIGHEST_PORT: Final = 65_535
+_REQUEST_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsAddress:
+    """Where metrics are served."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """What Prometheus is told."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/metrics"
+
+
+def parse_metrics_address(text: str) -> MetricsAddress:
+    """Read `[HOST:]PORT`; without a host it is this one's loopback.
+
+    Raises:
+        UsageError: it is nothing of that form.
+    """
+    found = _ADDRESS.fullmatch(text)
+    port = int(found["port"]) if found else 0
+    if found is None or not 0 < port <= _HIGHEST_PORT:
+        message = (
+            f"Cannot serve metrics on {text!r}: it is not PORT or HOST:PORT. Write for example "
+            "9464, or 0.0.0.0:9464 for every network of this host."
+        )
+        raise UsageError(message)
+    return MetricsAddress((found["host"] or _LOOPBACK).strip("[]"), port)
+
+
+@contextlib.contextmanager
+def serving(address: MetricsAddress, text: Callable[[], str]) -> Iterator[None]:
+    """Answer `GET /metrics` with `text()` as long as the context is open.
+
+    Raises:
+        RefusedError: the address is taken, or is none of this host.
+    """
+    handler = type("_Bound", (_Scrape,), {"text": staticmethod(text)})
+    try:
+        server = _server(address, handler)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        message = (
+            f"Cannot serve metrics on {address.host}:{address.port}: {reason}. Give another port "
+            "with --metrics-port, or leave it out. Nothing was done."
+        )
+        raise RefusedError(message) from error
+    with server:
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, name="metrics", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    """A server whose requests never keep the process alive."""
+
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        """Bind; nobody needs the host's name, which a name server would be asked for."""
+        socketserver.TCPServer.server_bind(self)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log what went wrong with one request, as a client that hung up; the next is answered."""
+        del request
+        _LOGGER.warning("metrics: no answer to %s: %r", client_address, sys.exception())
+
+
+class _Server6(_Server):
+    """The same for the other kind of address."""
+
+    address_family = socket.AF_INET6
+
+
+def _server(address: MetricsAddress, handler: type[BaseHTTPRequestHandler]) -> _Server:
+    kind = _Server6 if ":" in address.host else _Server
+    return kind((address.host, address.port), handler)
+
+
+class _Scrape(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    timeout = _REQUEST_SECONDS
+    text: Callable[[], str]
+
+    def do_GET(self) -> None:
+        """Answer with the metrics, or that there is nothing else."""
+        if self.path.partition("?")[0] != "/metrics":
+            self.send_error(HTTPStatus.NOT_FOUND, "There is only /metrics.")
+            return
+        body = self.text().encode()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", _TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name is the library's
+        """Say nothing: standard error is the command's."""

@@ -1,0 +1,66 @@
+"""Which source parts of an export are in finished files, while it runs and when it failed, too.
+
+The ledger knows when all are; before, the receipts in the lake do (RQ…PartialProgress, RQ…
+SystemTables.Exports; coverage.md reading 17).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from spark_ext.listing_exports import ListedExport
+from tableformat.committer import LakeTableState
+from tableformat.export.progress import processed_parts, receipts_below
+from tableformat.export.resuming import stored_receipts
+from tableformat.export.standing import Standing
+from tableformat.ledger import Row, State
+from tableformat.storage import Storage
+
+__all__ = ["DestinationsOfRows", "failed_parts", "in_ledger", "processed"]
+
+_FAILED = (Standing.FAILED, Standing.KILLED)
+
+
+class DestinationsOfRows(Protocol):
+    """The tables that exports go to, as they are now."""
+
+    def destination(self, row: Row) -> LakeTableState | None:
+        """Return the table that a row's export goes to, None when it is not there any more."""
+        ...
+
+    def storage(self, row: Row, location: str) -> Storage:
+        """Return the storage of a location of the table that a row's export goes to."""
+        ...
+
+
+def in_ledger(one: ListedExport) -> frozenset[str]:
+    """Return the parts that are processed as far as the ledger knows: all at once, or none."""
+    match one.row.state:
+        case State.COMPLETED:
+            return frozenset(part.name for part in one.parts)
+        case State.RUNNING:
+            return frozenset(part.name for part in one.parts if part.remote_paths)
+        case _:
+            return frozenset()
+
+
+def processed(one: ListedExport, lake: DestinationsOfRows) -> frozenset[str]:
+    """Return the parts that are wholly in finished files.
+
+    Raises:
+        TableFormatError: the lake does not say.
+    """
+    known = in_ledger(one)
+    if one.row.state is not State.RUNNING or known:
+        return known
+    state = lake.destination(one.row)
+    if state is None:
+        return known
+    below = receipts_below(state.location, one.row)
+    receipts = stored_receipts(lake.storage(one.row, below), below)
+    return processed_parts(one.parts, (part for each in receipts for part in each.ranges))
+
+
+def failed_parts(one: ListedExport, processed_number: int) -> int:
+    """Return how many parts of an export that failed or was killed are not processed."""
+    return len(one.parts) - processed_number if one.status in _FAILED else 0

@@ -1,0 +1,144 @@
+"""Where things lie in a tree, and which partition keys have directories of their own.
+
+Everything of ours is below `_mergeberg`, whose first character keeps Hive, Spark and PyArrow out of
+it; readers that go by a pattern ask for `**/*.parquet` (docs/spec/hive.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.schema import make_compatible_name
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+)
+
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
+from tableformat.errors import UnsupportedError
+from tableformat.hive_names import escape, partition_directory
+from tableformat.mergetree.expression import ColumnName
+from tableformat.mergetree.expression_text import parse_partition_key, render_expression
+from tableformat.mergetree.table import MergeTreeTable
+
+__all__ = ["TreePaths", "check_directories", "tree_directory"]
+
+_OWN: Final = "_mergeberg"
+_LONGEST: Final = 255
+"""Bytes of a name on the usual file systems."""
+_NUMBER_DIGITS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TreePaths:
+    """The locations of a tree; `root` has no slash at its end."""
+
+    root: str
+
+    @property
+    def own(self) -> str:
+        """Below it is all that is not data."""
+        return f"{self.root}/{_OWN}"
+
+    @property
+    def identities(self) -> str:
+        """The directory of the document that makes a directory a tree."""
+        return f"{self.own}/tree"
+
+    @property
+    def identity(self) -> str:
+        """That document."""
+        return f"{self.identities}/identity.json"
+
+    @property
+    def commits(self) -> str:
+        """The directory of commit files."""
+        return f"{self.own}/commits"
+
+    def commit(self, name: str) -> str:
+        """Return where the commit file of a name is."""
+        return f"{self.commits}/{name}"
+
+    def log(self, uuid: str) -> str:
+        """Return the directory of the log of the tree of an identity."""
+        return f"{self.own}/log/{uuid}"
+
+    def log_entry(self, uuid: str, number: int) -> str:
+        """Return where an entry of the log is; entries are listed in their order."""
+        return f"{self.log(uuid)}/{number:0{_NUMBER_DIGITS}}.json"
+
+    def relative(self, location: str) -> str:
+        """Return what stands after the root: a tree may be moved as a whole."""
+        return location.removeprefix(f"{self.root}/")
+
+    def absolute(self, path: str) -> str:
+        """Return the location of a path of the tree."""
+        return f"{self.root}/{path}"
+
+    def is_data(self, location: str) -> bool:
+        """Whether a location is that of a data file, whoever wrote it."""
+        return location.endswith(".parquet") and not location.startswith(f"{self.own}/")
+
+
+def check_directories(table: MergeTreeTable, types: Mapping[str, IcebergType]) -> None:
+    """Refuse a table whose partition key has no directories that every reader takes apart alike.
+
+    A key is plain columns, one or a tuple of them, or none; of numbers, dates and texts (N-30,
+    N-41, N-42; coverage.md reading 31).
+
+    Args:
+        table: the source.
+        types: of its columns in the files.
+
+    Raises:
+        UnsupportedError: the key has something else (code 48); all of it is named.
+    """
+    reasons = []
+    for member in parse_partition_key(table.engine.partition_by):
+        text = render_expression(member)
+        if not isinstance(member, ColumnName):
+            reasons.append(f"{text} is an expression, which has no directory name of its own")
+        elif not isinstance(
+            types.get(member.name),
+            BooleanType | IntegerType | LongType | DecimalType | DateType | StringType,
+        ):
+            reasons.append(f"{text} is a {types.get(member.name)}, which readers spell differently")
+        elif make_compatible_name(member.name) != member.name:
+            reasons.append(f"{text} has another name in files, {make_compatible_name(member.name)}")
+    if reasons:
+        message = (
+            f"Cannot export {table.name} to Hive directories: of its partition key "
+            f"{'; '.join(reasons)}. Destination storage uses unsupported partitioning for it: "
+            "export it to an Iceberg table, which knows such keys."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def tree_directory(names: Sequence[str], values: Sequence[str | None]) -> str:
+    """Return the directory of a partition below the root, `eventDate=2024-01-01/retention=7`.
+
+    Readers take the values from it, so that nothing is cut.
+
+    Args:
+        names: of the columns of the key, in its order.
+        values: as in `Receipt.partition`.
+
+    Raises:
+        UnsupportedError: a name and value are longer than file systems take (code 48).
+    """
+    for name, value in zip(names, values, strict=True):
+        size = len(f"{escape(name)}={escape(value or '')}".encode())
+        if size > _LONGEST:
+            message = (
+                f"Cannot export a partition to a Hive directory: the name of its {name} is {size} "
+                f"bytes long, file systems take {_LONGEST}. Export it to an Iceberg table."
+            )
+            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    return partition_directory(names, values)

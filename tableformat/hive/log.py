@@ -1,0 +1,196 @@
+"""The log of a tree: one entry for each commit, numbered without a gap, each put if absent.
+
+It stands where a catalog stands for an Iceberg table: an entry requires the one before it to be the
+last, so that of two commits at once one is made (docs/decisions/0010-hive-destination.md). The
+state of a tree is what its entries say one after the other; what is visible to others is said by
+commit files alone, which are made of the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tableformat.commit_properties import property_change
+from tableformat.committer import Commit, LakeTableState, SnapshotSeen, Staged
+from tableformat.errors import DestinationError
+from tableformat.hive.commit_file import CommitFile, CommittedFile
+from tableformat.hive.layout import TreePaths
+from tableformat.hive.sealed import damaged, opened, sealed
+
+__all__ = ["LogEntry", "LoggedExport", "entry_of", "is_whole", "state_after"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedExport:
+    """One export of a commit: its key's hash, and what its commit file says."""
+
+    key: str
+    commit: CommitFile
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One commit. `number` counts from 1; `parent` is the snapshot of the entry before, None first.
+
+    `made` is milliseconds since 1970, `set_properties` and `removed_properties` change those of the
+    tree. Without exports it is the first one, or a fence (docs/spec/commit-protocol.md).
+    """
+
+    tree: str
+    number: int
+    snapshot_id: int
+    parent: int | None
+    made: int
+    exports: tuple[LoggedExport, ...]
+    set_properties: tuple[tuple[str, str], ...]
+    removed_properties: tuple[str, ...]
+    summary: tuple[tuple[str, str], ...]
+
+    @property
+    def files(self) -> tuple[CommittedFile, ...]:
+        """All files that it adds."""
+        return tuple(f for e in self.exports for f in e.commit.files)
+
+    def to_bytes(self) -> bytes:
+        """Return the stored form."""
+        return sealed(asdict(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, what: str) -> LogEntry:
+        """Read the stored form.
+
+        Args:
+            data: the stored form.
+            what: names the document in errors.
+
+        Raises:
+            DestinationError: it was changed since it was written, or is of another format.
+        """
+        raw = opened(data, what)
+        try:
+            raw["exports"] = tuple(_export(e) for e in raw["exports"])
+            raw["set_properties"] = tuple((k, v) for k, v in raw["set_properties"])
+            raw["removed_properties"] = tuple(raw["removed_properties"])
+            raw["summary"] = tuple((k, v) for k, v in raw["summary"])
+            return cls(**raw)
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(what, repr(error)) from error
+
+
+def entry_of(
+    state: LakeTableState,
+    staged: Staged,
+    commit: Commit,
+    remove_marks: tuple[str, ...],
+    *,
+    made: int,
+) -> LogEntry:
+    """Return the entry of an attempt.
+
+    Args:
+        state: M, on which it was staged.
+        staged: the attempt.
+        commit: what is to become visible.
+        remove_marks: keys whose mark has done its duty.
+        made: now, in milliseconds since 1970.
+    """
+    change = property_change(state, staged, commit, remove_marks)
+    paths = TreePaths(state.tree)
+    source_table = dict(commit.summary).get("mergeberg.source-table", "")
+    exports = tuple(
+        LoggedExport(
+            key.key,
+            CommitFile(
+                tree=state.layout.table_uuid,
+                source_table=source_table,
+                partition_id=key.partition_id,
+                transaction_id=key.transaction_id,
+                fingerprint=key.fingerprint,
+                files=tuple(
+                    CommittedFile(paths.relative(r.file_path), r.file_bytes, r.rows, r.sha256)
+                    for r in key.receipts
+                ),
+            ),
+        )
+        for key in commit.keys
+    )
+    return LogEntry(
+        tree=state.layout.table_uuid,
+        number=staged.sequence_number,
+        snapshot_id=staged.snapshot_id,
+        parent=staged.parent_id,
+        made=made,
+        exports=exports,
+        set_properties=tuple(sorted(change.set.items())),
+        removed_properties=change.removed,
+        summary=commit.summary,
+    )
+
+
+def is_whole(entries: Sequence[LogEntry], tree: str) -> str:
+    """Return '' when entries are a log from its beginning, else what is wrong with them."""
+    parent = None
+    for number, entry in enumerate(entries, start=1):
+        if entry.tree != tree:
+            return f"entry {number} is of another tree, {entry.tree}"
+        if entry.number != number or entry.parent != parent:
+            return f"entry {number} is missing, or is not the one that entry {entry.number} follows"
+        parent = entry.snapshot_id
+    return ""
+
+
+def state_after(empty: LakeTableState, entries: Sequence[LogEntry]) -> LakeTableState:
+    """Return M of a tree: what its identity says, and after it every entry of its log.
+
+    Args:
+        empty: the state before the first entry.
+        entries: the log from its beginning.
+
+    Raises:
+        DestinationError: an entry is missing, or is of another tree.
+    """
+    if wrong := is_whole(entries, empty.layout.table_uuid):
+        message = (
+            f"Cannot read the log of {empty.tree}: {wrong}. Put the log back from a copy; nothing "
+            "can be exported there without it."
+        )
+        raise DestinationError(message)
+    properties = dict(empty.properties)
+    snapshots: dict[int, SnapshotSeen] = {}
+    for entry in entries:
+        properties.update(entry.set_properties)
+        for name in entry.removed_properties:
+            properties.pop(name, None)
+        snapshots[entry.snapshot_id] = _seen(entry)
+    return LakeTableState(
+        layout=empty.layout,
+        format_version=empty.format_version,
+        location=empty.location,
+        main=entries[-1].snapshot_id if entries else None,
+        last_sequence_number=len(entries),
+        properties=properties,
+        snapshots=snapshots,
+        metadata_location=empty.metadata_location,
+        handle=empty.handle,
+        tree=empty.tree,
+    )
+
+
+def _seen(entry: LogEntry) -> SnapshotSeen:
+    return SnapshotSeen(
+        entry.snapshot_id,
+        entry.parent,
+        entry.number,
+        "append",
+        sum(f.rows for f in entry.files),
+        len(entry.files),
+        entry.made,
+    )
+
+
+def _export(raw: dict[str, Any]) -> LoggedExport:
+    told = dict(raw["commit"])
+    told["files"] = tuple(CommittedFile(**f) for f in told["files"])
+    return LoggedExport(raw["key"], CommitFile(**told))

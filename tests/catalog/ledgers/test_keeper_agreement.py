@@ -1,0 +1,35 @@
+"""The ledger in ZooKeeper answers as the ledger in memory does, through two sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import settings
+
+from catalog.ledgers.keeper import KeeperLedger
+from catalog.ledgers.keeper_address import parse_keeper
+from conformance.suites.ledger import ledger_agreement
+from tests.keeper_ledgers import new_chroot
+from tests.zookeeper import ZooKeeper
+
+_KEPT = 7
+"""Fewer events than a run of the test notes, so that the oldest are given up."""
+_PLACES: dict[str, str] = {}
+
+
+@pytest.fixture(autouse=True)
+def _place(zookeeper_server: ZooKeeper) -> Iterator[None]:
+    # A state machine asks for no fixture.
+    _PLACES["server"], _PLACES["run"] = zookeeper_server.address, new_chroot()
+    yield
+    _PLACES.clear()
+
+
+def _open(clock: Callable[[], int], name: str) -> KeeperLedger:
+    uri = f"keeper://{_PLACES['server']}{_PLACES['run']}/{name}"
+    return KeeperLedger(parse_keeper(uri, environment={}), clock=clock, most_events=_KEPT)
+
+
+TestKeeperAgrees = ledger_agreement(_open, most_events=_KEPT).TestCase
+TestKeeperAgrees.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)

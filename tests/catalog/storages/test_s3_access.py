@@ -1,0 +1,138 @@
+"""How S3 is reached is said once, by PyIceberg's properties of a catalog or of a table."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.bounded_rest import TimeOuts
+from catalog.storage import Storages, open_storage
+from catalog.storages.s3.access import S3Access
+from catalog.storages.s3.places import BegunUpload, Place
+from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
+
+
+def of(properties: dict[str, Any], **environment: str) -> S3Access:
+    return S3Access.of(properties, environment=environment)
+
+
+def test_a_catalogs_own_properties_are_all_it_takes(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("authorities")
+    access = S3Access.of(
+        {
+            "s3.endpoint": "https://store:9000",
+            "client.region": "eu-1",
+            "s3.access-key-id": "key",
+            "s3.secret-access-key": "secret",
+            "s3.session-token": "token",
+            "s3.connect-timeout": 3,
+            "s3.force-virtual-addressing": True,
+            "mergeberg.ca-file": str(tmp_path / "ca.pem"),
+        },
+        environment={"SSL_CERT_FILE": "/not/this"},
+        time_outs=TimeOuts(read=7, retry_for=60),
+    )
+
+    assert access == S3Access(
+        endpoint="https://store:9000",
+        region="eu-1",
+        access_key="key",
+        secret_key="secret",  # noqa: S106  a test's
+        token="token",  # noqa: S106  a test's
+        connect_timeout=3.0,
+        read_timeout=7,
+        retry_for=60,
+        virtual_hosts=True,
+        ca="authorities",
+    )
+    assert pickle.loads(pickle.dumps(access)) == access  # noqa: S301  our own
+    assert of({}, SSL_CERT_FILE=str(tmp_path / "ca.pem")).ca == "authorities"
+
+
+@pytest.mark.parametrize(
+    ("properties", "environment"),
+    [
+        ({"s3.endpoint": "http://store:9000"}, {}),
+        ({}, {"AWS_ENDPOINT_URL_S3": "http://store:9000"}),
+        ({"s3.endpoint": "http://store:9000", "mergeberg.allow-insecure": "true"}, {}),
+    ],
+    ids=["catalog", "environment", "said by a table"],
+)
+def test_http_is_refused_unless_it_is_allowed(
+    properties: dict[str, str], environment: dict[str, str]
+) -> None:
+    """What a table says about it does not count: whoever may change a table could turn TLS off."""
+    with pytest.raises(RefusedError, match="over http everybody on the way reads the rows"):
+        of(properties, **environment)
+
+    allowed = of(properties, MERGEBERG_ALLOW_INSECURE="1", **environment)
+    assert allowed.endpoint == "http://store:9000"
+
+
+def test_the_catalog_allows_http_and_it_is_told() -> None:
+    insecure = {"s3.endpoint": "http://store:9000", "warehouse": "s3://b/wh"}
+    allowed = Storages({**insecure, "mergeberg.allow-insecure": "true"})
+
+    (warning,) = allowed.warnings
+    assert "http://store:9000 is not encrypted" in warning
+    with pytest.raises(RefusedError, match=r"mergeberg\.allow-insecure: true"):
+        assert Storages(insecure).warnings
+    assert Storages({"warehouse": "file:///wh"}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("properties", "error", "said"),
+    [
+        ({"s3.access-key-id": "k"}, UsageError, "has one of s3.access-key-id and"),
+        ({"s3.role-arn": "arn:x"}, UnsupportedError, "s3.role-arn: it has no effect here"),
+        ({"s3.anonymous": "true"}, UnsupportedError, "s3.anonymous"),
+        ({"s3.signer": "S3V4RestSigner"}, UnsupportedError, "s3.signer"),
+        ({"s3.server-side-encryption": "x"}, UnsupportedError, "default encryption"),
+        ({"s3.endpoint": "https://u:hidden@store"}, UsageError, "is no address of a server"),
+        ({"s3.endpoint": "store:9000"}, UsageError, "is no address of a server"),
+        ({"s3.request-timeout": "-1"}, UsageError, "s3.request-timeout is no number of seconds"),
+        ({"mergeberg.ca-file": "/not/there.pem"}, NotFoundError, "names /not/there.pem"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused_by_name(
+    properties: dict[str, str], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error) as caught:
+        of(properties)
+
+    assert said in str(caught.value)
+    assert "hidden" not in str(caught.value)
+
+
+def test_what_a_table_adds_is_for_what_lies_below_it() -> None:
+    """Harm prevented: the credentials that a catalog lent for one table are used for another."""
+    storages = Storages({"s3.access-key-id": "whole", "s3.secret-access-key": "s"})
+    for name in ("t", "t2"):
+        own = {"s3.access-key-id": name, "s3.secret-access-key": "s"}
+        storages.learn(f"s3://b/wh/{name}/", own)
+
+    def key(location: str) -> str | None:
+        access = storages.access(location)
+        return None if access is None else access.access_key
+
+    assert key("s3://b/wh/t/data/f.parquet") == "t"
+    assert key("s3://b/wh/t") == "t"
+    assert key("s3://b/wh/t2/data/f.parquet") == "t2"
+    assert key("s3://b/wh/t3") == "whole"
+    assert storages.access("file:///wh/t/f") is None
+
+    storages.learn("s3://b/wh/t", {"s3.access-key-id": "new", "s3.secret-access-key": "s"})
+    assert key("s3://b/wh/t/data/f.parquet") == "new"
+
+
+def test_a_begun_upload_has_a_name_of_its_own() -> None:
+    begun = BegunUpload("wh/a b/f.parquet", "Id-of_it.~==")
+
+    assert BegunUpload.of(begun.name) == begun
+    assert BegunUpload.of("wh/a b/f.parquet") is None
+    assert Place.of("s3a://b/k?x#y").key == "k?x#y"
+    with pytest.raises(UsageError, match="it names no object"):
+        open_storage("s3://only-a-bucket").size("s3://only-a-bucket")

@@ -1,0 +1,62 @@
+"""A process with a ledger in Keeper of its own; it does what it is told, line by line.
+
+    python -m tests.keeper_child URI NAME
+
+`take SECONDS`, `renew SECONDS` of the lease `k`; `draw COUNT` epochs, one by one; `raise COUNT`
+times the time to live of the row that is there. Each is answered by one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import closing
+from dataclasses import asdict, replace
+
+from catalog.ledgers.keeper import KeeperLedger
+from catalog.ledgers.keeper_address import parse_keeper
+from tableformat.ledger import Lease, Owner, Row
+from tests.keeper_ledgers import a_row
+
+
+def raise_ttl(ledger: KeeperLedger, count: int) -> int:
+    """Add 1 to the time to live so often, by compare-and-set; return how often it had moved on."""
+    stale = done = 0
+    while done < count:
+        row = ledger.read(a_row().key.hash)
+        assert row is not None
+        written = ledger.write(replace(row, ttl=row.ttl + 1))
+        done += isinstance(written, Row)
+        stale += not isinstance(written, Row)
+    return stale
+
+
+def run(ledger: KeeperLedger, owner: Owner) -> None:
+    """Do what the lines of the input say."""
+    lease: Lease | None = None
+    for line in sys.stdin:
+        what, number = line.split()
+        answer: object
+        match what:
+            case "take" | "renew":
+                seconds = float(number)
+                found = (
+                    ledger.renew(lease, seconds)
+                    if what == "renew" and lease is not None
+                    else ledger.take_lease("k", owner, seconds)
+                )
+                lease = found if isinstance(found, Lease) else lease
+                answer = [type(found).__name__, asdict(found.owner)]
+            case "draw":
+                answer = [ledger.next_epoch() for _ in range(int(number))]
+            case "raise":
+                answer = raise_ttl(ledger, int(number))
+            case _:
+                raise AssertionError(line)
+        sys.stdout.write(f"{json.dumps(answer)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    with closing(KeeperLedger(parse_keeper(sys.argv[1], environment={}))) as made:
+        run(made, Owner("host", 1, sys.argv[2]))

@@ -1,0 +1,107 @@
+"""What limits do to a real Spark job: files open at a time, and bytes per second."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_ext.runner import write_all
+from spark_ext.tasks import installed_versions
+from spark_ext.writer import SparkWriter
+from tableformat.export.limiting import with_limits
+from tableformat.export.limits import Limits
+from tableformat.export.ports import Written
+from tableformat.export.slices import Slice, SliceTask
+from tests.frozen_parts import PLAN, Source, insert, make_source
+from tests.local_spark import SPARK_MARKS, local_spark
+from tests.scenarios import Partitions, ports_of
+
+pytestmark = SPARK_MARKS
+
+FILES = 3
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with local_spark() as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def slices(tmp_path_factory: pytest.TempPathFactory) -> tuple[Slice, ...]:
+    """Return slices of parts of about 100,000 rows each."""
+    source: Source = make_source(
+        tmp_path_factory.mktemp("source") / "disk",
+        *(insert(100_000 * n, 100_000, 1) for n in range(FILES)),
+    )
+    found = [source.slices(part=part)[0] for part in range(FILES)]
+    return tuple(dataclasses.replace(slice_, number=n) for n, slice_ in enumerate(found))
+
+
+def written(
+    spark: SparkSession, slices: tuple[Slice, ...], lake: Path, limits: Limits
+) -> tuple[Written, list[int]]:
+    """Write each slice in a task of its own; return also how many files were open, look by look."""
+    plan = dataclasses.replace(
+        PLAN,
+        data_location=str(lake / "data"),
+        receipts_location=str(lake / "metadata/mergeberg"),
+        versions=installed_versions(),
+        format=dataclasses.replace(PLAN.format, row_group_rows=1_000_000),
+    )
+    ports = dataclasses.replace(
+        ports_of(lake / "ports", Partitions()), writer=lambda: SparkWriter(spark)
+    )
+    open_files: list[int] = []
+
+    def look(_rows: int) -> None:
+        open_files.append(sum(1 for _ in lake.rglob("*.parquet.inprogress")))
+
+    writer = with_limits(ports, limits).writer()
+    tasks = tuple(SliceTask((slice_,)) for slice_ in slices)
+    found = write_all(writer.write(plan, tasks, on_rows=look, should_stop=lambda: False))
+    assert len(found.receipts) == FILES
+    assert sum(r.rows for r in found.receipts) == 100_000 * FILES
+    return found, open_files
+
+
+@pytest.fixture(scope="module")
+def size(
+    spark: SparkSession, slices: tuple[Slice, ...], tmp_path_factory: pytest.TempPathFactory
+) -> int:
+    """Return the bytes of the smallest file."""
+    found, _ = written(spark, slices, tmp_path_factory.mktemp("size"), Limits())
+    return min(receipt.file_bytes for receipt in found.receipts)
+
+
+@pytest.mark.parametrize("limits", [Limits(slices=1), Limits(slices=2), Limits(in_turn=True)])
+def test_no_more_files_are_open_at_a_time_than_the_limit(
+    spark: SparkSession, slices: tuple[Slice, ...], size: int, tmp_path: Path, limits: Limits
+) -> None:
+    """Each takes two seconds at its pace; Spark itself would write two at a time."""
+    most = limits.at_once(2)
+    paced = dataclasses.replace(limits, bandwidth=size // 2 * most)
+
+    _, open_files = written(spark, slices, tmp_path, paced)
+
+    assert max(open_files) == most
+
+
+def test_all_tasks_together_write_no_faster_than_the_bandwidth(
+    spark: SparkSession, slices: tuple[Slice, ...], size: int, tmp_path: Path
+) -> None:
+    """Each has the half of it, also what came in while it was opened: one second's at most."""
+    bandwidth = size * 2 // 3
+
+    began = time.monotonic()
+    found, _ = written(spark, slices, tmp_path, Limits(bandwidth=bandwidth))
+    seconds = time.monotonic() - began
+
+    total = sum(receipt.file_bytes for receipt in found.receipts)
+    assert total / seconds <= bandwidth
+    assert all(one.file_bytes <= bandwidth // 2 * (one.seconds + 1) for one in found.receipts)

@@ -1,0 +1,93 @@
+"""Commit files: what is written is read, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.errors import DestinationError
+from tableformat.hive.commit_file import CommitFile, CommittedFile, is_commit_name
+
+FILES = st.builds(
+    CommittedFile,
+    path=st.text(st.characters(exclude_categories=["Cs"])),
+    bytes=st.integers(0),
+    rows=st.integers(0),
+    sha256=st.text("0123456789abcdef", min_size=64, max_size=64),
+)
+COMMITS = st.builds(
+    CommitFile,
+    tree=st.uuids().map(str),
+    source_table=st.text(st.characters(exclude_categories=["Cs"])),
+    partition_id=st.from_regex(r"[A-Za-z0-9-]{1,30}", fullmatch=True),
+    transaction_id=st.integers(0, 2**63).map(str),
+    fingerprint=st.text("0123456789abcdef"),
+    files=st.lists(FILES, max_size=3).map(tuple),
+)
+ONE = CommitFile("t", "db.t", "202401", "77", "f", (CommittedFile("p=1/a.parquet", 9, 3, "00"),))
+
+
+@given(commit=COMMITS)
+def test_what_is_written_is_read_and_equal_commits_have_equal_bytes(commit: CommitFile) -> None:
+    data = commit.to_bytes()
+
+    assert CommitFile.from_bytes(data, "x") == commit
+    assert CommitFile.from_bytes(data, "x").to_bytes() == data
+    assert is_commit_name(commit.name)
+
+
+def test_the_name_and_the_form_are_those_of_the_specification() -> None:
+    raw = json.loads(ONE.to_bytes())
+
+    assert ONE.name == "commit_202401_77"
+    assert raw.pop("checksum").startswith("sha256:")
+    assert raw == {
+        "format_version": 1,
+        "tree": "t",
+        "source_table": "db.t",
+        "partition_id": "202401",
+        "transaction_id": "77",
+        "fingerprint": "f",
+        "rows": 3,
+        "files": [{"path": "p=1/a.parquet", "bytes": 9, "rows": 3, "sha256": "00"}],
+    }
+
+
+def test_it_may_be_spaced_and_ordered_otherwise() -> None:
+    raw = json.loads(ONE.to_bytes())
+    other = json.dumps(dict(reversed(raw.items())), indent=4).encode()
+
+    assert CommitFile.from_bytes(other, "x") == ONE
+
+
+@given(commit=COMMITS, name=st.sampled_from(["partition_id", "transaction_id", "rows", "files"]))
+def test_a_change_by_hand_is_told_by_the_checksum(commit: CommitFile, name: str) -> None:
+    """Harm prevented: a file that is taken off the list by hand, and nobody notices."""
+    raw = json.loads(commit.to_bytes())
+    raw[name] = [*raw[name], {"path": "x"}] if name == "files" else f"{raw[name]}1"
+
+    with pytest.raises(DestinationError, match="not what its checksum was made of"):
+        CommitFile.from_bytes(json.dumps(raw).encode(), "x")
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "Cannot read x"),
+        (b"[]", "Cannot read x"),
+        (b"{}", "format_version"),
+        (ONE.to_bytes()[:-20], "Cannot read x"),
+        (ONE.to_bytes().replace(b'"format_version": 1', b'"format_version": 2'), "it has format 2"),
+    ],
+)
+def test_what_is_cut_off_or_newer_is_refused_by_name(data: bytes, why: str) -> None:
+    with pytest.raises(DestinationError, match=why):
+        CommitFile.from_bytes(data, "x")
+
+
+@pytest.mark.parametrize("name", ["commit_all", "commit_a_b", "x_all_1", "commit_all_1.json", ""])
+def test_other_names_are_none_of_commit_files(name: str) -> None:
+    assert not is_commit_name(name)

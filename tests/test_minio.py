@@ -1,0 +1,76 @@
+"""The object store of the tests does what tests of ours take for granted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, SSLError
+
+from tests.certificates import Authority
+from tests.minio import READ_ONLY, Account, MinIO
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_reader_may_read_its_bucket_and_nothing_else(minio_server: MinIO) -> None:
+    """Harm prevented: a test of missing rights passes because of something else."""
+    store, administrator = minio_server, minio_server.client()
+    mine, another = store.make_bucket(), store.make_bucket()
+    administrator.put_object(Bucket=mine, Key="k", Body=b"v")
+    reader = store.client(store.account(*READ_ONLY, bucket=mine))
+
+    assert reader.get_object(Bucket=mine, Key="k")["Body"].read() == b"v"
+    assert reader.list_objects_v2(Bucket=mine)["KeyCount"] == 1
+    with pytest.raises(ClientError, match="AccessDenied"):
+        reader.put_object(Bucket=mine, Key="k", Body=b"w")
+    with pytest.raises(ClientError, match="AccessDenied"):
+        reader.delete_object(Bucket=mine, Key="k")
+    with pytest.raises(ClientError, match="AccessDenied"):
+        reader.list_objects_v2(Bucket=another)
+    assert administrator.get_object(Bucket=mine, Key="k")["Body"].read() == b"v"
+
+
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [
+        (Account("administrator", "another secret"), "SignatureDoesNotMatch"),
+        (Account("nobody", "administrator's secret"), "InvalidAccessKeyId"),
+    ],
+    ids=["wrong secret", "unknown key"],
+)
+def test_wrong_credentials_are_refused(minio_server: MinIO, account: Account, said: str) -> None:
+    with pytest.raises(ClientError, match=said):
+        minio_server.client(account).list_buckets()
+
+
+def test_who_knows_another_authority_gets_no_connection(
+    minio_server: MinIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: the tests of TLS would pass without anybody checking a certificate."""
+    monkeypatch.setattr(minio_server, "ca_file", Authority(tmp_path).file)
+
+    with pytest.raises(SSLError, match="CERTIFICATE_VERIFY_FAILED"):
+        minio_server.client().list_buckets()
+
+
+def test_a_name_is_taken_once(minio_server: MinIO) -> None:
+    """Harm prevented: put-if-absent of ours is built on a promise that the store does not keep."""
+    client, bucket = minio_server.client(), minio_server.make_bucket()
+    client.put_object(Bucket=bucket, Key="k", Body=b"first", IfNoneMatch="*")
+
+    with pytest.raises(ClientError, match="PreconditionFailed"):
+        client.put_object(Bucket=bucket, Key="k", Body=b"second", IfNoneMatch="*")
+    assert client.get_object(Bucket=bucket, Key="k")["Body"].read() == b"first"
+
+
+def test_what_was_stored_outlives_its_end(minio_server: MinIO) -> None:
+    client, bucket = minio_server.client(), minio_server.make_bucket()
+    client.put_object(Bucket=bucket, Key="k", Body=b"v")
+
+    minio_server.kill()
+    with pytest.raises(EndpointConnectionError):
+        client.list_buckets()
+    minio_server.start()
+
+    assert client.get_object(Bucket=bucket, Key="k")["Body"].read() == b"v"
