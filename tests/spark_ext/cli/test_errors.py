@@ -224,9 +224,9 @@ def _in_progress(places: Places, _: pytest.MonkeyPatch) -> Said:
     words = export("--partition-id", "202401", to="lake.n.busy")
     name = LakeName.parse("lake.n.busy")
     places.run(*words)
-    ledger = uris.open_ledger(None, local_warehouse=places.warehouse)
-    (row,) = (r for r in ledger.rows() if r.destination_table == str(name))
-    ledger.take_lease(row.key.hash, Owner("other-host", 7, "1"), 60.0)
+    with contextlib.closing(uris.open_ledger(None, local_warehouse=places.warehouse)) as ledger:
+        (row,) = (r for r in ledger.rows() if r.destination_table == str(name))
+        ledger.take_lease(row.key.hash, Owner("other-host", 7, "1"), 60.0)
     return said(places, words)
 
 

@@ -5,6 +5,7 @@ SRS-016 SQLCommand, Restrictions.SourcePartition, EmptyPartition, SystemTables.E
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import datetime
 from typing import Any
@@ -188,9 +189,9 @@ def test_exports_tell_what_was_exported_what_failed_and_what_runs(places: Places
     )  # fmt: skip
     assert second["destination_table"] == "lake.n.told"
 
-    ledger = uris.open_ledger(None, local_warehouse=places.warehouse)
-    (row,) = (r for r in ledger.rows() if r.source_table == "db.told" and not r.done)
-    ledger.take_lease(row.key.hash, Owner("other-host", 7, "1"), 60.0)
+    with contextlib.closing(uris.open_ledger(None, local_warehouse=places.warehouse)) as ledger:
+        (row,) = (r for r in ledger.rows() if r.source_table == "db.told" and not r.done)
+        ledger.take_lease(row.key.hash, Owner("other-host", 7, "1"), 60.0)
     assert [r["status"] for r in listed(places, "db.told")] == ["IN_PROGRESS", "COMPLETED"]
     assert [r["partition_id"] for r in listed(places, "db.told", "--status", "completed")] == [
         "202402"
