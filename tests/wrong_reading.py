@@ -38,7 +38,7 @@ def _exported(
 
     Each case has a lake table of its own: their tables are several of one name.
     """
-    patch.setattr(wiring, "SparkWriter", lambda _, to: ChildWriter(lambda *_: frozen(), to))
+    patch.setattr(wiring, "SparkWriter", lambda _, to, __: ChildWriter(lambda *_: frozen(), to))
     words = ("export", "db.events", "--all", "--to", f"lake.n.{to}", "--max-retries", "0")
     return said(places, (*words, "--source", front.url, "--allow-insecure", *options))
 

@@ -29,7 +29,9 @@ def _exported(prepare: Callable[[OldPair], None]) -> Case:
     """Return an export from ClickHouse 18.16 of a table of one part."""
 
     def run(places: Places, patch: pytest.MonkeyPatch) -> Said:
-        patch.setattr(wiring, "SparkWriter", lambda _, server: ChildWriter(lambda *_: None, server))
+        patch.setattr(
+            wiring, "SparkWriter", lambda _, server, __: ChildWriter(lambda *_: None, server)
+        )
         with old_pair() as pair:
             for sql in _STATEMENTS:
                 pair.query(1, sql)

@@ -41,7 +41,7 @@ from tests.child_writer import ChildWriter
 for name in ("check", "begin", "result"):
     setattr(wiring.SparkWhenNeeded, name, lambda _: None)
 wiring.SparkWhenNeeded.done = lambda _: True
-wiring.SparkWriter = lambda _, server: ChildWriter(lambda *_: None, server)
+wiring.SparkWriter = lambda _, server, __: ChildWriter(lambda *_: None, server)
 run()
 """
 

@@ -38,7 +38,7 @@ def shards(
     monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
     monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
     monkeypatch.setattr(
-        wiring, "SparkWriter", lambda _, server: ChildWriter(lambda *_: None, server)
+        wiring, "SparkWriter", lambda _, server, __: ChildWriter(lambda *_: None, server)
     )
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     return lambda name: Shards(old_servers, tmp_path, name)

@@ -32,7 +32,7 @@ class Archiver:
         self.before: Callable[[], None] = lambda: None
         """Called when the source is frozen, before the first file."""
 
-    def writer(self, _: object, server: Any) -> ChildWriter:
+    def writer(self, _: object, server: Any, __: object) -> ChildWriter:
         return ChildWriter(lambda *_: self.before(), server)
 
     def run(self, *words: str, table: str = TABLE, allow: bool = True) -> tuple[int, str]:

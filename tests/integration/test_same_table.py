@@ -59,7 +59,7 @@ def twice(old_servers: OldPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
     monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
     monkeypatch.setattr(
-        wiring, "SparkWriter", lambda _, server: ChildWriter(lambda *_: None, server)
+        wiring, "SparkWriter", lambda _, server, __: ChildWriter(lambda *_: None, server)
     )
     return Twice(old_servers, tmp_path)
 

@@ -59,7 +59,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setattr(
         wiring,
         "SparkWriter",
-        lambda _, server: ChildWriter(made.before, server),
+        lambda _, server, __: ChildWriter(made.before, server),
     )
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     return made
