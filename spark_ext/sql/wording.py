@@ -47,6 +47,7 @@ _PARAMETERS: Final[Mapping[str, str]] = {
 }
 _SESSION: Final[Mapping[str, str]] = {
     "--ledger": f"{SESSION}ledger",
+    "--retry-for": f"{SESSION}retry-for",
     "--warehouse": f"{SESSION}warehouse",
     "--source": f"{SOURCE}NAME",
     **{
