@@ -179,8 +179,9 @@ def test_what_will_never_work_fails_at_once_and_says_what_to_do(
 
 
 def begun_upload(lake: Lake) -> subprocess.Popen[str]:
-    """Begin an export, and return it while it sends a file."""
-    command = lake.begin("export", *lake.words("--master", "local[1]"))
+    """Begin an export, and return it while it sends a file, for which it takes ten seconds."""
+    slowly = ("--max-bandwidth", "5000000")
+    command = lake.begin("export", *lake.words("--master", "local[1]", *slowly))
     wait_until(
         lambda: command.poll() is not None or lake.uploads() != [],
         "a file was on its way",
