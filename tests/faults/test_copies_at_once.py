@@ -84,11 +84,13 @@ def shards(directory: Path) -> list[Path]:
     ]
 
 
-def export_at_once(directory: Path, sources: list[Path]) -> list[list[dict[str, Any]]]:
+def export_at_once(directory: Path, sources: list[Path], *words: str) -> list[list[dict[str, Any]]]:
     """Run one command for each directory, all at once; return what each says."""
     with contextlib.ExitStack() as stack:
         commands = [
-            stack.enter_context(exporting(directory, "--json", "--source", f"chdb:{source}"))
+            stack.enter_context(
+                exporting(directory, "--json", "--source", f"chdb:{source}", *words)
+            )
             for source in sources
         ]
         return [outcomes(command) for command in commands]
@@ -137,7 +139,8 @@ def test_shards_that_export_at_once_meet_in_the_same_lake_partitions(tmp_path: P
     """Harm prevented: a shard's rows are taken for another's, and left out or replaced."""
     sources = shards(tmp_path)
 
-    told = export_at_once(tmp_path, sources)
+    # By commands of their own they are tables of one name: the one that is later has to say so.
+    told = export_at_once(tmp_path, sources, "--overwrite-file-if-exists")
 
     assert [Counter(o["status"] for o in process) for process in told] == [
         Counter(committed=PARTITIONS)
