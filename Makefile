@@ -69,11 +69,11 @@ $(JAR): $(JAR_OF) | $(STAMP)
 
 # Before the tests, because two processes must not fetch into one directory at once.
 $(JARS_STAMP): tests/iceberg_runtime.py | $(STAMP)
-	$(BIN)/python -m tests.java_catalog
+	$(BIN)/python -m tests.services.java_catalog
 	touch $@
 
-$(SERVERS_STAMP): tests/debian_packages.py | $(STAMP)
-	$(BIN)/python -m tests.debian_packages $(SERVERS)/clickhouse-18.16 clickhouse-server
+$(SERVERS_STAMP): tests/services/debian_packages.py | $(STAMP)
+	$(BIN)/python -m tests.services.debian_packages $(SERVERS)/clickhouse-18.16 clickhouse-server
 	touch $@
 
 requirements/py.lock:
@@ -101,7 +101,7 @@ servers: $(SERVERS_STAMP) ## Get the servers that tests start
 
 # Without a stamp: they lie outside, for every working tree, and a look costs a tenth of a second.
 services: $(STAMP) ## Build the servers in Go that tests start, once for a machine
-	$(BIN)/python -m tests.go_programs
+	$(BIN)/python -m tests.services.go_programs
 
 soak: $(STAMP) ## Hours of generated tables, crashes, competition, chaos, kills, the older Spark and the model; ARGS="--tables 500 --seed 7"
 	$(BIN)/python -m tests.properties $(ARGS)

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.clickhouse_front import ClickHouseFront, clickhouse_front
-from tests.minio import MinIO, minio
-from tests.old_clickhouse import OldPair, old_pair
-from tests.zookeeper import ZooKeeper, zookeeper
+from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
+from tests.services.minio import MinIO, minio
+from tests.services.old_clickhouse import OldPair, old_pair
+from tests.services.zookeeper import ZooKeeper, zookeeper
 
 pytest_plugins = ["tests.light_machine"]
 

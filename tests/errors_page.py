@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from spark_ext.cli.output import TextOutput
 from tableformat.export.outcome import Outcome, Status
 from tests.repository.source_files import ROOT
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 __all__ = ["PAGE", "Said", "rows", "said"]
 

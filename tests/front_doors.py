@@ -30,7 +30,7 @@ from tableformat.receipt import Receipt
 from tests.iceberg_runtime import SQLITE_DRIVER, runtime_settings
 from tests.light_machine import JAVA_VARIABLES
 from tests.repository.source_files import ROOT
-from tests.server_process import ServerProcess
+from tests.services.server_process import ServerProcess
 
 __all__ = [
     "BIG_ROWS",

@@ -11,7 +11,7 @@ from catalog.clickhouse.server.settings import parse_server
 from catalog.clickhouse.source import ClickHouseSource
 from tableformat.names import PartitionId, TableName
 from tableformat.source import SourceSnapshot
-from tests.old_clickhouse import OldPair
+from tests.services.old_clickhouse import OldPair
 
 __all__ = ["COLUMNS", "KEYS", "OldSource"]
 

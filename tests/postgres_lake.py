@@ -18,9 +18,9 @@ from catalog.iceberg import OpenedCatalog
 from tableformat.effects import Effects
 from tableformat.export.ports import JobPorts
 from tableformat.ledger import State
-from tests.postgres import Postgres
-from tests.postgres_relay import Exchange, Fault, Relay
 from tests.scenarios import Partitions, parts_of, ports_of, row_of, rows_by_key, run, statuses
+from tests.services.postgres import Postgres
+from tests.services.postgres_relay import Exchange, Fault, Relay
 
 __all__ = ["DONE", "IMPATIENT", "POINTER", "Lake", "lake_in"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from catalog.bounded_rest import TimeOuts
 from catalog.storages.s3.access import CA_FILE, S3Access
-from tests.minio import Account, MinIO
+from tests.services.minio import Account, MinIO
 
 __all__ = ["access_to", "properties_of"]
 

@@ -30,8 +30,8 @@ from spark_ext.cli.main import invoke
 from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.properties.task_worker import TaskWorker
-from tests.relay import Relay
-from tests.server_process import ServerProcess
+from tests.services.relay import Relay
+from tests.services.server_process import ServerProcess
 
 __all__ = ["Said", "Trouble"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from catalog.iceberg import open_catalog
 from spark_ext.cli.main import invoke
-from tests.old_clickhouse import OldPair
 from tests.real_export import Rows
+from tests.services.old_clickhouse import OldPair
 
 __all__ = ["Shards"]
 

@@ -22,7 +22,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import Record
 
 from tests.repository.source_files import ROOT
-from tests.server_process import wait_until
+from tests.services.server_process import wait_until
 
 __all__ = ["WatchedExport"]
 

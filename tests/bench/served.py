@@ -16,7 +16,7 @@ from catalog.clickhouse.server.settings import parse_server
 from tests.bench.data import PARTITIONS, Dataset, fill
 from tests.bench.report import Goals, Section
 from tests.bench.series import process_side, take_pairs
-from tests.clickhouse_front import clickhouse_front
+from tests.services.clickhouse_front import clickhouse_front
 
 __all__ = ["measure_served"]
 

@@ -23,8 +23,8 @@ from catalog.iceberg import OpenedCatalog
 from conformance.suites.catalog import catalog_promises
 from tableformat.errors import DestinationError
 from tableformat.names import LakeName
-from tests.postgres import ADMINISTRATOR, Postgres, postgres
-from tests.postgres_relay import Exchange, Fault, Relay
+from tests.services.postgres import ADMINISTRATOR, Postgres, postgres
+from tests.services.postgres_relay import Exchange, Fault, Relay
 
 TABLE: Final = LakeName("lake", ("n",), "t")
 IMPATIENT: Final = TimeOuts(connect=0.2, read=0.3)

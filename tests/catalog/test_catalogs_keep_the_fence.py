@@ -18,8 +18,8 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 
 from catalog.iceberg import open_catalog
 from conformance.suites.catalog import catalog_promises
-from tests.java_catalog import JavaCatalog, java_machine
 from tests.lying_catalog.server import LyingCatalog
+from tests.services.java_catalog import JavaCatalog, java_machine
 
 _STACK = ExitStack()
 

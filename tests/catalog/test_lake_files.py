@@ -16,8 +16,8 @@ from catalog.lake_files import LakeFileIO
 from catalog.storages.s3.storage import S3Storage
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.names import LakeName
-from tests.minio import MinIO
 from tests.s3_places import access_to, properties_of
+from tests.services.minio import MinIO
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 
 from catalog.clickhouse.own import OwnClickHouse
 from catalog.scratch import ScratchDirectory
-from tests.server_process import wait_until
+from tests.services.server_process import wait_until
 
 LEAVES_THEM = """
 import os

@@ -25,9 +25,9 @@ from tableformat.history import Counter, Event, EventKind
 from tableformat.ledger import Lease, LeaseHeld, Row
 from tests.keeper_child import raised
 from tests.keeper_ledgers import ME, SOMEBODY, a_row, address_of, landed, many_parts, opened
-from tests.relay import relay
-from tests.server_process import free_port, wait_until
-from tests.zookeeper import ZooKeeper, zookeeper_ensemble
+from tests.services.relay import relay
+from tests.services.server_process import free_port, wait_until
+from tests.services.zookeeper import ZooKeeper, zookeeper_ensemble
 
 KEY = a_row().key.hash
 LARGE = replace(a_row(), claim=replace(a_row().claim, parts=many_parts(1200)))

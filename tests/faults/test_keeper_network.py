@@ -21,7 +21,6 @@ from tableformat.effects import Effects, Step
 from tableformat.errors import LedgerError
 from tableformat.export.ports import JobPorts
 from tests.keeper_ledgers import new_chroot
-from tests.keeper_relay import keeper_relay
 from tests.scenarios import (
     AtStep,
     Partitions,
@@ -33,8 +32,9 @@ from tests.scenarios import (
     statuses,
 )
 from tests.server_trouble import Trouble
-from tests.toxiproxy import FROM_SERVER, TO_SERVER, Proxy, Toxiproxy, toxiproxy
-from tests.zookeeper import ZooKeeper, zookeeper_ensemble
+from tests.services.keeper_relay import keeper_relay
+from tests.services.toxiproxy import FROM_SERVER, TO_SERVER, Proxy, Toxiproxy, toxiproxy
+from tests.services.zookeeper import ZooKeeper, zookeeper_ensemble
 
 pytestmark = pytest.mark.slow
 

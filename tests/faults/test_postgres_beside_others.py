@@ -14,9 +14,7 @@ import pytest
 from catalog.bounded_rest import TimeOuts
 from tableformat.effects import Step
 from tests.faults.test_operator_actions import BESIDE, FOREIGN, append
-from tests.postgres import ADMINISTRATOR
 from tests.postgres_lake import DONE, IMPATIENT, POINTER, Lake
-from tests.postgres_relay import Exchange, Fault
 from tests.scenarios import (
     AtStep,
     Partitions,
@@ -27,6 +25,8 @@ from tests.scenarios import (
     state,
     statuses,
 )
+from tests.services.postgres import ADMINISTRATOR
+from tests.services.postgres_relay import Exchange, Fault
 
 T = TypeVar("T")
 

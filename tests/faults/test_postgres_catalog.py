@@ -1,7 +1,8 @@
 """A catalog in a real PostgreSQL: what a network and a server do to a COMMIT, and exactly once.
 
-The runs ask the server through a relay (tests/postgres_relay.py); `run` of `tests/scenarios.py`
-checks every answer that says "exported" against main as it is then, and asks the server itself.
+The runs ask the server through a relay (tests/services/postgres_relay.py); `run` of
+`tests/scenarios.py` checks every answer that says "exported" against main as it is then,
+and asks the server itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from tableformat.effects import Step
 from tableformat.errors import TableFormatError
 from tableformat.ledger import State
 from tests.postgres_lake import DONE, IMPATIENT, POINTER, Lake
-from tests.postgres_relay import Exchange
 from tests.scenarios import (
     ALL,
     FORCED,
@@ -27,6 +27,7 @@ from tests.scenarios import (
     run,
     statuses,
 )
+from tests.services.postgres_relay import Exchange
 
 T = TypeVar("T")
 

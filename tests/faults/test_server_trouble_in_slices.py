@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clickhouse_front import ClickHouseFront
 from tests.front import faults
 from tests.front.faults import BrokenStream, Fault
-from tests.relay import Relay, relay
 from tests.server_trouble import Said, Trouble
+from tests.services.clickhouse_front import ClickHouseFront
+from tests.services.relay import Relay, relay
 
 # Of the statements of an export only those that read a slice name parts.
 SLICE = "._part = '"

@@ -18,10 +18,10 @@ from contextlib import contextmanager
 import pytest
 
 from spark_ext.cli.main import invoke
-from tests.relay import relay
 from tests.repository.source_files import ROOT
-from tests.server_process import wait_until
 from tests.server_trouble import Trouble
+from tests.services.relay import relay
+from tests.services.server_process import wait_until
 
 ROWS = 500_000
 # More than the driver is told; all buffers on the way take less than what is left.

@@ -27,8 +27,8 @@ from tests.front_doors import Doors
 from tests.iceberg_spark import catalog_settings, iceberg_spark
 from tests.local_spark import SPARK_MARKS
 from tests.properties.duckdb_reader import DuckDBReader
-from tests.server_process import wait_until
-from tests.spark_cluster import CLUSTER_CONF, HOSTS, Cluster, ask, executors
+from tests.services.server_process import wait_until
+from tests.services.spark_cluster import CLUSTER_CONF, HOSTS, Cluster, ask, executors
 from tests.standing_worker import DAEMON_CONF, let_stand
 
 pytestmark = [*SPARK_MARKS, pytest.mark.timeout(300)]

@@ -1,7 +1,7 @@
 """The front's server: ClickHouse's HTTP interface over the engine of this process.
 
-`python -m tests.front.process FILE`; the file is written by `tests.clickhouse_front`, which also
-asks over the control port: one line of JSON each way in a connection of its own.
+`python -m tests.front.process FILE`; the file is written by `tests.services.clickhouse_front`,
+which also asks over the control port: one line of JSON each way in a connection of its own.
 """
 
 from __future__ import annotations

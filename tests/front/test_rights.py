@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 import urllib3
 
-from tests.clickhouse_front import ClickHouseFront
+from tests.services.clickhouse_front import ClickHouseFront
 
 _CLONE: Final = (
     "CREATE TABLE stg.x AS db.t ENGINE = MergeTree PARTITION BY p ORDER BY k",

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import urllib3
 
-from tests.certificates import Authority, Identity
-from tests.clickhouse_front import ClickHouseFront, FrontTls, clickhouse_front
+from tests.services.certificates import Authority, Identity
+from tests.services.clickhouse_front import ClickHouseFront, FrontTls, clickhouse_front
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from catalog.clickhouse.server import client
 from spark_ext import wiring
 from tests.child_writer import ChildWriter
 from tests.clickhouse_source import config_text
-from tests.old_clickhouse import OldPair
 from tests.real_export import Exports, RealExport, of_server
+from tests.services.old_clickhouse import OldPair
 from tests.shards import Shards
 
 

@@ -13,7 +13,7 @@ from catalog.clickhouse.server import client
 from spark_ext.setting_up import enable, settings
 from tests.iceberg_spark import catalog_settings, iceberg_spark
 from tests.local_spark import SPARK_MARKS
-from tests.old_clickhouse import OldPair
+from tests.services.old_clickhouse import OldPair
 from tests.shards import Shards
 
 pytestmark = SPARK_MARKS

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.old_clickhouse import OldPair
+from tests.services.old_clickhouse import OldPair
 from tests.shards import Shards
 
 

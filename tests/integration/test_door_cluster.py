@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.front_doors import BIG_ROWS, Doors, Ended, wait_while_it_runs
-from tests.spark_cluster import CLUSTER_CONF, HOSTS, Cluster, ask, executors
+from tests.services.spark_cluster import CLUSTER_CONF, HOSTS, Cluster, ask, executors
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

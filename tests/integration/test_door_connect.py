@@ -9,7 +9,7 @@ import pytest
 
 from tests.front_doors import BIG_ROWS, EVENTS, Doors, Ended, blocks, reads_as, wait_while_it_runs
 from tests.repository.source_files import ROOT
-from tests.server_process import free_port
+from tests.services.server_process import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

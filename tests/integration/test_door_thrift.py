@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.front_doors import EVENTS, Doors, blocks, reads_as
-from tests.server_process import free_port
+from tests.services.server_process import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -38,8 +38,8 @@ from tests.strangers_lake import (
     month,
     statuses,
 )
-from tests.strategies_existing import mutated_schemas
-from tests.strategies_mapping import Sample, samples
+from tests.strategies.existing import mutated_schemas
+from tests.strategies.mapping import Sample, samples
 
 TYPES = "SET allow_suspicious_low_cardinality_types = 1, enable_time_time64_type = 1"
 

@@ -21,11 +21,11 @@ from tableformat.export.limits import Limits
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.names import TableName
 from tests.child_writer import ChildWriter
-from tests.clickhouse_front import ClickHouseFront, clickhouse_front
 from tests.clickhouse_source import config_text
-from tests.old_clickhouse import OldPair
 from tests.real_export import Exports
-from tests.server_process import wait_until
+from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
+from tests.services.old_clickhouse import OldPair
+from tests.services.server_process import wait_until
 from tests.shards import Shards
 
 

@@ -15,9 +15,9 @@ from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.names import TableName
 from tests.child_writer import ChildWriter
 from tests.frozen_folders import Folders, freeze, listing
-from tests.old_clickhouse import OldPair
 from tests.old_source import KEYS, OldSource
 from tests.real_export import RealExport
+from tests.services.old_clickhouse import OldPair
 
 _COLUMNS = (
     "p UInt8, k UInt64, s String, sign Int8 DEFAULT 1, Path String, Time DateTime,"

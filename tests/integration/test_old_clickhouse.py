@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.old_clickhouse import PASSWORD, OldPair
+from tests.services.old_clickhouse import PASSWORD, OldPair
 
 _TABLE = "(d Date, k UInt64) ENGINE = {} PARTITION BY toYYYYMM(d) ORDER BY k"
 _ROWS = "SELECT toDate('2024-01-01'), number FROM numbers(10)"

@@ -8,7 +8,7 @@ import pytest
 
 from catalog.sources import SourcePlace, open_source
 from tableformat.names import PartitionId, TableName
-from tests.old_clickhouse import OldPair
+from tests.services.old_clickhouse import OldPair
 
 NAME = TableName("db", "stays")
 

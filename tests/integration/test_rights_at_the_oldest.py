@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_ext.cli.main import invoke
-from tests.old_clickhouse import OldPair
+from tests.services.old_clickhouse import OldPair
 
 
 def checked(pair: OldPair, user: str, root: Path, *more: str) -> tuple[int, dict[str, Any]]:

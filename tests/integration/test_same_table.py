@@ -14,10 +14,10 @@ from spark_ext.cli.main import invoke
 from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
 from tableformat.names import TableName
 from tests.child_writer import ChildWriter
-from tests.old_clickhouse import OldPair
 from tests.old_source import OldSource
 from tests.real_export import Exports
-from tests.server_process import wait_until
+from tests.services.old_clickhouse import OldPair
+from tests.services.server_process import wait_until
 
 NUMBERS = itertools.count(1)
 

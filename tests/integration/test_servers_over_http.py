@@ -13,10 +13,10 @@ from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.credentials import Credentials, Secret
 from catalog.clickhouse.server.settings import ServerSettings, parse_server
 from tableformat.errors import SourceError
-from tests.certificates import Authority
-from tests.clickhouse_front import ClickHouseFront, FrontTls, clickhouse_front
 from tests.front.faults import BrokenStream
-from tests.old_clickhouse import OldPair
+from tests.services.certificates import Authority
+from tests.services.clickhouse_front import ClickHouseFront, FrontTls, clickhouse_front
+from tests.services.old_clickhouse import OldPair
 
 Connect = Callable[..., ServerConnection]
 

@@ -19,9 +19,9 @@ from spark_ext import wiring
 from spark_ext.cli.main import invoke
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.child_writer import ChildWriter
-from tests.clickhouse_front import ClickHouseFront, clickhouse_front
 from tests.front.faults import error
-from tests.old_clickhouse import OldPair
+from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
+from tests.services.old_clickhouse import OldPair
 
 Query = Callable[[str], object]
 _STAGED = "SELECT name FROM system.tables WHERE database = '{}' ORDER BY name"

@@ -11,8 +11,8 @@ from catalog.altering import pass_on
 from catalog.sources import SourcePlace
 from tableformat.errors import RefusedError, SourceError
 from tableformat.names import TableName
-from tests.old_clickhouse import OldPair
-from tests.server_process import wait_until
+from tests.services.old_clickhouse import OldPair
+from tests.services.server_process import wait_until
 
 _KEYS = "PARTITION BY p ORDER BY k"
 

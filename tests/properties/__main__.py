@@ -21,7 +21,7 @@ from tableformat.names import TableName
 from tests.properties.column_types import CONVERSIONS, FAMILIES
 from tests.properties.many_tables import ManyTables, Way
 from tests.properties.table_check import Seen, check_table, statements
-from tests.strategies_tables import TableDefinition, tables
+from tests.strategies.tables import TableDefinition, tables
 
 _TOLD_EVERY: Final = 250
 _PHASES: Final = (Phase.generate, Phase.shrink)

@@ -33,7 +33,7 @@ from tableformat.mergetree.types import (
 )
 from tests.properties.promised_columns import inner_types, words_of
 from tests.properties.row_binary import SHAPES
-from tests.strategies_types import zones
+from tests.strategies.types import zones
 
 __all__ = ["CONVERSIONS", "FAMILIES", "column_types", "family_of", "has_plain_json"]
 

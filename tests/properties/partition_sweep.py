@@ -36,7 +36,7 @@ from tableformat.source import ProbedValue
 from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.properties.key_texts import key_texts
 from tests.properties.key_values import KeyColumn, key_columns
-from tests.strategies_mapping import column_of, table_of
+from tests.strategies.mapping import column_of, table_of
 
 __all__ = ["Sweep"]
 

@@ -33,7 +33,7 @@ from tests.properties.many_tables import ManyTables
 from tests.properties.promised_columns import Promise, inner_types, words_of
 from tests.properties.reader_limits import pyiceberg_reads
 from tests.properties.row_binary import RowReader, encode
-from tests.strategies_tables import ColumnDefinition, Insert, TableDefinition
+from tests.strategies.tables import ColumnDefinition, Insert, TableDefinition
 
 __all__ = ["Seen", "check_table", "statements"]
 

@@ -26,7 +26,7 @@ from tableformat.mergetree.types import (
 )
 from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.properties.key_texts import UNKNOWN, spellings
-from tests.strategies_mapping import column_of, table_of, type_samples
+from tests.strategies.mapping import column_of, table_of, type_samples
 
 ROWS = 14
 TIMES: list[DataType] = [

@@ -14,7 +14,7 @@ from tests.local_spark import SPARK_MARKS, local_spark
 from tests.properties.many_tables import ManyTables
 from tests.properties.table_check import Seen, check_table
 from tests.properties.table_keys import PartitionKey
-from tests.strategies_tables import TableDefinition, tables
+from tests.strategies.tables import TableDefinition, tables
 
 pytestmark = SPARK_MARKS
 

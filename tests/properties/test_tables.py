@@ -20,7 +20,7 @@ from tests.properties.row_binary import RowReader, encode
 from tests.properties.stored_values import drawn_value
 from tests.properties.table_check import Seen, check_table
 from tests.properties.table_keys import PartitionKey, SortingKey
-from tests.strategies_tables import ColumnDefinition, Insert, TableDefinition, tables
+from tests.strategies.tables import ColumnDefinition, Insert, TableDefinition, tables
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
 from tests.properties.key_texts import spellings
 from tests.repository.source_files import ROOT
-from tests.strategies_mapping import column_of, table_of
+from tests.strategies.mapping import column_of, table_of
 
 PAGE = ROOT / "docs" / "reference" / "partition-keys.md"
 KINDS = ("Date", "Date32", "DateTime('UTC')", "DateTime64(3, 'UTC')")

@@ -21,7 +21,7 @@ from tableformat.history import counted
 from tableformat.receipt import Receipt
 from tests.frozen_parts import PLAN
 from tests.repository.source_files import ROOT
-from tests.server_process import free_port
+from tests.services.server_process import free_port
 
 SAMPLE = re.compile(r'([a-z_]+)(?:\{[a-z]+="(\w+)"\})? ([0-9]+)')
 

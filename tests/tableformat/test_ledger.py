@@ -14,7 +14,7 @@ from tableformat.errors import LedgerError
 from tableformat.history import Event
 from tableformat.ledger import Row
 from tableformat.ledger_text import ROW_FORMAT, checksum, parse_row, render_row
-from tests.strategies_ledger import events, ledger_rows
+from tests.strategies.ledger import events, ledger_rows
 
 
 @given(row=ledger_rows())

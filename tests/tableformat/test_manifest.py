@@ -18,7 +18,7 @@ from tableformat.ledger import Claim, ExportedPart, Key, Landed, Record, Row, St
 from tableformat.ledger_text import checksum
 from tableformat.manifest import Manifest, manifest, manifest_of, parse_manifest
 from tests.repository.source_files import ROOT
-from tests.strategies_ledger import ledger_rows
+from tests.strategies.ledger import ledger_rows
 
 _PARTS = (
     ExportedPart("202401_1_1_0", "h1", 7, 1, 1, 1, 70, ("/lake/x.parquet", "/lake/y.parquet")),

@@ -18,7 +18,6 @@ from catalog.ledgers.keeper_address import KeeperAddress, parse_keeper
 from tableformat.errors import LedgerError, UsageError
 from tableformat.history import Counter, Event, EventKind
 from tableformat.ledger import Row
-from tests.certificates import Authority
 from tests.keeper_ledgers import (
     ME,
     a_row,
@@ -30,7 +29,8 @@ from tests.keeper_ledgers import (
     opened,
     peeking,
 )
-from tests.zookeeper import TlsPort, ZooKeeper, zookeeper
+from tests.services.certificates import Authority
+from tests.services.zookeeper import TlsPort, ZooKeeper, zookeeper
 
 KEY = a_row().key.hash
 USER = {"MERGEBERG_LEDGER_USER": "exporter", "MERGEBERG_LEDGER_PASSWORD": "pass:word"}

@@ -11,7 +11,7 @@ from catalog.ledgers.keeper import KeeperLedger
 from catalog.ledgers.keeper_address import parse_keeper
 from conformance.suites.ledger import ledger_agreement
 from tests.keeper_ledgers import new_chroot
-from tests.zookeeper import ZooKeeper
+from tests.services.zookeeper import ZooKeeper
 
 _KEPT = 7
 """Fewer events than a run of the test notes, so that the oldest are given up."""

@@ -30,7 +30,7 @@ from tests.keeper_ledgers import (
     opened,
     peeking,
 )
-from tests.zookeeper import ZooKeeper
+from tests.services.zookeeper import ZooKeeper
 
 KEY = a_row().key.hash
 LARGE = replace(a_row(), claim=replace(a_row().claim, parts=many_parts(1200)))

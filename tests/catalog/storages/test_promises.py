@@ -11,8 +11,8 @@ import pytest
 from catalog.storages.local import LocalStorage
 from catalog.storages.s3.storage import S3Storage
 from conformance.suites.storage import Place, storage_promises
-from tests.minio import MinIO
 from tests.s3_places import access_to
+from tests.services.minio import MinIO
 
 _STORE: list[tuple[MinIO, str]] = []
 _DIRECTORY: list[Path] = []

@@ -22,10 +22,10 @@ from catalog.storages.s3.requests import Requests
 from catalog.storages.s3.sink import PART_BYTES
 from catalog.storages.s3.storage import S3Storage
 from tableformat.errors import DestinationError
-from tests.certificates import Authority
-from tests.minio import READ_ONLY, Account, MinIO
 from tests.s3_places import access_to
-from tests.server_process import free_port
+from tests.services.certificates import Authority
+from tests.services.minio import READ_ONLY, Account, MinIO
+from tests.services.server_process import free_port
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,10 +12,10 @@ import pytest
 from catalog.bounded_rest import TimeOuts
 from catalog.storages.s3.sink import PART_BYTES
 from catalog.storages.s3.storage import S3Storage
-from tests.minio import MinIO
 from tests.s3_places import access_to
-from tests.server_process import wait_until
-from tests.toxiproxy import FROM_SERVER, Proxy, toxiproxy
+from tests.services.minio import MinIO
+from tests.services.server_process import wait_until
+from tests.services.toxiproxy import FROM_SERVER, Proxy, toxiproxy
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,4 +1,4 @@
-"""The places of `tests/wrong_places.py`, with a writer that needs no Spark."""
+"""The places of `tests/wrong/places.py`, with a writer that needs no Spark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from spark_ext import wiring
-from tests.wrong_places import STATEMENTS, Places, make_lake
+from tests.wrong.places import STATEMENTS, Places, make_lake
 
 
 @pytest.fixture(scope="module")

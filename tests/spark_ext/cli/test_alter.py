@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_ext.cli.result_file import FORMATS, rendered
 from spark_ext.sql.statements import Ending
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 ALLOWED = "SETTINGS allow_experimental_export_merge_tree_part = 1"
 

@@ -12,7 +12,7 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
 from tableformat.names import LakeName
 from tests.damaged_files import damage_when_committed, lose_a_row
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 _NUMBERS = itertools.count(1)
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spark_ext.wiring import SparkWhenNeeded
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 
 @pytest.fixture

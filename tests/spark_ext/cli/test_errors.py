@@ -19,18 +19,11 @@ from tableformat.committer import Sent
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Key, Owner, State
 from tableformat.names import LakeName
-from tests import (
-    wrong_folders,
-    wrong_ledgers,
-    wrong_replacements,
-    wrong_servers,
-    wrong_surroundings,
-    wrong_versions,
-)
 from tests.errors_page import Said, rows, said
-from tests.wrong_places import Places
-from tests.wrong_reading import READING
-from tests.wrong_rights import RIGHTS
+from tests.wrong import folders, ledgers, replacements, servers, surroundings, versions
+from tests.wrong.places import Places
+from tests.wrong.reading import READING
+from tests.wrong.rights import RIGHTS
 
 
 def export(*words: str, table: str = "db.events", to: str = "lake.n.new") -> tuple[str, ...]:
@@ -41,7 +34,7 @@ UNKNOWN = ("203001", "--table", "db.events")
 
 # What is wrong, and the command: nothing on either side, nor in the ledger, is changed by these.
 UNCHANGED: dict[str, tuple[str, ...]] = {
-    **wrong_replacements.WORDS,
+    **replacements.WORDS,
     "no partition is chosen": ("export", "db.events", "--to", "lake.n.new"),
     "partitions are chosen twice": export("--all", "--partition-id", "202401"),
     "`--where` without `--all`": export("--partition-id", "202401", "--where", "rows > 1"),
@@ -117,12 +110,12 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
 
 # The same, for what needs some preparation.
 PREPARED: dict[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = {
-    **wrong_folders.PREPARED,
-    **wrong_surroundings.PREPARED,
-    "the ledger is on a network file system": wrong_ledgers.network_ledger,
-    "the ledger is another file": wrong_ledgers.no_ledger_file,
-    "the ledger was made by a newer release": wrong_ledgers.other_format,
-    "a row of the ledger is damaged": wrong_ledgers.damaged_row,
+    **folders.PREPARED,
+    **surroundings.PREPARED,
+    "the ledger is on a network file system": ledgers.network_ledger,
+    "the ledger is another file": ledgers.no_ledger_file,
+    "the ledger was made by a newer release": ledgers.other_format,
+    "a row of the ledger is damaged": ledgers.damaged_row,
 }
 
 
@@ -249,7 +242,7 @@ def _cancelled(places: Places, _: pytest.MonkeyPatch) -> Said:
 
 # What is found out when the work has begun: a table that was made stays, without a row.
 BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
-    **wrong_folders.BEGUN,
+    **folders.BEGUN,
     "the source directory is in use": _in_use,
     "a part is corrupted": _damaged,
     "values that Iceberg cannot hold": _bad_values,
@@ -259,17 +252,17 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
     "a data file cannot be written": _disk_full,
     "the destination changed between plan and commit": _changed_destination,
     "the partition has fewer rows than main": _shrunk,
-    "another source has files in the whole lake partition": wrong_replacements.other_source,
-    "the lake partition has files of others": wrong_replacements.foreign_files,
-    "another table has the same Keeper path": wrong_replacements.other_table,
-    "a table of the name was exported before": wrong_replacements.namesake,
-    "Keeper does not answer": wrong_replacements.silent_keeper,
+    "another source has files in the whole lake partition": replacements.other_source,
+    "the lake partition has files of others": replacements.foreign_files,
+    "another table has the same Keeper path": replacements.other_table,
+    "a table of the name was exported before": replacements.namesake,
+    "Keeper does not answer": replacements.silent_keeper,
     "the partition changed since it was exported": _changed_content,
     "the ledger of another table": _other_ledger,
     "the catalog gives no answer to a commit": _lost_answers,
     "another process exports the partition": _in_progress,
-    "an export to forget that runs": wrong_ledgers.forget_running,
-    "the ledger is locked": wrong_ledgers.locked_ledger,
+    "an export to forget that runs": ledgers.forget_running,
+    "the ledger is locked": ledgers.locked_ledger,
     "the export is cancelled": _cancelled,
     "Ctrl-C": _interrupted,
 }
@@ -319,7 +312,7 @@ def _leased_here(ledger: SqliteLedger, key: Key) -> bool:
 
 
 def test_the_page_has_exactly_what_is_tested() -> None:
-    of_servers = [*wrong_servers.SOURCES, *wrong_servers.SERVERS, *wrong_versions.VERSIONS]
+    of_servers = [*servers.SOURCES, *servers.SERVERS, *versions.VERSIONS]
     with_servers = [*of_servers, *RIGHTS, *READING]
     assert sorted(rows()) == sorted([*UNCHANGED, *PREPARED, *BEGUN, *with_servers])
 

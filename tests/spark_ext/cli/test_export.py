@@ -17,7 +17,7 @@ from catalog.iceberg import open_catalog
 from catalog.ledgers import uris
 from tableformat.errors import SourceError
 from tableformat.ledger import Owner
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 EVENTS = "(ts DateTime('UTC'), id Int64, s String) ENGINE = MergeTree PARTITION BY toYYYYMM(ts)"
 

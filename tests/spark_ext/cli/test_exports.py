@@ -26,7 +26,7 @@ from spark_ext.cli.times import parse_duration
 from tableformat.errors import SourceError, UsageError
 from tableformat.ledger import Lease, Ledger, Owner, Row
 from tableformat.manifest import parse_manifest
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 EVENTS = "(ts DateTime('UTC'), id Int64, s String) ENGINE = MergeTree PARTITION BY toYYYYMM(ts)"
 

@@ -10,7 +10,7 @@ import pytest
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.export.slices import SliceTask, WritePlan
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 JANUARY = ("export", "db.events", "--partition-id", "202401")
 

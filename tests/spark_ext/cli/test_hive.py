@@ -11,7 +11,7 @@ import pytest
 from catalog.clickhouse.embedded import EmbeddedConnection
 from spark_ext.cli.main import invoke
 from tableformat.export.slices import SliceTask, WritePlan
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 COLUMNS = "(d Date, k UInt8, s String, n Nullable(Decimal(9, 2)))"
 EXPORT = ("export", "db.keyed", "--all", "--to")

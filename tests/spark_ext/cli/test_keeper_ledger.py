@@ -7,8 +7,8 @@ from kazoo.client import KazooClient
 
 from catalog.iceberg import open_catalog
 from tests.keeper_ledgers import new_chroot
-from tests.wrong_places import Places
-from tests.zookeeper import ZooKeeper
+from tests.services.zookeeper import ZooKeeper
+from tests.wrong.places import Places
 
 WHERE = ("--partition-id", "202401", "--to", "lake.n.in_keeper")
 PASSWORD = "w0rd-of-the-ledger"  # noqa: S105 - of nobody

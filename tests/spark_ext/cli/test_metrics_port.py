@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from tests.server_process import free_port
-from tests.wrong_places import Places
+from tests.services.server_process import free_port
+from tests.wrong.places import Places
 
 WORDS = ("export", "db.other", "--all")
 

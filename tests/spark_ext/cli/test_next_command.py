@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spark_ext.cli.main import main
 from spark_ext.cli.next_command import next_command
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 UNKNOWN = NotFoundError("Cannot find it. List them with `mergeberg partitions db.t`.")
 REFUSED = RefusedError("Cannot export it.")

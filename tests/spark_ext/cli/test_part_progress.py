@@ -21,7 +21,7 @@ from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.names import LakeName
 from tests.fakes import FakeWriter
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 FULL = DestinationError("Cannot write: the disk is full. Make room.")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from tests.postgres import Postgres, postgres
-from tests.wrong_places import Places
+from tests.services.postgres import Postgres, postgres
+from tests.wrong.places import Places
 
 WHERE = ("--partition-id", "202401", "--to", "pg.n.events")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 
 def test_a_lost_ledger_is_made_anew_and_exports_nothing_twice(places: Places) -> None:

@@ -15,7 +15,7 @@ from tableformat.errors import DestinationError, RefusedError, TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.fakes import FakeWriter
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 FULL = DestinationError("Cannot write: the disk is full. Make room.")
 BAD = RefusedError("Cannot export: a value has no place. Mend it.")

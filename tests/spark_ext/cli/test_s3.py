@@ -19,10 +19,10 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tests.local_spark import SPARK_MARKS
-from tests.minio import Account, MinIO
 from tests.repository.source_files import ROOT
 from tests.s3_places import properties_of
-from tests.server_process import wait_until
+from tests.services.minio import Account, MinIO
+from tests.services.server_process import wait_until
 from tests.watched_export import WatchedExport
 
 pytestmark = SPARK_MARKS

@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from tests.clickhouse_front import ClickHouseFront
 from tests.errors_page import rows, said
-from tests.wrong_places import Places
-from tests.wrong_reading import READING
-from tests.wrong_rights import RIGHTS
-from tests.wrong_servers import HIDDEN, SERVERS, SOURCES
+from tests.services.clickhouse_front import ClickHouseFront
+from tests.wrong.places import Places
+from tests.wrong.reading import READING
+from tests.wrong.rights import RIGHTS
+from tests.wrong.servers import HIDDEN, SERVERS, SOURCES
 
 
 @pytest.fixture(autouse=True)

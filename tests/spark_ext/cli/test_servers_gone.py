@@ -8,8 +8,8 @@ import pytest
 
 from catalog.clickhouse.server.client import ServerClient
 from tableformat.errors import SourceGoneError, TableFormatError
-from tests.wrong_places import Places
-from tests.wrong_servers import SERVERS
+from tests.wrong.places import Places
+from tests.wrong.servers import SERVERS
 
 # All others answer, or were never asked.
 GONE: Final = frozenset(

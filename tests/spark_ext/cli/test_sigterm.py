@@ -18,7 +18,7 @@ from tableformat.export import job
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import State
 from tests.big_export import assert_exported_once, fill, start, until_it_writes
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 
 def terminate(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.errors_page import rows
-from tests.wrong_places import Places
-from tests.wrong_versions import VERSIONS
+from tests.wrong.places import Places
+from tests.wrong.versions import VERSIONS
 
 
 @pytest.mark.parametrize("what", VERSIONS)

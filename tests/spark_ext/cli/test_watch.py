@@ -18,7 +18,7 @@ from catalog.processes import this_process
 from spark_ext.cli.output import JsonOutput, TextOutput
 from spark_ext.cli.watching import Records, follow
 from tableformat.ledger import Lease, Ledger
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 WORDS = ("export", "db.events", "--to", "lake.n.watched", "--partition-id", "202401")
 

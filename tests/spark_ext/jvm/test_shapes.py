@@ -16,7 +16,7 @@ from spark_ext.sql.statements import Statement
 from tests.spark_jar import jvm_with_jar
 from tests.statement_examples import KNOWN as KNOWN_TO_CLICKHOUSE
 from tests.statement_examples import OURS as ONLY_HERE
-from tests.strategies_statements import statements
+from tests.strategies.statements import statements
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ import pytest
 from catalog.clickhouse.embedded import EmbeddedConnection
 from spark_ext import wiring
 from tests.session_without_spark import NoSpark
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 EVENTS = (
     "CREATE DATABASE db",

@@ -12,7 +12,7 @@ from tableformat.errors import DestinationError, RefusedError
 from tableformat.names import LakeName
 from tests.damaged_files import lose_a_row
 from tests.session_without_spark import NoSpark, Row
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 _NUMBERS = itertools.count(1)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tests.session_without_spark import NoSpark, Row
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 
 def created(session: NoSpark, name: str, **given: str | bool | dict[str, str]) -> Row:

@@ -9,7 +9,7 @@ import pytest
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.session_without_spark import NoSpark, Row
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 JANUARY = ("export", "db.events", "--partition-id", "202401")
 

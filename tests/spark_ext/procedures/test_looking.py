@@ -6,7 +6,7 @@ import pytest
 
 from tableformat.errors import NotFoundError, UsageError
 from tests.session_without_spark import NoSpark
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 
 def test_the_partitions_of_a_clickhouse_table(session: NoSpark) -> None:

@@ -25,7 +25,7 @@ from tableformat.mergetree.partition_literal import ByValue
 from tableformat.mergetree.scanner import TokenKind, scan
 from tableformat.names import PartName, quote_string
 from tests.statement_examples import KNOWN, REFUSED_HERE, REFUSED_THERE
-from tests.strategies_statements import endings, known_exports, known_statements
+from tests.strategies.statements import endings, known_exports, known_statements
 from tests.tableformat.mergetree.clickhouse_process import ClickHouse
 
 # What ClickHouse read is no statement about partitions, or is Spark's: DROP PARTITION (p = 'x').

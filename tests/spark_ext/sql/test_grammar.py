@@ -47,7 +47,7 @@ from tableformat.mergetree.expression import Call, ColumnName, Literal
 from tableformat.mergetree.partition_literal import All, ById, ByValue
 from tableformat.names import PartitionId, PartName
 from tests.statement_examples import KNOWN, OURS
-from tests.strategies_types import NASTY
+from tests.strategies.types import NASTY
 
 T = DottedName(("t",))
 ONE = ByValue(Literal(1))

@@ -10,7 +10,7 @@ from spark_ext.sql.passing_on import for_clickhouse
 from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import Alter, ChangeRows, DottedName, Optimize, Statement
 from tableformat.errors import UnsupportedError, UsageError
-from tests.strategies_statements import statements
+from tests.strategies.statements import statements
 
 HERE = DottedName(("db", "t"))
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.clickhouse_front import ClickHouseFront
 from tests.iceberg_spark import catalog_settings
 from tests.local_spark import SPARK_MARKS
-from tests.server_process import free_port
+from tests.services.clickhouse_front import ClickHouseFront
+from tests.services.server_process import free_port
 from tests.watched_session import WatchedSession
 
 pytestmark = SPARK_MARKS

@@ -29,9 +29,9 @@ from tests.iceberg_spark import catalog_settings, iceberg_spark
 from tests.java_constants import text_constants
 from tests.local_spark import SPARK_MARKS
 from tests.lying_catalog.server import LyingCatalog
-from tests.postgres import postgres
-from tests.postgres_relay import Relay
 from tests.scenarios import Partitions, ports_of, statuses
+from tests.services.postgres import postgres
+from tests.services.postgres_relay import Relay
 
 pytestmark = SPARK_MARKS
 

@@ -32,7 +32,7 @@ from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.claim import Wish
 from tableformat.export.limits import Limits
 from tableformat.mergetree.partition_literal import All
-from tests.strategies_statements import values
+from tests.strategies.statements import values
 
 EXPORT = "ALTER TABLE db.t EXPORT PARTITION ID '2020' TO TABLE lake.ns.t"
 ACTING = [rule for rule in SETTINGS.values() if rule.only is None]

@@ -7,7 +7,7 @@ from hypothesis import given
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import Statement
-from tests.strategies_statements import statements
+from tests.strategies.statements import statements
 
 
 @given(statements)

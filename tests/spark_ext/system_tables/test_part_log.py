@@ -20,7 +20,7 @@ from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.history import Event
 from tableformat.names import TableName
 from tests.real_export import RealExport
-from tests.strategies_ledger import events
+from tests.strategies.ledger import events
 from tests.system_tables import asked, session_of, typed
 
 

@@ -29,7 +29,7 @@ from tableformat.ledger import Row, State
 from tableformat.names import TableName
 from tests.real_export import RealExport
 from tests.scenarios import ALL, AtStep, Partitions, parts_of, run
-from tests.strategies_ledger import ledger_rows
+from tests.strategies.ledger import ledger_rows
 from tests.system_tables import asked, session_of, typed
 
 REQUIRED = [

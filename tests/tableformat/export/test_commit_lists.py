@@ -17,7 +17,7 @@ from tableformat.export.commit_lists import LIST_FORMAT, list_location, listed_i
 from tableformat.export.destination import WrittenClaim
 from tableformat.ledger import Claim, Key, Row, State
 from tableformat.mergetree.keeper_node import KeeperNode
-from tests.strategies_ledger import keeper_nodes
+from tests.strategies.ledger import keeper_nodes
 
 _ROW = Row(
     Key("keeper:/t", "202401", "uuid"), "db.t", "lake.n.t", State.RUNNING,

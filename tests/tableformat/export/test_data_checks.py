@@ -14,8 +14,8 @@ from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type
 from tests.embedded_clickhouse import EmbeddedClickHouse
-from tests.strategies_conversions import converted_samples
-from tests.strategies_mapping import Sample, column_of, samples, table_of
+from tests.strategies.conversions import converted_samples
+from tests.strategies.mapping import Sample, column_of, samples, table_of
 
 LONG, WHOLE, TWICE = "greatest long", "whole microseconds", "key twice"
 PLACE, YEARS = "chosen decimal has no place", "years 0 to 9999"

@@ -27,7 +27,7 @@ from tableformat.ledger import Row, State
 from tests.faults.test_operator_actions import append
 from tests.lake import make_table
 from tests.scenarios import ALL, CLOCK, AtStep, Partitions, parts_of, ports_of, run, statuses
-from tests.strategies_ledger import ledger_rows
+from tests.strategies.ledger import ledger_rows
 
 
 class Recording(Silent):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tableformat.export.giving_up import BEING_CANCELLED, QUERY_KILLED
 from tableformat.export.standing import INTERRUPTED_ERROR, Standing, is_resumable, standing
 from tableformat.ledger import Row, State
-from tests.strategies_ledger import ledger_rows
+from tests.strategies.ledger import ledger_rows
 
 
 @given(ledger_rows(), st.booleans())

@@ -55,7 +55,7 @@ from tableformat.iceberg.data_files import data_file
 from tableformat.parquet.file_format import FileFormat
 from tableformat.parquet.writer import WrittenFile, write_file
 from tableformat.receipt import ColumnStatistics, Receipt
-from tests.strategies_rows import LAKE_SCHEMA, ROWS, VALUES, arrow_table, internal
+from tests.strategies.rows import LAKE_SCHEMA, ROWS, VALUES, arrow_table, internal
 
 UNPARTITIONED = PartitionSpec(spec_id=0)
 NAMES = [field.name for field in LAKE_SCHEMA.fields]

@@ -38,8 +38,8 @@ from tableformat.iceberg.partition_spec import DerivedSpec, derive_spec
 from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type
-from tests.strategies_existing import mutated_schemas
-from tests.strategies_mapping import Sample, column_of, samples, table_of
+from tests.strategies.existing import mutated_schemas
+from tests.strategies.mapping import Sample, column_of, samples, table_of
 
 INTS = ListType(9, IntegerType(), element_required=True)
 UNPARTITIONED = DerivedSpec((), "")

@@ -32,8 +32,8 @@ from tableformat.mergetree.types import Array, Simple
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.parquet.wire import select_list
 from tests.embedded_clickhouse import EmbeddedClickHouse
-from tests.strategies_conversions import converted_samples
-from tests.strategies_mapping import Sample, column_of, samples, table_of
+from tests.strategies.conversions import converted_samples
+from tests.strategies.mapping import Sample, column_of, samples, table_of
 
 EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 

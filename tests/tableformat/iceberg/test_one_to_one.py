@@ -12,7 +12,7 @@ from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.spec_fields import parse_spec
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import DateTime, DateTime64, Simple
-from tests.strategies_mapping import column_of, table_of
+from tests.strategies.mapping import column_of, table_of
 
 EXACT = (
     "toYYYYMM(ts)", "toDate(ts)", "toStartOfHour(ts)", "toYear(d)", "toYYYYMM(wide)", "region",

@@ -12,8 +12,8 @@ from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.mergetree.expression_text import parse_expression
 from tableformat.mergetree.types import DataType, DateTime, DateTime64, Nullable, Simple
 from tests.properties.key_texts import spellings
-from tests.strategies_expressions import expressions
-from tests.strategies_mapping import column_of, table_of
+from tests.strategies.expressions import expressions
+from tests.strategies.mapping import column_of, table_of
 
 KINDS: dict[str, DataType] = {
     "Date": Simple("Date"),

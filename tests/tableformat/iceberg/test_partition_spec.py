@@ -23,7 +23,7 @@ from tableformat.mergetree.types import (
     FixedString,
     Simple,
 )
-from tests.strategies_mapping import column_of, table_of
+from tests.strategies.mapping import column_of, table_of
 
 UTC = DateTime("UTC")
 

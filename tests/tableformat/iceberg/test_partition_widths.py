@@ -8,7 +8,7 @@ from tableformat.iceberg.partition_spec import DerivedField, derive_field
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.expression_text import parse_expression
 from tableformat.mergetree.type_text import parse_type
-from tests.strategies_mapping import column_of, table_of
+from tests.strategies.mapping import column_of, table_of
 
 
 def found(key: str, of: str, conversion: str = "") -> DerivedField | str:

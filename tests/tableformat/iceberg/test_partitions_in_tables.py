@@ -18,7 +18,7 @@ from tableformat.mergetree.type_text import parse_type
 from tableformat.names import PartitionId
 from tableformat.source import ProbedValue
 from tests.embedded_clickhouse import EmbeddedClickHouse
-from tests.strategies_mapping import column_of, table_of
+from tests.strategies.mapping import column_of, table_of
 
 Values = dict[str, tuple[Any, ...]]
 

@@ -27,8 +27,8 @@ from tableformat.mergetree.table import (
 from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import Simple
 from tableformat.names import TableName
-from tests.strategies_mapping import column_of, table_of
-from tests.strategies_types import data_types, names, nasty_text
+from tests.strategies.mapping import column_of, table_of
+from tests.strategies.types import data_types, names, nasty_text
 
 PAGE = Path(__file__).parents[3] / "docs" / "spec" / "table-properties.md"
 PREFIX = "mergeberg.source."

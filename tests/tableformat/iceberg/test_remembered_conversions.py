@@ -9,7 +9,7 @@ from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.remembered_conversions import conversions_in_force
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import DateTime64, Simple
-from tests.strategies_mapping import column_of, table_of
+from tests.strategies.mapping import column_of, table_of
 
 MADE = table_of(
     column_of("a", Simple("UInt64")),

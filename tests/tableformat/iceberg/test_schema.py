@@ -12,7 +12,7 @@ from tableformat.mergetree.conversions import Faithfulness
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import Array, DateTime, Enum, Map, Nullable, Simple, Tuple, Unknown
-from tests.strategies_mapping import Sample, column_of, samples, table_of
+from tests.strategies.mapping import Sample, column_of, samples, table_of
 
 
 def mapped(**columns: str) -> Schema:

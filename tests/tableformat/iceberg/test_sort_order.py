@@ -38,7 +38,7 @@ from tableformat.mergetree.types import (
 )
 from tableformat.parquet.wire import order_by, select_list
 from tests.embedded_clickhouse import EmbeddedClickHouse
-from tests.strategies_mapping import column_of, table_of, type_samples
+from tests.strategies.mapping import column_of, table_of, type_samples
 
 EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 SORTED: list[DataType] = [

@@ -24,7 +24,7 @@ from tableformat.mergetree.types import (
 )
 from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.repository.source_files import ROOT
-from tests.strategies_mapping import table_of
+from tests.strategies.mapping import table_of
 
 PAGE: Final = ROOT / "docs" / "reference" / "types.md"
 CODE: Final = re.compile(r"`([^`]+)`")

@@ -33,7 +33,7 @@ from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import Simple
 from tableformat.names import quote_identifier
 from tests.digest_reference import column_checksum, row_checksum, siphash
-from tests.strategies_mapping import samples
+from tests.strategies.mapping import samples
 
 TYPES = {
     "a": "Nullable(Int64)",

@@ -11,8 +11,8 @@ from tableformat.mergetree.engine_text import old_staging_engine, parse_engine, 
 from tableformat.mergetree.expression_text import render_expression
 from tableformat.mergetree.table import Engine
 from tableformat.names import quote_string
-from tests.strategies_expressions import expressions
-from tests.strategies_types import nasty_text
+from tests.strategies.expressions import expressions
+from tests.strategies.types import nasty_text
 from tests.tableformat.mergetree.clickhouse_process import ClickHouse
 
 NEVER_MERGE = (

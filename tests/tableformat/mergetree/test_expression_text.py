@@ -16,8 +16,8 @@ from tableformat.mergetree.expression_text import (
     qualify,
     render_expression,
 )
-from tests.strategies_expressions import column_names, expressions, sort_keys
-from tests.strategies_types import NASTY
+from tests.strategies.expressions import column_names, expressions, sort_keys
+from tests.strategies.types import NASTY
 from tests.tableformat.mergetree.clickhouse_process import ClickHouse
 
 COLUMNS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 
 from tableformat.mergetree.keeper_node import KeeperNode
-from tests.strategies_ledger import keeper_nodes
+from tests.strategies.ledger import keeper_nodes
 
 
 def test_it_tells_when_and_by_which_change_it_was_made() -> None:

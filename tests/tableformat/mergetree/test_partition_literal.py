@@ -19,8 +19,8 @@ from tableformat.mergetree.partition_literal import (
     render_partition_literal,
 )
 from tableformat.names import PartitionId, PartName
-from tests.strategies_expressions import columns, constants
-from tests.strategies_types import NASTY
+from tests.strategies.expressions import columns, constants
+from tests.strategies.types import NASTY
 from tests.tableformat.mergetree.clickhouse_process import ClickHouse
 
 # Partition key, its one row's values, the literal, the part of the form that is tested.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tableformat.errors import UnsupportedError, UsageError
 from tableformat.mergetree.scanner import BROKEN, TokenKind, scan
 from tableformat.mergetree.tokens import tokenize
-from tests.strategies_types import NASTY
+from tests.strategies.types import NASTY
 from tests.tableformat.mergetree.clickhouse_process import ClickHouse
 
 # Texts that are one constant, in every way that ClickHouse lets write one.

@@ -12,7 +12,7 @@ from tableformat.errors import UsageError
 from tableformat.mergetree.parts import PartitionSummary
 from tableformat.mergetree.summary_filter import parse_filter
 from tableformat.names import PartitionId, quote_string
-from tests.strategies_types import nasty_text
+from tests.strategies.types import nasty_text
 from tests.tableformat.mergetree.clickhouse_process import ClickHouse
 
 JANUARY = PartitionSummary(

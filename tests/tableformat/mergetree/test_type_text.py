@@ -22,7 +22,7 @@ from tableformat.mergetree.types import (
     Tuple,
     Unknown,
 )
-from tests.strategies_types import NASTY, data_types
+from tests.strategies.types import NASTY, data_types
 from tests.tableformat.mergetree.clickhouse_process import ClickHouse
 
 # What is written in CREATE TABLE; system.columns may show another form of the same type.

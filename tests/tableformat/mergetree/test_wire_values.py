@@ -11,7 +11,7 @@ from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import DataType, LowCardinality, Nullable, Simple, rebuild
 from tableformat.mergetree.wire_types import alternatives_of, without_low_cardinality
 from tableformat.mergetree.wire_values import conversions_of, find_value, takes
-from tests.strategies_types import data_types
+from tests.strategies.types import data_types
 
 conversions = st.one_of(
     st.sampled_from(["", "string", "binary", "long", "truncate", "finalize", "state", "json"]),

@@ -12,7 +12,7 @@ from tableformat.mergetree.wire_types import WIRE_SETTINGS, wire_expression
 from tableformat.names import quote_identifier
 from tableformat.parquet.wire import order_by, select_list
 from tests.embedded_clickhouse import EmbeddedClickHouse
-from tests.strategies_mapping import column_of
+from tests.strategies.mapping import column_of
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.credentials import Credentials, Secret
 from catalog.clickhouse.server.settings import ServerSettings
-from tests.faulty_http import Answer, FaultyHttp
+from tests.services.faulty_http import Answer, FaultyHttp
 
 HIDDEN = "pa55-w0rd-of-mine"
 

@@ -16,7 +16,7 @@ from catalog.clickhouse.server.answers import HELD_BYTES, error_of_answer
 from catalog.clickhouse.server.client import ServerClient, ServerStream
 from catalog.clickhouse.server.settings import Host, ServerSettings
 from tableformat.errors import SourceError
-from tests.faulty_http import FaultyHttp, chunked
+from tests.services.faulty_http import FaultyHttp, chunked
 
 HOST = Host("https", "ch1", 8443)
 TAG = "dngjzjnxkvlwkeua"

@@ -10,7 +10,7 @@ import pytest
 from catalog.clickhouse.server.arrow_stream import arrow_batches
 from catalog.clickhouse.server.client import ServerClient
 from tableformat.errors import SourceError
-from tests.faulty_http import FaultyHttp, chunked
+from tests.services.faulty_http import FaultyHttp, chunked
 
 Asking = Callable[..., tuple[FaultyHttp, ServerClient]]
 

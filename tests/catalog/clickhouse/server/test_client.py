@@ -15,7 +15,7 @@ from catalog.clickhouse.connection import ClickHouseError
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.settings import Host, ServerSettings
 from tableformat.errors import SourceError
-from tests.faulty_http import CUT, OURS, RESET, SILENT, Answer, FaultyHttp, answer, chunked
+from tests.services.faulty_http import CUT, OURS, RESET, SILENT, Answer, FaultyHttp, answer, chunked
 
 HIDDEN = "pa55-w0rd-of-mine"
 Asking = Callable[..., tuple[FaultyHttp, ServerClient]]

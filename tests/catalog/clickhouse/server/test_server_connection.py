@@ -15,7 +15,7 @@ from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import PLAIN_SETTINGS, ServerConnection
 from catalog.clickhouse.server.settings import ServerSettings
 from tableformat.errors import SourceError
-from tests.faulty_http import Answer, FaultyHttp, answer
+from tests.services.faulty_http import Answer, FaultyHttp, answer
 
 Asking = Callable[..., tuple[FaultyHttp, ServerClient]]
 

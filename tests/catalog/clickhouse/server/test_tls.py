@@ -17,8 +17,8 @@ from catalog.clickhouse.server.credentials import ClientCertificate, Credentials
 from catalog.clickhouse.server.settings import Host, ServerSettings, Tls
 from catalog.clickhouse.server.tls import tls_context
 from tableformat.errors import SourceError, UsageError
-from tests.certificates import Authority, Identity
-from tests.faulty_http import FaultyHttp, Request, answer
+from tests.services.certificates import Authority, Identity
+from tests.services.faulty_http import FaultyHttp, Request, answer
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from tests.go_programs import program_file
-from tests.server_process import ServerProcess, free_port
+from tests.services.go_programs import program_file
+from tests.services.server_process import ServerProcess, free_port
 
 __all__ = ["BOTH", "FROM_SERVER", "TO_SERVER", "Proxy", "Toxiproxy", "toxiproxy"]
 

@@ -14,7 +14,7 @@ from catalog.iceberg import open_catalog
 from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
 from tableformat.names import TableName
 from tests.errors_page import Said, said
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 __all__ = ["WORDS", "foreign_files", "namesake", "other_source", "other_table", "silent_keeper"]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from tests.certificates import Authority, Identity
-from tests.zookeeper import TlsPort, ZooKeeper, zookeeper, zookeeper_ensemble
+from tests.services.certificates import Authority, Identity
+from tests.services.zookeeper import TlsPort, ZooKeeper, zookeeper, zookeeper_ensemble
 
 pytestmark = pytest.mark.slow
 

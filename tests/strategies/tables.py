@@ -19,7 +19,7 @@ from tests.properties.column_types import column_types, has_plain_json
 from tests.properties.promised_columns import Promise, inner_types, words_of
 from tests.properties.stored_values import drawn_value
 from tests.properties.table_keys import PartitionKey, SortingKey, partition_keys, sorting_keys
-from tests.strategies_types import nasty_text
+from tests.strategies.types import nasty_text
 
 __all__ = ["ColumnDefinition", "Insert", "TableDefinition", "tables"]
 

@@ -1,4 +1,6 @@
-"""Programs written in Go that tests run, built once for a machine: `python -m tests.go_programs`.
+"""Programs written in Go that tests run, built once for a machine.
+
+    python -m tests.services.go_programs
 
 A directory below requirements/services is a program: its go.mod names the package, under `tool`,
 and with go.sum every module at one version, with its checksum. The Go that builds them is a package
@@ -20,7 +22,7 @@ from typing import Final
 
 __all__ = ["build", "main", "place_of", "program_file"]
 
-_SERVICES: Final = Path(__file__).resolve().parent.parent / "requirements" / "services"
+_SERVICES: Final = Path(__file__).resolve().parents[2] / "requirements" / "services"
 _LOCK: Final = "services.lock"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.relay import Relay, relay
+from tests.services.relay import Relay, relay
 
 _ANSWER = bytes(range(256)) * 400
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import Authority, Identity
 from tests.errors_page import Said, said
-from tests.faulty_http import CUT, SILENT, Answer, FaultyHttp, answer, chunked
-from tests.wrong_places import Places
+from tests.services.certificates import Authority, Identity
+from tests.services.faulty_http import CUT, SILENT, Answer, FaultyHttp, answer, chunked
+from tests.wrong.places import Places
 
 __all__ = ["SERVERS", "SOURCES"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.front_doors import Doors
-from tests.server_process import ServerProcess, free_port
+from tests.services.server_process import ServerProcess, free_port
 
 __all__ = ["CLUSTER_CONF", "HOSTS", "Cluster", "ask", "executors"]
 

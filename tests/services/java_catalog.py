@@ -3,7 +3,8 @@
 A commit goes, as the JSON that PyIceberg would send, through `CatalogHandlers.updateTable`, which
 Iceberg's reference server calls for a request; the tables are in Iceberg's `InMemoryCatalog`. The
 jar is Spark's Iceberg runtime (`tests/iceberg_runtime.py`). No Spark is started, only the Java
-virtual machine that it begins with. `python -m tests.java_catalog` fetches the jar and checks it.
+virtual machine that it begins with. `python -m tests.services.java_catalog` fetches the jar and
+checks it.
 """
 
 from __future__ import annotations

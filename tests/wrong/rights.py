@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.clickhouse_front import ClickHouseFront
 from tests.errors_page import Said, said
-from tests.wrong_places import Places
+from tests.services.clickhouse_front import ClickHouseFront
+from tests.wrong.places import Places
 
 __all__ = ["RIGHTS"]
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
-from tests.server_process import ServerProcess, free_port, wait_until
-from tests.zookeeper import ZooKeeper, zookeeper
+from tests.services.server_process import ServerProcess, free_port, wait_until
+from tests.services.zookeeper import ZooKeeper, zookeeper
 
 __all__ = ["PASSWORD", "OldPair", "OldReplica", "old_pair"]
 
 PASSWORD: Final = "old-pair-secret"  # noqa: S105  of a server that only tests reach
-_FILES: Final = Path(__file__).parent.parent / ".servers" / "clickhouse-18.16"
+_FILES: Final = Path(__file__).parents[2] / ".servers" / "clickhouse-18.16"
 _SECONDS: Final = 60.0
 
 

@@ -10,8 +10,8 @@ import pytest
 from spark_ext import wiring
 from tests.child_writer import ChildWriter
 from tests.errors_page import Said, said
-from tests.old_clickhouse import OldPair, old_pair
-from tests.wrong_places import Places
+from tests.services.old_clickhouse import OldPair, old_pair
+from tests.wrong.places import Places
 
 __all__ = ["VERSIONS"]
 

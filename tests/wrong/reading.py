@@ -10,10 +10,10 @@ import pytest
 from catalog.clickhouse.capabilities import Capabilities
 from spark_ext import wiring
 from tests.child_writer import ChildWriter
-from tests.clickhouse_front import ClickHouseFront
 from tests.errors_page import Said, said
 from tests.front import faults
-from tests.wrong_places import Places
+from tests.services.clickhouse_front import ClickHouseFront
+from tests.wrong.places import Places
 
 __all__ = ["READING"]
 

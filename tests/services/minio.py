@@ -15,9 +15,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.certificates import Authority
-from tests.go_programs import program_file
-from tests.server_process import ServerProcess, free_port
+from tests.services.certificates import Authority
+from tests.services.go_programs import program_file
+from tests.services.server_process import ServerProcess, free_port
 
 __all__ = ["READ_ONLY", "Account", "MinIO", "minio"]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.go_programs import main, place_of, program_file
 from tests.repository.source_files import ROOT
-from tests.server_process import wait_until
+from tests.services.go_programs import main, place_of, program_file
+from tests.services.server_process import wait_until
 
 SERVICES = ROOT / "requirements" / "services"
 
@@ -53,7 +53,7 @@ def test_who_waited_for_another_does_not_build_again(root: Path) -> None:
     with (root / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         waiting = subprocess.Popen(
-            [sys.executable, "-m", "tests.go_programs"],
+            [sys.executable, "-m", "tests.services.go_programs"],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

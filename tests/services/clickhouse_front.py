@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from tests.front.access import Access, is_about_access
 from tests.front.faults import BrokenStream, Fault
-from tests.server_process import ServerProcess, free_port
+from tests.services.server_process import ServerProcess, free_port
 
 __all__ = [
     "BrokenStream",
@@ -35,7 +35,7 @@ __all__ = [
     "clickhouse_front",
 ]
 
-_ROOT: Final = Path(__file__).parents[1]
+_ROOT: Final = Path(__file__).parents[2]
 _SECONDS: Final = 120.0
 _RETRY_SECONDS: Final = 0.05
 

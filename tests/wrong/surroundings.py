@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 __all__ = ["PREPARED"]
 

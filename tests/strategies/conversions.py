@@ -1,4 +1,4 @@
-"""Columns under a conversion: as `strategies_mapping.py`, with what a reader must see of each."""
+"""Columns under a conversion: as `mapping.py`, with what a reader must see of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tableformat.mergetree.types import (
     Nullable,
     Simple,
 )
-from tests.strategies_mapping import Sample, leaf_value, nested_types, type_samples
+from tests.strategies.mapping import Sample, leaf_value, nested_types, type_samples
 
 __all__ = ["converted_samples"]
 

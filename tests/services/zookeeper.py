@@ -16,8 +16,8 @@ from typing import Final
 import pyspark
 
 from spark_ext.java import find_java
-from tests.certificates import Authority
-from tests.server_process import ServerProcess, free_port, wait_until
+from tests.services.certificates import Authority
+from tests.services.server_process import ServerProcess, free_port, wait_until
 
 __all__ = ["Ensemble", "TlsPort", "ZooKeeper", "zookeeper", "zookeeper_ensemble"]
 

@@ -12,7 +12,7 @@ from catalog.ledgers import file_systems, uris
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.ledger import Claim, Key, Owner, Row, State
 from tests.errors_page import Said, said
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 __all__ = [
     "damaged_row",

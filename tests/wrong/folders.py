@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from tests.errors_page import Said, said
-from tests.wrong_places import Places
+from tests.wrong.places import Places
 
 __all__ = ["BEGUN", "PREPARED"]
 

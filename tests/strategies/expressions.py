@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal, SortKey
-from tests.strategies_types import names, nasty_text
+from tests.strategies.types import names, nasty_text
 
 column_names = st.one_of(
     names,

@@ -44,8 +44,8 @@ from spark_ext.sql.statements import (
 from tableformat.mergetree.expression import Call, Expression, Literal
 from tableformat.mergetree.partition_literal import All, ById, ByValue, PartitionLiteral
 from tableformat.names import PartitionId, PartName
-from tests.strategies_expressions import constants, expressions, literals
-from tests.strategies_types import names, nasty_text
+from tests.strategies.expressions import constants, expressions, literals
+from tests.strategies.types import names, nasty_text
 
 ids = st.from_regex(r"[A-Za-z0-9-]{1,20}", fullmatch=True).map(PartitionId)
 words = st.one_of(

@@ -1,4 +1,6 @@
-"""Gets a server for tests out of Debian's packages: `python -m tests.debian_packages TO NAME...`.
+"""Gets a server for tests out of Debian's packages.
+
+    python -m tests.services.debian_packages TO NAME...
 
 The packages, and those of what they depend on that this machine lacks, are fetched by name with
 apt-get and unpacked below a directory. Nothing is installed, and root is not needed. A machine

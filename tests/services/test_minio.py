@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, SSLError
 
-from tests.certificates import Authority
-from tests.minio import READ_ONLY, Account, MinIO
+from tests.services.certificates import Authority
+from tests.services.minio import READ_ONLY, Account, MinIO
 
 pytestmark = pytest.mark.slow
 

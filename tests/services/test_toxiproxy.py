@@ -10,8 +10,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.server_process import wait_until
-from tests.toxiproxy import BOTH, FROM_SERVER, TO_SERVER, Proxy, Stream, Toxiproxy, toxiproxy
+from tests.services.server_process import wait_until
+from tests.services.toxiproxy import (
+    BOTH,
+    FROM_SERVER,
+    TO_SERVER,
+    Proxy,
+    Stream,
+    Toxiproxy,
+    toxiproxy,
+)
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.types import DateTime, Simple
 from tests.child_writer import ChildWriter
 from tests.fakes import FakeWriter
-from tests.strategies_mapping import column_of, table_of
+from tests.strategies.mapping import column_of, table_of
 
 _EVENTS = "(ts DateTime('UTC'), id Int64, s String) ENGINE = MergeTree PARTITION BY toYYYYMM(ts)"
 _ROWS = "SELECT toDateTime('2024-01-31', 'UTC') + number * 86400, number, toString(number)"
