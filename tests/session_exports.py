@@ -25,6 +25,7 @@ from catalog.iceberg import open_catalog
 from spark_ext import ExportedPartition, SessionTable
 from tableformat.errors import TableFormatError
 from tests.local_spark import local_spark
+from tests.own_process import SAID
 
 __all__: list[str] = []
 
@@ -187,7 +188,7 @@ def _main(root: Path) -> None:
         _tables(program)
         _temporary(program)
         _wrong(program)
-    (root / "said.json").write_text(json.dumps(program.said))
+    (root / SAID).write_text(json.dumps(program.said))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from catalog.clickhouse.stand_in import TEMPORARY, make_stand_in
 from tableformat.errors import TableFormatError
 from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId, TableName
+from tests.own_process import SAID
 
 __all__: list[str] = []
 
@@ -194,7 +195,7 @@ def _main(root: Path) -> None:
         "temporary": _temporary(),
         "changing": _changing(),
     }
-    (root / "found.json").write_text(json.dumps(found))
+    (root / SAID).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -6,14 +6,11 @@ What is looked at was done by `tests/session_exports.py`, a user's program in a 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from tests.repository.source_files import ROOT
+from tests.own_process import told_by
 
 pytestmark = pytest.mark.spark
 
@@ -24,15 +21,7 @@ _SECONDS = 240
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what came of each step of the program."""
     directory = tmp_path_factory.mktemp("session")
-    subprocess.run(
-        [sys.executable, "-m", "tests.session_exports", str(directory)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-        timeout=_SECONDS,
-    )
-    read: dict[str, Any] = json.loads((directory / "said.json").read_text())
-    return read
+    return told_by("tests.session_exports", directory, seconds=_SECONDS)
 
 
 def _statuses(step: dict[str, Any]) -> list[tuple[str, str, int]]:

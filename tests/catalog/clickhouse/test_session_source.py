@@ -5,8 +5,6 @@ What is looked at was found by `tests/session_sources.py`, in a process of its o
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 from catalog.clickhouse.session import check_session
 from tableformat.errors import UsageError
+from tests.own_process import told_by
 from tests.repository.source_files import ROOT
 
 _SECONDS = 120
@@ -24,15 +23,7 @@ _SECONDS = 120
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what the program found."""
     directory = tmp_path_factory.mktemp("sessions")
-    subprocess.run(
-        [sys.executable, "-m", "tests.session_sources", str(directory)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-        timeout=_SECONDS,
-    )
-    read: dict[str, Any] = json.loads((directory / "found.json").read_text())
-    return read
+    return told_by("tests.session_sources", directory, seconds=_SECONDS)
 
 
 def test_what_the_user_set_in_the_session_hides_no_row(found: dict[str, Any]) -> None:
