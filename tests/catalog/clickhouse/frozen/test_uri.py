@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 from catalog.clickhouse.frozen.uri import FrozenSettings, parse_parts, render_parts
 from tableformat.errors import UsageError
 
-_PATHS = st.text(st.characters(exclude_characters="\0/."), min_size=1).map(
-    lambda name: Path("/data") / name
+# Names of files as the system gives them: any bytes, of which not all are UTF-8.
+_PATHS = (
+    (st.binary(min_size=1) | st.text(st.characters(codec="utf-8"), min_size=1).map(os.fsencode))
+    .filter(lambda name: not {*name} & {*b"\0/."})
+    .map(lambda name: Path("/data") / os.fsdecode(name))
 )
 _TEXTS = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
 _IDENTITIES = st.sampled_from(("", "uuid:0a1b2c3d-0000-4000-8000-000000000000")) | st.text(
