@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.replicas import connect
 from catalog.clickhouse.server.shards import Distributed, distributed_table, hosts_of, shards_of
-from catalog.clickhouse.server.shown import without_secret
+from catalog.shown_address import without_secret
 from catalog.sources import SourcePlace, each_host, server_of
 from tableformat.clickhouse_codes import READONLY
 from tableformat.errors import SourceError, UsageError

@@ -272,6 +272,10 @@ class Ledger(History, Protocol):
         """Return the latest row of a key hash, never from a cache (DESIGN: read with sync)."""
         ...
 
+    def read_all(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:
+        """Do what `read` does for many keys, in one go."""
+        ...
+
     def rows(self) -> Iterator[Row]:
         """Return all rows, latest update first."""
         ...

@@ -19,6 +19,7 @@ from tableformat.mergetree.keeper_node import KeeperNode
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
 ROW_FORMAT: Final = 4
+_READ: Final = (ROW_FORMAT - 1, ROW_FORMAT)
 
 
 def render_row(row: Row) -> str:
@@ -43,7 +44,7 @@ def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
     try:
         raw: dict[str, Any] = json.loads(text)
         found = raw.pop("format_version")
-        if found not in (ROW_FORMAT - 1, ROW_FORMAT):
+        if found not in _READ:
             raise _other_format(what, found)
         if raw.pop("checksum") != checksum(raw):
             raise _damaged(what, "its content is not what its checksum was made of")
@@ -74,8 +75,8 @@ def _damaged(what: str, why: str) -> LedgerError:
 
 def _other_format(what: str, found: object) -> LedgerError:
     return LedgerError(
-        f"Cannot read {what}: it has format {found}, this release reads {ROW_FORMAT}. Use the "
-        "release that wrote it."
+        f"Cannot read {what}: it has format {found}, this release reads "
+        f"{' and '.join(map(str, _READ))}. Use the release that wrote it."
     )
 
 

@@ -20,7 +20,7 @@ from catalog.clickhouse.connection import ClickHouseError, Connection, flag, tex
 from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.preflight import grouped
-from catalog.clickhouse.some import some
+from catalog.some import some
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SYNTAX_ERROR
 from tableformat.errors import SourceError, TableFormatError
 from tableformat.names import (

@@ -22,10 +22,11 @@ from catalog.clickhouse.connection import (
     texts,
     whole,
 )
-from catalog.clickhouse.keeper import MAIN_KEEPER, node_of
+from catalog.clickhouse.keeper_node import MAIN_KEEPER, node_of
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.table_text import ttl_columns
 from catalog.clickhouse.views import written_table
+from catalog.some import some
 from tableformat.clickhouse_codes import (
     ACCESS_DENIED,
     NOT_IMPLEMENTED,
@@ -369,9 +370,7 @@ def _nearest(wanted: str, names: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
     if near:
         return f" Did you mean {' or '.join(near)}?"
-    shown = ", ".join(names[:10])
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""  # noqa: PLR2004  as above
-    return f" It holds: {shown}{more}." if names else " There is nothing in it."
+    return f" It holds: {some(names, most=10)}." if names else " There is nothing in it."
 
 
 def _not_merge_tree(name: TableName, kind: str, target: TableName | None) -> UnsupportedError:

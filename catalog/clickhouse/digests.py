@@ -25,9 +25,9 @@ from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.server.decoded import computed_rows
 from catalog.closing import Closing
 from catalog.second_reader import FileTally, tally_file
-from catalog.storage import Storages
+from catalog.storages.opening import Storages
 from tableformat.digest import Digest, KeptDigest
-from tableformat.errors import DestinationError
+from tableformat.errors import DestinationError, MissingError
 from tableformat.iceberg.file_columns import FileColumn, file_columns
 from tableformat.mergetree.digest_sql import (
     DigestColumn,
@@ -147,11 +147,11 @@ class FileDigests(Closing):
         Raises:
             DestinationError: it cannot be read.
         """
-        storage = self._storages(location)
-        stored = [o.location for o in storage.list(location.rpartition("/")[0])]
-        if location not in stored:
+        try:
+            stored = self._storages(location).read(location)
+        except MissingError:
             return None
-        return KeptDigest.from_json(storage.read(location).decode())
+        return KeptDigest.from_json(stored.decode())
 
     def _opened(self) -> OwnClickHouse:
         """Return the ClickHouse that reads files."""

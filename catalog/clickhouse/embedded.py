@@ -21,8 +21,8 @@ import catalog
 from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Row
 from catalog.clickhouse.embedded_uri import EmbeddedSettings, parse_source
 from catalog.clickhouse.origin import STAGING_DATABASE
-from catalog.clickhouse.server.given import harmless_environment
 from catalog.closing import Closing
+from catalog.secret_variables import harmless_environment
 from tableformat.clickhouse_codes import CANNOT_OPEN_FILE
 from tableformat.errors import NotFoundError, SourceError
 

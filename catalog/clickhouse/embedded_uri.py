@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from catalog.clickhouse.server.shown import without_secret
+from catalog.shown_address import without_secret
 from tableformat.errors import UnsupportedError, UsageError
 
 __all__ = ["EmbeddedSettings", "parse_source", "render_source"]

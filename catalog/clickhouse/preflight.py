@@ -15,7 +15,7 @@ from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import Connection, text, texts
 from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.offers import Offer
-from catalog.clickhouse.some import some
+from catalog.some import some
 from tableformat.errors import RefusedError
 from tableformat.names import PartitionId, TableName, quote_string
 

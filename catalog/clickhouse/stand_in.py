@@ -19,9 +19,9 @@ from catalog.clickhouse.connection import Connection, Row, text, texts
 from catalog.clickhouse.describe import describe, list_parts, of_table
 from catalog.clickhouse.preflight import foreign_columns
 from catalog.clickhouse.session import ChdbSession, rows_in, run_in
-from catalog.clickhouse.some import some
 from catalog.clickhouse.staging import create_database, drop_staging, staging_table
 from catalog.processes import new_job
+from catalog.some import some
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.errors import (
     NotFoundError,

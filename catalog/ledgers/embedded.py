@@ -158,11 +158,17 @@ class SqliteLedger:
 
     def read(self, key: str) -> Row | None:
         """Return the latest row of a key hash."""
+        (row,) = self.read_all((key,))
+        return row
+
+    def read_all(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:
+        """Return the latest rows of key hashes."""
         if not self.is_made():
-            return None
+            return (None,) * len(keys)
+        asked = "SELECT body, version FROM rows WHERE key = ?"
         with self._transaction() as db:
-            found = db.execute("SELECT body, version FROM rows WHERE key = ?", (key,)).fetchone()
-        return self._row(key, *found) if found else None
+            found = [db.execute(asked, (key,)).fetchone() for key in keys]
+        return tuple(self._row(key, *x) if x else None for key, x in zip(keys, found, strict=True))
 
     def rows(self) -> Iterator[Row]:
         """Return all rows, latest update first."""

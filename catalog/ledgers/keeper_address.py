@@ -19,21 +19,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from catalog.environment import INSECURE, is_true
+from catalog.host_text import named_host
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 
-__all__ = ["PASSWORD", "KeeperAddress", "is_keeper", "parse_keeper"]
+__all__ = [
+    "CA_FILE",
+    "CERTIFICATE",
+    "KEY",
+    "PASSWORD",
+    "KeeperAddress",
+    "is_keeper",
+    "parse_keeper",
+]
 
 PASSWORD: Final = "MERGEBERG_LEDGER_PASSWORD"  # noqa: S105 - the name, no password
 """The variable of the environment that holds the user's password."""
 _USER: Final = "MERGEBERG_LEDGER_USER"
-_CA_FILE: Final = "MERGEBERG_LEDGER_CA_FILE"
-_CERTIFICATE: Final = "MERGEBERG_LEDGER_CERTIFICATE"
-_KEY: Final = "MERGEBERG_LEDGER_KEY"
-_INSECURE: Final = "MERGEBERG_ALLOW_INSECURE"
-_TRUE: Final = ("true", "1", "t", "yes", "y", "on")
+CA_FILE: Final = "MERGEBERG_LEDGER_CA_FILE"
+CERTIFICATE: Final = "MERGEBERG_LEDGER_CERTIFICATE"
+KEY: Final = "MERGEBERG_LEDGER_KEY"
 _PORTS: Final = {"keeper": 2181, "keepers": 2281}
-_HIGHEST_PORT: Final = 65_535
-_HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 _CHROOT: Final = re.compile(r"(/[A-Za-z0-9._~%+=-]+)*")
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 _FORM: Final = "Write keeper://HOST[:PORT][,HOST2[:PORT]...][/CHROOT], or keepers:// for TLS"
@@ -153,12 +159,11 @@ def _is_reserved(chroot: str) -> bool:
 
 
 def _host(scheme: str, place: str, shown: str) -> str:
-    found = _HOST.fullmatch(place)
-    port = int(found["port"] or _PORTS[scheme]) if found else 0
-    if found is None or not 0 < port <= _HIGHEST_PORT:
+    found = named_host(place, _PORTS[scheme])
+    if found is None:
         message = f"Cannot open the ledger {shown}: {place!r} is not HOST or HOST:PORT. {_FORM}."
         raise UsageError(message)
-    return f"{found['name'].lower()}:{port}"
+    return "{}:{}".format(*found)
 
 
 def _with_options(address: KeeperAddress, text: str, shown: str) -> KeeperAddress:
@@ -199,12 +204,12 @@ def _with_environment(
             f"Cannot log in to the ledger {shown}: {given} is given alone. Set {missing}, too."
         )
         raise UsageError(message)
-    files = (_file(environment, name, shown) for name in (_CA_FILE, _CERTIFICATE, _KEY))
+    files = (_file(environment, name, shown) for name in (CA_FILE, CERTIFICATE, KEY))
     ca_file, certificate, key = files
     if key is not None and certificate is None:
         message = (
-            f"Cannot log in to the ledger {shown}: {_KEY} names the key of a client certificate, "
-            f"and no certificate is given. Set {_CERTIFICATE}, too."
+            f"Cannot log in to the ledger {shown}: {KEY} names the key of a client certificate, "
+            f"and no certificate is given. Set {CERTIFICATE}, too."
         )
         raise UsageError(message)
     return replace(
@@ -214,7 +219,7 @@ def _with_environment(
         ca_file=ca_file,
         certificate=certificate,
         key=key,
-        allow_insecure=address.allow_insecure or environment.get(_INSECURE, "").lower() in _TRUE,
+        allow_insecure=address.allow_insecure or is_true(environment.get(INSECURE)),
     )
 
 
@@ -222,14 +227,14 @@ def _checked(address: KeeperAddress) -> KeeperAddress:
     if not address.secure and address.certificate is not None:
         message = (
             f"Cannot open the ledger {address.shown}: a client certificate is given, and without "
-            f"TLS nobody asks for one. Use keepers://, or leave {_CERTIFICATE} out."
+            f"TLS nobody asks for one. Use keepers://, or leave {CERTIFICATE} out."
         )
         raise UsageError(message)
     if address.warnings and not address.allow_insecure:
         message = (
             f"Cannot open the ledger {address.shown}: without TLS everybody on the way reads what "
             "was exported and the password, and can change what the ledger says. Use keepers://, "
-            f"or allow it by ?allow-insecure=1 behind the address or by {_INSECURE}=1."
+            f"or allow it by ?allow-insecure=1 behind the address or by {INSECURE}=1."
         )
         raise RefusedError(message)
     return address

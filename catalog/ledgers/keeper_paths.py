@@ -54,6 +54,11 @@ class KeeperPaths:
         return f"{self._top}/rows"
 
     @property
+    def destinations(self) -> str:
+        """The parent of what is known of destinations."""
+        return f"{self._top}/landed"
+
+    @property
     def leases(self) -> str:
         """The parent of the leases."""
         return f"{self._top}/leases"
@@ -80,7 +85,7 @@ class KeeperPaths:
 
     def landed(self, destination: str) -> str:
         """Return the node with the greatest sequence number that is known of a destination."""
-        return f"{self._top}/landed/{hash_of(destination)}"
+        return f"{self.destinations}/{hash_of(destination)}"
 
     def bodies(self, key: str) -> str:
         """Return the parent of the pieces of a row that is too large for one node."""

@@ -57,8 +57,13 @@ class MemoryLedger:
 
     def read(self, key: str) -> Row | None:
         """Return the latest row of a key hash."""
+        (row,) = self.read_all((key,))
+        return row
+
+    def read_all(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:
+        """Return the latest rows of key hashes."""
         with self._lock:
-            return self._rows.get(key)
+            return tuple(self._rows.get(key) for key in keys)
 
     def rows(self) -> Iterator[Row]:
         """Return all rows, latest update first."""

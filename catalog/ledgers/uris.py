@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from catalog.clickhouse.server.shown import without_secret
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.keeper_address import is_keeper, parse_keeper
+from catalog.shown_address import without_secret
 from tableformat.errors import UnsupportedError, UsageError
 from tableformat.ledger import Ledger
 

@@ -180,6 +180,9 @@ class LedgerAgreement(RuleBasedStateMachine):
             assert handle.counters() == self.model.counters()
             for destination in {key.destination for key in _KEYS}:
                 assert handle.highest_landed(destination) == self.model.highest_landed(destination)
+            hashes = tuple(key.hash for key in _KEYS)
+            assert handle.read_all(hashes) == tuple(map(self.model.read, hashes))
+            assert handle.read_all(hashes[1::-1]) == self.model.read_all(hashes[1::-1])
             for key in _KEYS:
                 assert handle.read(key.hash) == self.model.read(key.hash)
                 assert handle.holder(key.hash) == self.model.holder(key.hash)

@@ -1,15 +1,16 @@
 """Keeps the leases of the keys that a job works on: taken, renewed by one thread, given back.
 
-A lease saves work and proves nothing (DESIGN 5.5): losing one is noted, and the commit protocol
-sorts out what that means. The same thread looks once a second whether somebody has claimed a key
-that the job works on, so that a cancelled export stops soon; that, too, only saves work.
+A lease saves work and proves nothing (DESIGN 5.5): when one is lost, the commit protocol sorts out
+what that means. The same thread looks once a second whether somebody has claimed a key that the job
+works on, so that a cancelled export stops soon; that, too, only saves work. So nothing is tried
+again while the ledger is away, and leaving waits for one request at most.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -70,7 +71,6 @@ class Leases:
         self._effects = effects
         self._is_alive = is_alive
         self._held: dict[str, Lease] = {}
-        self._lost: dict[str, str] = {}
         self._watched: dict[str, int] = {}
         self._taken_over: set[str] = set()
         self._lock = threading.Lock()
@@ -141,11 +141,6 @@ class Leases:
         if leases:
             self._effects(Step.RELEASE_LEASE, lambda: self._ledger.release(*leases))
 
-    def lost(self, key: str) -> str:
-        """Say why a lease is not held any more, '' when it is."""
-        with self._lock:
-            return self._lost.get(key, "")
-
     def watch(self, key: str, epoch: int) -> None:
         """Begin to look whether somebody claims a key after the claim of this epoch."""
         with self._lock:
@@ -161,38 +156,33 @@ class Leases:
         renewed = time.monotonic()
         while not self._ended.wait(LOOK_SECONDS):
             with self._lock:
-                held, watched = tuple(self._held.items()), tuple(self._watched.items())
-            for key, epoch in watched:
-                self._look(key, epoch)
+                held, watched = tuple(self._held.values()), dict(self._watched)
+            if watched:
+                self._look(watched)
             if time.monotonic() - renewed >= RENEW_SECONDS:
                 renewed = time.monotonic()
-                for key, lease in held:
-                    self._renew(key, lease)
+                self._renew(held)
 
-    def _look(self, key: str, epoch: int) -> None:
+    def _look(self, watched: Mapping[str, int]) -> None:
         try:
-            row = self._ledger.read(key)
+            rows = self._ledger.read_all(tuple(watched))
         except LedgerError:
             # The next look, or the commit protocol, finds out.
             return
-        if row is not None and row.claim.epoch > epoch:
-            with self._lock:
-                if key in self._watched:
+        with self._lock:
+            for (key, epoch), row in zip(watched.items(), rows, strict=True):
+                if row is not None and row.claim.epoch > epoch and key in self._watched:
                     self._taken_over.add(key)
 
-    def _renew(self, key: str, lease: Lease) -> None:
-        try:
-            renewed = self._ledger.renew(lease, LEASE_SECONDS)
-        except LedgerError as error:
-            renewed = None
-            reason = str(error)
-        with self._lock:
-            if key not in self._held:
+    def _renew(self, held: Iterable[Lease]) -> None:
+        for lease in held:
+            if self._ended.is_set():
                 return
-            if isinstance(renewed, Lease):
-                self._held[key] = renewed
-                self._lost.pop(key, None)
-            elif renewed is None:
-                self._lost[key] = reason
-            else:
-                self._lost[key] = f"{renewed.owner} has it now"
+            try:
+                renewed = self._ledger.renew(lease, LEASE_SECONDS)
+            except LedgerError:
+                # It is away for every key; the next time, or the commit protocol, finds out.
+                return
+            with self._lock:
+                if isinstance(renewed, Lease) and lease.key in self._held:
+                    self._held[lease.key] = renewed

@@ -194,9 +194,9 @@ def _landed(listed: ListedExport, state: LakeTableState) -> Landed:
 
 
 def _count_up(ports: Ports, least: int) -> None:
-    """Draw numbers until the counter has passed every number that the table has seen."""
-    while ports.ledger.highest_epoch() < least:
-        ports.ledger.next_epoch()
+    """Draw the numbers up to the greatest that the table has seen."""
+    if (missing := least - ports.ledger.highest_epoch()) > 0:
+        ports.ledger.next_epoch(missing)
 
 
 def _write(ports: Ports, row: Row) -> None:

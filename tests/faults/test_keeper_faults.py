@@ -88,7 +88,7 @@ def test_a_server_that_stands_still_longer_than_a_session_lives_is_waited_for(
         drawing = threads.submit(ledger.next_epoch)
         renewing = threads.submit(ledger.renew, lease, 3600)
         # The client gives the connection up after two thirds of a session.
-        wait_until(lambda: ledger.trouble != "", "the silence was noticed")
+        wait_until(lambda: _trouble(ledger) != "", "the silence was noticed")
         zookeeper_server.resume()
 
         assert drawing.result() > epoch
@@ -96,6 +96,12 @@ def test_a_server_that_stands_still_longer_than_a_session_lives_is_waited_for(
         found = ledger.holder("k")
         assert found is not None
         assert found.owner == ME
+
+
+def _trouble(ledger: KeeperLedger) -> str:
+    connection = ledger._session._connection
+    assert connection is not None
+    return connection.trouble
 
 
 def sockets() -> int:

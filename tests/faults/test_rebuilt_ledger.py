@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from catalog.ledgers.embedded import SqliteLedger
-from catalog.storage import open_storage
+from catalog.storages.opening import open_storage
 from tableformat.effects import Direct, Step
 from tableformat.errors import RefusedError
 from tableformat.export.commit import Ports
@@ -43,10 +44,24 @@ def lose(directory: Path) -> None:
         path.unlink()
 
 
-def rebuilt(directory: Path) -> tuple[Rebuilt, ...]:
+class Drawn(SqliteLedger):
+    """A ledger that counts how often it was asked for epochs."""
+
+    times = 0
+
+    def next_epoch(self, count: int = 1) -> int:
+        self.times += 1
+        return super().next_epoch(count)
+
+
+def ledger_in(directory: Path) -> Drawn:
+    return Drawn(directory / "ledger.db", clock=CLOCK.__next__)
+
+
+def rebuilt(directory: Path, into: Drawn | None = None) -> tuple[Rebuilt, ...]:
     """Rebuild the ledger of the table, as the command does."""
     table = lake(directory)
-    ledger = SqliteLedger(directory / "ledger.db", clock=CLOCK.__next__)
+    ledger = into or ledger_in(directory)
     ports = Ports(Direct(), table, ledger, CLOCK.__next__, lambda _: None)
     try:
         return rebuild(ports, open_storage(state(directory).location), "lake.n.t")
@@ -71,6 +86,24 @@ def test_what_is_in_main_is_known_again(tmp_path: Path, *, one_by_one: bool) -> 
     assert rows_in_main(tmp_path) == 15
     assert statuses(run(tmp_path, source, request=FORCED)) == ["replaced"] * 2
     assert rows_in_main(tmp_path) == 15
+
+
+def test_the_numbers_that_the_table_has_seen_are_drawn_at_once(tmp_path: Path) -> None:
+    """Harm prevented: a table of a million commits is rebuilt by two million requests."""
+    source = Partitions()
+    with closing(ledger_in(tmp_path)) as before:
+        before.next_epoch(1_000)
+    run(tmp_path, source)
+    lose(tmp_path)
+    into = ledger_in(tmp_path)
+
+    rebuilt(tmp_path, into)
+
+    # Once up to the last of them, and once for the commit that gives the table to it.
+    assert into.times == 2
+    with closing(ledger_in(tmp_path)) as after:
+        assert after.highest_epoch() > 1_000
+    assert statuses(run(tmp_path, source)) == ["already_exported"] * 2
 
 
 @pytest.mark.parametrize("change", [compact, delete_rows, drop_one_file])

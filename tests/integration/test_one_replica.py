@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from catalog.clickhouse.server.source import ServerSource
 from catalog.sources import SourcePlace, open_source
 from tableformat.names import PartitionId, TableName
 from tests.services.old_clickhouse import OldPair
@@ -67,3 +68,19 @@ def test_a_job_goes_on_at_another_replica_when_its_own_is_gone(pair: OldPair) ->
 
     assert [str(one.partition_id) for one in snapshot.partitions] == ["0"]
     assert staged(pair, 2) == []
+
+
+def test_who_exports_is_looked_at_again_at_another_replica(pair: OldPair) -> None:
+    """Harm prevented: rows that only this replica's policies hide are left out without a word."""
+    with open_source(both(pair), is_exporting=True) as source:
+        assert isinstance(source, ServerSource)
+        source.describe(NAME)
+        source.close()
+        source._user = "whoever it was at the first"
+        pair.kill(1)
+
+        source.describe(NAME)
+
+        assert source.host is not None
+        assert source.host.place == pair.url(2).removeprefix("http://")
+        assert source._user == "default"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, texts
@@ -20,14 +19,13 @@ from catalog.clickhouse.frozen.uri import FrozenSettings
 from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.plain_disk import plain_disk_sql
 from catalog.clickhouse.staging import files_layout
+from catalog.some import some
 from tableformat.errors import RefusedError, SourceError, UsageError
 from tableformat.mergetree.engine_text import staging_engine
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import TableName, quote_identifier, quote_string
 
 __all__ = ["OpenedParts", "check_unchanged", "open_clickhouse", "open_parts"]
-
-_SHOWN: Final = 3
 
 
 def open_clickhouse(zone: str) -> Connection:
@@ -95,7 +93,7 @@ def open_parts(
     if foreign := sorted(loaded - listed):
         message = (
             f"Cannot read the parts in {folders.directory}: ClickHouse also loaded "
-            f"{', '.join(foreign[:_SHOWN])}. Something writes there; name a directory that nobody "
+            f"{some(foreign)}. Something writes there; name a directory that nobody "
             "changes."
         )
         raise SourceError(message)
@@ -116,7 +114,7 @@ def check_unchanged(opened: OpenedParts) -> None:
     if changed := sorted(before ^ now):
         message = (
             f"Cannot read the parts in {opened.folders.directory}: its folders changed while they "
-            f"were read: {', '.join(changed[:_SHOWN])}. Name a directory that nobody changes."
+            f"were read: {some(changed)}. Name a directory that nobody changes."
         )
         raise SourceError(message)
 

@@ -30,7 +30,7 @@ from catalog.clickhouse.server.answers import (
 )
 from catalog.clickhouse.server.failures import broke_off, could_be_repeated, not_answered
 from catalog.clickhouse.server.settings import Host, ServerSettings
-from catalog.clickhouse.server.tls import tls_context
+from catalog.clickhouse.server.tls import server_tls
 from catalog.closing import Closing
 from tableformat.clickhouse_codes import TOO_MANY_SIMULTANEOUS_QUERIES
 from tableformat.errors import SourceError
@@ -142,7 +142,7 @@ class ServerClient(Closing):
         """
         self.settings, self.host = settings, host
         self._pause, self._clock = pause, clock
-        self._tls = tls_context(settings) if host.is_secure else None
+        self._tls = server_tls(settings) if host.is_secure else None
         self._pool = self._new_pool()
         self._used = self._clock()
 

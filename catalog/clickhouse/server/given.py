@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from catalog.clickhouse.server.credentials import ClientCertificate, Credentials, Secret
-from catalog.ledgers.keeper_address import PASSWORD as LEDGER_PASSWORD
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 
 __all__ = [
@@ -25,17 +24,14 @@ __all__ = [
     "SECRETS",
     "Given",
     "choose",
-    "harmless_environment",
     "in_environment",
     "in_file",
-    "is_secret",
 ]
 
 PREFIX: Final = "MERGEBERG_SOURCE_"
 _NAMES: Final = ("user", "password", "token", "ca-file", "certificate", "key")
 SECRETS: Final = (f"{PREFIX}PASSWORD", f"{PREFIX}TOKEN")
 """The variables of the environment that hold a secret of a source."""
-_OF_CATALOGS: Final = "PYICEBERG_CATALOG__"
 _TABLE: Final = "source"
 _OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -91,16 +87,6 @@ def in_file(path: Path) -> Given:
         )
         raise RefusedError(message)
     return _given(f"the configuration {path}", table, path.parent)
-
-
-def harmless_environment() -> dict[str, str]:
-    """Return this process's environment without secrets: for processes that need none of them."""
-    return {name: text for name, text in os.environ.items() if not is_secret(name)}
-
-
-def is_secret(name: str) -> bool:
-    """Whether a variable of the environment may hold a secret: of source, catalog or ledger."""
-    return name in SECRETS or name == LEDGER_PASSWORD or name.startswith(_OF_CATALOGS)
 
 
 def choose(layers: tuple[Given, ...]) -> tuple[Credentials, str | None]:

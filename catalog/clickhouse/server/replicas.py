@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from catalog.clickhouse.connection import Connection, flag, text, whole
+from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.server.answers import LOGIN_REFUSED
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.settings import Host, ServerSettings
-from catalog.clickhouse.some import some
+from catalog.some import some
 from tableformat.clickhouse_codes import ACCESS_DENIED, READONLY
 from tableformat.errors import RefusedError, SourceError, TableFormatError
-from tableformat.names import PartitionId, TableName, quote_string
+from tableformat.names import PartitionId, TableName
 
 __all__ = ["SYNC_TIMEOUT", "Lag", "Waiting", "connect", "is_part_of", "lag_of"]
 
@@ -99,7 +100,7 @@ def lag_of(connection: Connection, name: TableName) -> Lag | None:
     found = connection.rows(
         "SELECT is_readonly, toUInt64(absolute_delay), toInt64(log_max_index),"
         " toInt64(log_pointer), toInt64(inserts_in_queue) FROM system.replicas"
-        f" WHERE {_of_table(name)}"
+        f" WHERE {of_table(name)}"
     )
     if not found:
         return None
@@ -186,7 +187,7 @@ class Waiting:
 
     def _listed(self, name: TableName) -> tuple[PartitionId, ...]:
         found = self.connection.rows(
-            f"SELECT DISTINCT partition_id FROM system.parts WHERE active AND {_of_table(name)}"
+            f"SELECT DISTINCT partition_id FROM system.parts WHERE active AND {of_table(name)}"
         )
         return tuple(PartitionId(text(row[0])) for row in found)
 
@@ -197,7 +198,7 @@ class Waiting:
         what is there is as good.
         """
         found = self.connection.rows(
-            f"SELECT type, new_part_name FROM system.replication_queue WHERE {_of_table(name)}"
+            f"SELECT type, new_part_name FROM system.replication_queue WHERE {of_table(name)}"
         )
         queued = [(text(row[0]), text(row[1])) for row in found]
         return tuple(one for one in queued if one[0] not in _MAKES_FROM_OWN)
@@ -251,7 +252,3 @@ def _asked(connection: ServerConnection, name: TableName | None) -> Lag | None:
 def _is_of_every_host(error: SourceError) -> bool:
     """Whether another replica would say the same: who logs in, and not where."""
     return error.code in (*LOGIN_REFUSED, ACCESS_DENIED)
-
-
-def _of_table(name: TableName) -> str:
-    return f"database = {quote_string(name.database)} AND table = {quote_string(name.name)}"

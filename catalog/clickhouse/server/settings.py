@@ -19,14 +19,13 @@ from typing import Final
 from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.credentials import Credentials, Secret
 from catalog.clickhouse.server.given import Given, choose, in_environment, in_file
-from catalog.clickhouse.server.shown import has_options_before_host
+from catalog.host_text import named_host
+from catalog.shown_address import has_options_before_host
 from tableformat.errors import RefusedError, UsageError
 
 __all__ = ["Host", "ServerSettings", "Tls", "host_at", "is_server", "parse_server"]
 
 _PORTS: Final = {"https": 8443, "http": 8123}
-_HIGHEST_PORT: Final = 65_535
-_HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 _FORM: Final = "Write https://[USER@]HOST[:PORT][,HOST2[:PORT]...]"
 _CONNECT_TIMEOUT: Final = 10.0
 _READ_TIMEOUT: Final = 300.0
@@ -98,11 +97,8 @@ def is_server(uri: str) -> bool:
 
 def host_at(scheme: str, place: str) -> Host | None:
     """Return the host that `HOST` or `HOST:PORT` names, None for any other text."""
-    found = _HOST.fullmatch(place)
-    port = int(found["port"] or _PORTS[scheme]) if found else 0
-    if found is None or not 0 < port <= _HIGHEST_PORT:
-        return None
-    return Host(scheme, found["name"].strip("[]").lower(), port)
+    found = named_host(place, _PORTS[scheme])
+    return Host(scheme, found[0].strip("[]"), found[1]) if found else None
 
 
 def parse_server(

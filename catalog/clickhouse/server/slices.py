@@ -30,7 +30,7 @@ from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.native import native_batches
 from catalog.clickhouse.server.queries import query_prefix
 from catalog.clickhouse.server.settings import Host, ServerSettings
-from catalog.clickhouse.some import some
+from catalog.some import some
 from tableformat.clickhouse_codes import UNKNOWN_DATABASE, UNKNOWN_SETTING, UNKNOWN_TABLE
 from tableformat.errors import InternalError, SourceError, SourceGoneError
 from tableformat.export.slices import Slice, WritePlan

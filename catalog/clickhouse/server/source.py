@@ -81,7 +81,9 @@ class ServerSource(ClickHouseSource):
         """
         if self._host is not None and self._held is None:
             with self._reached(table) as connection:
-                self._host = self._host if _can_be_read(connection, table) else None
+                if not _can_be_read(connection, table):
+                    # What was allowed there another one may not allow.
+                    self._host, self._was_checked = None, False
         self._described = super().describe(table)
         return self._described
 

@@ -9,7 +9,7 @@ import logging
 import socket
 import ssl
 import threading
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import WriterNotClosedException
@@ -18,8 +18,8 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from catalog.ledgers.keeper_address import KeeperAddress
-from tableformat.errors import UsageError
+from catalog.ledgers.keeper_address import CA_FILE, CERTIFICATE, KEY, KeeperAddress
+from catalog.tls import TlsNames, show_certificate, tls_context
 
 __all__ = ["Connection"]
 
@@ -168,33 +168,8 @@ class _Heard(logging.Handler):
 
 
 def _tls_context(address: KeeperAddress) -> ssl.SSLContext:
-    try:
-        # With authorities of its own it does not load those of the system.
-        context = ssl.create_default_context(cafile=address.ca_file)
-    except (ssl.SSLError, OSError) as error:
-        message = (
-            f"Cannot open the ledger {address.shown}: the certificates of the authorities cannot "
-            "be read. Correct the file that MERGEBERG_LEDGER_CA_FILE names."
-        )
-        raise UsageError(message) from error
+    names = TlsNames(f"open the ledger {address.shown}", CA_FILE, CERTIFICATE, KEY)
+    context = tls_context(names, ca_file=address.ca_file)
     if address.certificate is not None:
-        try:
-            context.load_cert_chain(address.certificate, address.key, password=_no_pass_phrase)
-        except (ssl.SSLError, OSError) as error:
-            message = (
-                f"Cannot open the ledger {address.shown}: the client certificate or its key cannot "
-                "be used. Correct the files that MERGEBERG_LEDGER_CERTIFICATE and "
-                "MERGEBERG_LEDGER_KEY name."
-            )
-            raise UsageError(message) from error
+        show_certificate(context, names, address.certificate, address.key)
     return context
-
-
-def _no_pass_phrase() -> NoReturn:
-    # Without this OpenSSL asks the terminal, and waits.
-    message = (
-        "Cannot use the client certificate of the ledger: its key is protected by a pass phrase. "
-        "Give a key without one, in a file that only its owner may read (openssl pkey -in KEY "
-        "-out NEW)."
-    )
-    raise UsageError(message)

@@ -13,13 +13,14 @@ from typing import Any
 
 from kazoo.exceptions import NoNodeError
 
-from catalog.ledgers.keeper.nodes import damaged, member, members, sealed_members
-from catalog.ledgers.keeper.rows import confirmed
+from catalog.ledgers.keeper.nodes import member, members, sealed_members
+from catalog.ledgers.keeper.rows import confirmed, other_ledger
 from catalog.ledgers.keeper.session import (
     Change,
     KeeperSession,
     Request,
     changing,
+    check,
     children,
     create,
     delete,
@@ -103,19 +104,23 @@ class KeeperLeases:
 
     def releasing(self, leases: Sequence[Lease]) -> Callable[[], None]:
         """Return what gives leases back, and may be done again when an answer was lost."""
-        left = {lease.key: lease for lease in leases}
+        left = list(leases)
 
         def attempt() -> None:
             while left:
-                keys, ours = list(left), []
-                for key, node in zip(keys, self._nodes(keys), strict=True):
-                    if node is not None and node.held.owner == left[key].owner:
-                        gone = changing(delete(self._paths.lease(key), node.version))
-                        ours.append((key, gone))
+                # Of one key somebody else's may be there, too: it is not theirs any more.
+                ours: dict[str, tuple[Lease, Request]] = {}
+                nodes = self._nodes([lease.key for lease in left])
+                for lease, node in zip(left, nodes, strict=True):
+                    if node is not None and node.held.owner == lease.owner:
+                        gone = changing(delete(self._paths.lease(lease.key), node.version))
+                        ours[lease.key] = lease, gone
                     else:
-                        self._forget(left.pop(key))
-                for key in self._made(ours):
-                    self._forget(left.pop(key))
+                        self._forget(lease)
+                made = self._made([(key, gone) for key, (_, gone) in ours.items()])
+                for key in made:
+                    self._forget(ours[key][0])
+                left[:] = [lease for key, (lease, _) in ours.items() if key not in made]
 
         return attempt
 
@@ -127,9 +132,7 @@ class KeeperLeases:
     def keys(self) -> list[str]:
         """Return the key hashes of all leases, also of those whose time is over."""
         (names,) = confirmed(self._session, self._paths, children(self._paths.leases))
-        if isinstance(names, NoNodeError):
-            raise damaged(self._paths.leases, "it is not there")
-        return [str(name) for name in names]
+        return [] if isinstance(names, NoNodeError) else [str(name) for name in names]
 
     def _nodes(self, keys: Sequence[str]) -> list[_Node | None]:
         paths = [self._paths.lease(key) for key in keys]
@@ -156,12 +159,24 @@ class KeeperLeases:
     def _made(self, puts: Sequence[tuple[str, Request]]) -> list[str]:
         """Return the keys of those changes that nothing was in the way of."""
         answers = self._session.ask(*(request for _, request in puts))
-        made = []
+        made, is_gone = [], False
         for (key, _), answer in zip(puts, answers, strict=True):
             failure = first_failure(answer)
             if failure is None:
                 made.append(key)
+            elif isinstance(failure[1], NoNodeError):
+                is_gone = True
+        if is_gone:
+            self._make_folder()
         return made
+
+    def _make_folder(self) -> None:
+        """Make the parent of the leases again, which somebody may have removed with them."""
+        folder = create(self._paths.leases, b"")
+        (answers,) = self._session.ask(changing(check(self._paths.mark), folder))
+        failure = first_failure(answers)
+        if failure is not None and failure[0] == 0:
+            raise other_ledger()
 
     def _noted(self, lease: Lease, number: int) -> Lease:
         with self._lock:

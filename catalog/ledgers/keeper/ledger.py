@@ -2,16 +2,16 @@
 
 Layout: docs/spec/keeper-ledger.md. Reading never makes a ledger; the first write, or asking for its
 identity, makes it and the missing nodes above it. Every read comes after a `sync`, and every change
-asks in the same step whether this still is the ledger that was opened. An operation ends within the
-address's time-out, else in a LedgerError; after one of a write nobody knows whether it was made,
-and doing it again is safe.
+of a row, an epoch or the counters asks in the same step whether this still is the ledger that was
+opened. An operation ends within the address's time-out, else in a LedgerError; after one of a write
+nobody knows whether it was made, and doing it again is safe.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from kazoo.exceptions import NoNodeError
@@ -36,6 +36,7 @@ from catalog.ledgers.keeper.session import (
 from catalog.ledgers.keeper_address import KeeperAddress
 from catalog.ledgers.keeper_paths import LAYOUT, KeeperPaths, ledger_root
 from catalog.ledgers.memory import milliseconds
+from catalog.some import some
 from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
 
@@ -78,16 +79,6 @@ class KeeperLedger:
         return self._address.shown
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences for the user about how it is spoken to."""
-        return self._address.warnings
-
-    @property
-    def trouble(self) -> str:
-        """What went wrong with the connection last, '' while it is well."""
-        return self._session.trouble
-
-    @property
     def requests(self) -> int:
         """How many requests were sent to Keeper."""
         return self._session.requests
@@ -98,12 +89,17 @@ class KeeperLedger:
 
     def read(self, key: str) -> Row | None:
         """Return the latest row of a key hash."""
+        (row,) = self.read_all((key,))
+        return row
 
-        def attempt() -> Row | None:
+    def read_all(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:
+        """Return the latest rows of key hashes; many requests are under way at a time."""
+
+        def attempt() -> tuple[Row | None, ...]:
             found = self._found()
-            return found.rows.read([key])[0] if found else None
+            return tuple(found.rows.read(keys)) if found else (None,) * len(keys)
 
-        return self._session.within(f"read the row {key}", attempt)
+        return self._session.within(_doing("read", keys), attempt) if keys else ()
 
     def rows(self) -> Iterator[Row]:
         """Return all rows, latest update first."""
@@ -124,7 +120,7 @@ class KeeperLedger:
         """Replace each row that has its version; many requests are under way at a time."""
         if not rows:
             return ()
-        doing = f"write the row{'s' * (len(rows) > 1)} {', '.join(r.key.hash for r in rows)}"
+        doing = _doing("write", [row.key.hash for row in rows])
         made = self._session.within("make the nodes", self._made)
         return self._session.within(doing, made.rows.writing(rows))
 
@@ -311,6 +307,10 @@ class KeeperLedger:
             if self._opened is None:
                 self._opened = _Opened(self._session, paths, self._clock, self._most_events)
             return self._opened
+
+
+def _doing(verb: str, keys: Sequence[str]) -> str:
+    return f"{verb} the row{'s' * (len(keys) > 1)} {some(keys)}"
 
 
 class _Opened:

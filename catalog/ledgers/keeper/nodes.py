@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from catalog.ledgers.keeper.session import Trouble
 
-__all__ = ["damaged", "member", "members", "sealed", "sealed_members", "unsealed"]
+__all__ = ["damaged", "json_members", "member", "members", "sealed", "sealed_members", "unsealed"]
 
 T = TypeVar("T")
 
@@ -47,8 +47,17 @@ def members(stored: bytes, path: str) -> dict[str, Any]:
     Raises:
         Trouble: it is damaged, or is none.
     """
+    return json_members(unsealed(stored, path), path)
+
+
+def json_members(content: bytes, path: str) -> dict[str, Any]:
+    """Return the JSON object that the content of a node is, or begins with.
+
+    Raises:
+        Trouble: it is none.
+    """
     try:
-        found = json.loads(unsealed(stored, path))
+        found = json.loads(content)
     except ValueError as error:
         raise damaged(path, repr(error)) from error
     if not isinstance(found, dict):

@@ -113,7 +113,15 @@ class KeeperPast:
         (names,) = confirmed(self._session, self._paths, children(self._paths.events))
         if isinstance(names, NoNodeError):
             raise damaged(self._paths.events, "it is not there")
-        return sorted(map(BlockName.parse, names), key=lambda n: n.number, reverse=True)
+        return sorted(map(self._name, names), key=lambda n: n.number, reverse=True)
+
+    def _name(self, text: str) -> BlockName:
+        try:
+            return BlockName.parse(text)
+        except ValueError as error:
+            raise Trouble(
+                f"the node {self._paths.events}/{text} is no block of events", "Remove it"
+            ) from error
 
     def _sweep_after(self, number: int, blocks: int) -> None:
         """Remove blocks of which no event is kept, once in a while."""

@@ -11,6 +11,7 @@ removed by the next one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 import zlib
@@ -20,7 +21,15 @@ from typing import Any, Final
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from catalog.ledgers.keeper.nodes import damaged, member, members, sealed, sealed_members, unsealed
+from catalog.ledgers.keeper.nodes import (
+    damaged,
+    json_members,
+    member,
+    members,
+    sealed,
+    sealed_members,
+    unsealed,
+)
 from catalog.ledgers.keeper.session import (
     IN_THE_WAY,
     Change,
@@ -42,7 +51,7 @@ from catalog.ledgers.keeper_paths import BodyName, KeeperPaths
 from tableformat.ledger import Row, Stale
 from tableformat.ledger_text import parse_row, render_row
 
-__all__ = ["KeeperRows", "confirmed"]
+__all__ = ["KeeperRows", "confirmed", "other_ledger"]
 
 _INLINE: Final = 64 * 1024
 """Bytes up to which a body stands in its row's node, as a text that people can read."""
@@ -153,8 +162,9 @@ class KeeperRows:
     def _row(self, key: str, head: _Head) -> Row:
         path = self._paths.row(key)
         body = head.body if not head.pieces else self._body(key, head)
+        what = f"the node {path} of the ledger {self._session.shown}"
         try:
-            row = parse_row(body.decode(), head.version, what=f"the node {path}")
+            row = parse_row(body.decode(), head.version, what=what)
         except UnicodeDecodeError as error:
             raise damaged(path, repr(error)) from error
         if row.key.hash != key:
@@ -236,14 +246,33 @@ class KeeperRows:
                 sent.append((draft, changing(check(self._paths.mark), *changes)))
         answers = self._session.ask(*(request for _, request in sent))
         refused: list[_Draft] = []
+        lacking: set[str] = set()
         for (draft, _), answer in zip(sent, answers, strict=True):
             failure = first_failure(answer)
             if failure is None:
                 done[draft.key] = replace(draft.row, version=draft.version)
-            elif failure[0] == 0:
-                raise _other_ledger()
-            elif failure[0] == 1:
+                continue
+            changed, why = failure
+            if changed == 0:
+                raise other_ledger()
+            if isinstance(why, NoNodeError):
+                lacking.add(self._paths.rows if changed == 1 else self._paths.destinations)
+            if changed == 1:
                 refused.append(draft)
+        if lacking:
+            self._check_there(sorted(lacking))
+        if refused:
+            self._tell_apart(refused, done)
+
+    def _check_there(self, folders: Sequence[str]) -> None:
+        """Tell a node that is not there from one below which nothing can be made."""
+        answers = confirmed(self._session, self._paths, *map(stat, folders))
+        for folder, found in zip(folders, answers, strict=True):
+            if found is None:
+                raise damaged(folder, "it is not there")
+
+    def _tell_apart(self, refused: Sequence[_Draft], done: dict[str, Row | Stale]) -> None:
+        """Tell writes of ours whose answers were lost from those of others."""
         for draft, head in zip(refused, self._heads([d.key for d in refused]), strict=True):
             if head is not None and head.write == draft.write:
                 done[draft.key] = replace(draft.row, version=draft.version)
@@ -281,7 +310,7 @@ class KeeperRows:
             gone = [
                 delete(self._paths.body(draft.key, name))
                 for draft, names in zip(written, listed, strict=True)
-                for name in map(BodyName.parse, _there(names, self._paths.bodies(draft.key)))
+                for name in _pieces(_there(names, self._paths.bodies(draft.key)))
                 if name.is_left_over(draft.version, draft.write)
             ]
             self._session.ask(*(changing(one) for one in gone))
@@ -298,11 +327,12 @@ def confirmed(session: KeeperSession, paths: KeeperPaths, *requests: Request) ->
     """
     _, mark, *answers = session.ask(sync(paths.mark), stat(paths.mark), *requests)
     if mark is None:
-        raise _other_ledger()
+        raise other_ledger()
     return answers
 
 
-def _other_ledger() -> Trouble:
+def other_ledger() -> Trouble:
+    """Return why nothing is asked any more of the ledger that was opened."""
     return Trouble(
         "it was removed, or another release has taken it over, since it was opened",
         "Run the command again, which says what is there now",
@@ -315,9 +345,18 @@ def _there(answer: Any, path: str) -> Any:
     return answer
 
 
+def _pieces(names: Sequence[str]) -> list[BodyName]:
+    """Return the names of pieces; what somebody else has put there is left alone."""
+    pieces = []
+    for name in names:
+        with contextlib.suppress(ValueError):
+            pieces.append(BodyName.parse(name))
+    return pieces
+
+
 def _head(stored: bytes, description: Any, path: str) -> _Head:
     line, _, body = unsealed(stored, path).partition(b"\n")
-    head = members(sealed(line), path)
+    head = json_members(line, path)
     if (found := head.get("format_version")) != _ROW_FORMAT:
         raise Trouble(
             f"the node {path} has format {found}, this release reads {_ROW_FORMAT}",

@@ -6,6 +6,7 @@ nobody knows whether the request was carried out, so it looks, and goes on from 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,7 @@ __all__ = [
     "Change",
     "KeeperSession",
     "Request",
+    "Silence",
     "Trouble",
     "changing",
     "check",
@@ -70,16 +72,31 @@ _SECONDS_WHILE_AWAY: Final = 2.0
 """For how long servers are waited for that were waited for in vain."""
 
 
+_CHECK_THEM: Final = (
+    "Check that its servers run and can be reached from here, and run the command again: it is safe"
+)
+
+
 class Trouble(Exception):  # noqa: N818 - never leaves the ledger
     """Why an attempt came to nothing; with `passes` another one may not.
 
     `to_do` is what the user does about it.
     """
 
-    def __init__(self, why: str, to_do: str = "", *, passes: bool = False) -> None:
+    def __init__(
+        self, why: str, to_do: str = "Run the command again: it is safe", *, passes: bool = False
+    ) -> None:
         """Keep it."""
         super().__init__(why)
         self.why, self.to_do, self.passes = why, to_do, passes
+
+
+class Silence(Trouble):
+    """No answer came, which passes when the servers are back."""
+
+    def __init__(self, why: str) -> None:
+        """Keep why, as far as it is known."""
+        super().__init__(why, _CHECK_THEM, passes=True)
 
 
 class KeeperSession:
@@ -102,17 +119,17 @@ class KeeperSession:
             return self._connection.session if self._connection is not None else 0
 
     @property
-    def trouble(self) -> str:
-        """What went wrong with the connection last, '' while it is well."""
-        with self._lock:
-            return self._connection.trouble if self._connection is not None else ""
+    def shown(self) -> str:
+        """Where the ledger is, without a secret."""
+        return self._address.shown
 
     def within(self, doing: str, attempt: Callable[[], T]) -> T:
         """Return what an attempt returns, the last one of as many as the time allows.
 
         An attempt is begun within the time-out, and goes on while answers come within it: there may
-        be many of them. Once a time-out has ended without an answer, what is done next waits for
-        two seconds only, until there is one: a command does many things, and would wait for each.
+        be many of them. When the last of them came less than a time-out ago, one more is begun.
+        Once a time-out has ended without an answer, what is done next waits for two seconds only,
+        until there is one: a command does many things, and would wait for each.
 
         Args:
             doing: what is done, as it stands behind "Cannot ".
@@ -122,34 +139,31 @@ class KeeperSession:
             LedgerError: it came to nothing.
             UsageError: a certificate, a key or an authority cannot be used.
         """
-        deadline = time.monotonic() + self._patience
+        begun = time.monotonic()
+        self._deadline.at = deadline = begun + self._patience
+        is_last = False
         while True:
-            self._deadline.at = deadline
             try:
                 return attempt()
             except Trouble as trouble:
-                if trouble.passes and time.monotonic() < deadline:
+                now = time.monotonic()
+                if trouble.passes and now < self._deadline.at and not is_last:
+                    is_last = now >= deadline
                     continue
-                error = self.failed(doing, trouble)
-                self._is_away = trouble.passes
-                raise error from trouble
+                self._is_away = isinstance(trouble, Silence)
+                raise self._failed(doing, trouble, now - begun) from trouble
 
     @property
     def _patience(self) -> float:
         seconds = self._address.seconds
         return min(seconds, _SECONDS_WHILE_AWAY) if self._is_away else seconds
 
-    def failed(self, doing: str, trouble: Trouble) -> LedgerError:
-        """Return the error that tells a trouble."""
-        why = trouble.why.rstrip(".")
+    def _failed(self, doing: str, trouble: Trouble, seconds: float) -> LedgerError:
+        """Return the error that tells a trouble, which has lasted for some seconds."""
+        why = self._masked(trouble.why.rstrip("."))
         if trouble.passes:
-            why = f"{why}, for {self._patience:g} s"
-        to_do = trouble.to_do or (
-            "Check that its servers run and can be reached from here, and run the command again: "
-            "it is safe"
-        )
-        shown = self._address.shown
-        return LedgerError(f"Cannot {doing} of the ledger {shown}: {self._masked(why)}. {to_do}.")
+            why = f"{why}, for {_whole(seconds):g} s"
+        return LedgerError(f"Cannot {doing} of the ledger {self.shown}: {why}. {trouble.to_do}.")
 
     def _masked(self, text: str) -> str:
         password = self._address.password
@@ -183,7 +197,7 @@ class KeeperSession:
                 self._connection = Connection(self._address)
             connection = self._connection
         if not connection.wait(self._left()):
-            raise Trouble(connection.trouble or "nobody answers", passes=True)
+            raise Silence(connection.trouble or "nobody answers")
         return connection
 
     def _left(self) -> float:
@@ -196,10 +210,10 @@ class KeeperSession:
             return error
         except ConnectionClosedError as error:
             self._drop(connection)
-            raise Trouble(connection.trouble or "the connection ended", passes=True) from error
+            raise Silence(connection.trouble or "the connection ended") from error
         except _NO_ANSWER as error:
             why = connection.trouble or f"the answer did not come ({type(error).__name__})"
-            raise Trouble(why, passes=True) from error
+            raise Silence(why) from error
         except KazooException as error:
             raise _refused(error) from error
         self._is_away = False
@@ -238,7 +252,12 @@ def _refused(error: KazooException) -> Trouble:
             "Correct MERGEBERG_LEDGER_USER and MERGEBERG_LEDGER_PASSWORD; where the servers do not "
             "go by client certificates, set these beside one",
         )
-    return Trouble(f"Keeper answered {name}{f' ({error})' if str(error) else ''}")
+    return Trouble(f"Keeper answered {name}{f' ({error})' if str(error) else ''}", _CHECK_THEM)
+
+
+def _whole(seconds: float) -> float:
+    """Return full seconds, below one full tenths."""
+    return math.floor(seconds) if seconds >= 1 else math.floor(seconds * 10) / 10
 
 
 def _at_most(requests: Sequence[Request]) -> Iterator[Sequence[Request]]:

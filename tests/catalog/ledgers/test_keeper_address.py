@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.server.given import harmless_environment
 from catalog.ledgers.keeper_address import KeeperAddress, parse_keeper
 from catalog.ledgers.uris import open_ledger
+from catalog.secret_variables import harmless_environment
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UsageError
 
 SECRET = "s3cr3t-w0rd"  # noqa: S105 - of nobody

@@ -133,10 +133,10 @@ class Read(MemoryLedger):
         super().__init__()
         self.read_again = threading.Semaphore(0)
 
-    def read(self, key: str) -> Row | None:
-        row = super().read(key)
+    def read_all(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:
+        rows = super().read_all(keys)
         self.read_again.release()
-        return row
+        return rows
 
 
 def test_a_later_claim_of_a_watched_key_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.credentials import ClientCertificate, Credentials, Secret
 from catalog.clickhouse.server.settings import Host, ServerSettings, Tls
-from catalog.clickhouse.server.tls import tls_context
+from catalog.clickhouse.server.tls import server_tls
 from tableformat.errors import SourceError, UsageError
 from tests.services.certificates import Authority, Identity
 from tests.services.faulty_http import FaultyHttp, Request, answer
@@ -138,14 +138,17 @@ def test_what_cannot_be_used_is_named_without_being_shown(
     broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     certificate, key = authority.sign().texts
 
-    with pytest.raises(UsageError, match=r"certificate of an authority: it is damaged"):
-        tls_context(ServerSettings((host,), tls=Tls(broken)))
+    with pytest.raises(UsageError, match=r"certificate of an authority is damaged"):
+        server_tls(ServerSettings((host,), tls=Tls(broken)))
     for own in (
         ClientCertificate(broken, Secret(key)),
         ClientCertificate(certificate, Secret(other.sign().texts[1])),
     ):
-        with pytest.raises(UsageError, match=r"it or its key is damaged, or the key is another"):
-            tls_context(ServerSettings((host,), Credentials("u", certificate=own)))
+        with pytest.raises(
+            UsageError,
+            match=r"certificate or its key is damaged or cannot be read, or the key is another",
+        ):
+            server_tls(ServerSettings((host,), Credentials("u", certificate=own)))
 
     (tmp_path / "key").write_text(key)
     command = [
@@ -161,8 +164,10 @@ def test_what_cannot_be_used_is_named_without_being_shown(
     ]
     subprocess.run(command, cwd=tmp_path, check=True)
     locked = ClientCertificate(certificate, Secret((tmp_path / "locked").read_text()))
-    with pytest.raises(UsageError, match=r"its key is protected by a pass phrase"):
-        tls_context(ServerSettings((host,), Credentials("u", certificate=locked)))
+    with pytest.raises(
+        UsageError, match=r"the key of the client certificate is protected by a pass phrase"
+    ):
+        server_tls(ServerSettings((host,), Credentials("u", certificate=locked)))
 
 
 def test_no_file_of_a_key_is_left_or_open_to_others(
@@ -179,7 +184,7 @@ def test_no_file_of_a_key_is_left_or_open_to_others(
 
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", watch)
     credentials = Credentials("u", certificate=certificate_of(authority.sign()))
-    tls_context(ServerSettings((Host("https", "ch1", 8443),), credentials))
+    server_tls(ServerSettings((Host("https", "ch1", 8443),), credentials))
 
     assert seen == [0o600, 0o700]
     assert list(tmp_path.iterdir()) == []

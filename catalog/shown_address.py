@@ -1,4 +1,4 @@
-"""A source's text as it may be shown, whatever it is: it may hold a password."""
+"""The text of an address as it may be shown, whatever it is: it may hold a password."""
 
 from __future__ import annotations
 

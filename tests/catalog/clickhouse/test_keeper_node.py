@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.clickhouse.connection import ClickHouseError, Row
-from catalog.clickhouse.keeper import node_of
+from catalog.clickhouse.keeper_node import node_of
 from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
 
 

@@ -1,0 +1,107 @@
+"""How long requests are repeated, and what is said when they came to nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from catalog.ledgers.keeper.session import KeeperSession, Silence, Trouble, stat
+from tableformat.errors import LedgerError
+from tests.keeper_ledgers import address_of
+from tests.services.zookeeper import ZooKeeper
+
+PATIENCE = 0.5
+
+
+@pytest.fixture
+def session(zookeeper_server: ZooKeeper) -> Iterator[KeeperSession]:
+    """Return a session that goes on for half a second without an answer."""
+    address = replace(address_of(zookeeper_server.address), seconds=PATIENCE)
+    with closing(KeeperSession(address)) as made:
+        # The first connection may take longer than that.
+        made._deadline.at = time.monotonic() + 60
+        made.ask(stat("/"))
+        yield made
+
+
+def asking(session: KeeperSession, seconds: float) -> int:
+    """Ask for some seconds, and get answers; return how many."""
+    end = time.monotonic() + seconds
+    answers = 0
+    while time.monotonic() < end:
+        answers += len(session.ask(stat("/")))
+    return answers
+
+
+def counting(attempt: Callable[[int], int]) -> tuple[list[int], Callable[[], int]]:
+    """Return an attempt that is told the how manieth it is, and where it notes that."""
+    made: list[int] = []
+
+    def counted() -> int:
+        made.append(len(made))
+        return attempt(len(made))
+
+    return made, counted
+
+
+def test_a_loss_at_the_end_of_a_long_attempt_is_tried_again(session: KeeperSession) -> None:
+    """Harm prevented: a write of thousands of rows fails by one lost packet."""
+
+    def attempt(number: int) -> int:
+        answers = asking(session, PATIENCE * 2)
+        if number == 1:
+            raise Silence("lost")
+        return answers
+
+    made, counted = counting(attempt)
+
+    assert session.within("write", counted) > 0
+    assert len(made) == 2
+
+
+def test_attempts_that_are_answered_and_come_to_nothing_end(session: KeeperSession) -> None:
+    """Harm prevented: processes that stand in each other's way do it for ever."""
+
+    def attempt(_: int) -> int:
+        asking(session, PATIENCE * 2)
+        raise Trouble("others draw epochs all the time", passes=True)
+
+    made, counted = counting(attempt)
+
+    with pytest.raises(LedgerError, match=r"all the time, for 2 s\. Run the command again: it is"):
+        session.within("draw an epoch", counted)
+    assert len(made) == 2
+
+
+def test_others_in_the_way_are_no_servers_that_are_away(session: KeeperSession) -> None:
+    """Harm prevented: after contention the next requests give up after two seconds, unasked."""
+
+    def in_the_way() -> int:
+        session.ask(stat("/"))
+        raise Trouble("others draw epochs all the time", passes=True)
+
+    with pytest.raises(LedgerError) as raised:
+        session.within("draw an epoch", in_the_way)
+
+    assert "servers" not in str(raised.value)
+    assert not session._is_away
+
+
+def test_servers_that_do_not_answer_are_away_until_they_do(
+    session: KeeperSession, zookeeper_server: ZooKeeper
+) -> None:
+    zookeeper_server.pause()
+    try:
+        with pytest.raises(LedgerError, match=r"for 0\.\d s. Check that its servers run"):
+            session.within("look", lambda: session.ask(stat("/")))
+        assert session._is_away
+    finally:
+        zookeeper_server.resume()
+
+    session._deadline.at = time.monotonic() + 60
+    session.ask(stat("/"))
+    assert not session._is_away
