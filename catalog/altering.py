@@ -1,9 +1,10 @@
 """Whether a source may be changed: asked before anything is done that would be in vain.
 
-An embedded ClickHouse is the user's own directory, and nobody else has it open, so a command that
-says that it changes the source is enough. A server has other users, and the command may be one of
-many in a script: it is changed only where that was allowed, whatever its grants are. Frozen parts
-are never changed.
+A server has other users, and the command may be one of many in a script: it is changed only where
+that was allowed, whatever its grants are. An embedded ClickHouse is the user's own directory, and
+nobody else has it open, so a command that is there to change the source, as `archive` is, is
+enough; a statement that is passed on may say anything, and has to be allowed there too. Frozen
+parts are never changed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tableformat.clickhouse_codes import ACCESS_DENIED, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.names import TableName
 
-__all__ = ["check_alter_allowed", "check_alter_rights", "pass_on"]
+__all__ = ["check_alter_allowed", "check_alter_rights", "check_pass_on", "pass_on"]
 
 
 def check_alter_allowed(place: SourcePlace, table: TableName, *, drop: bool) -> None:
@@ -82,6 +83,30 @@ def _grants(table: TableName) -> tuple[Grant, ...]:
     return tuple(Grant(privilege, on, why) for privilege, why in ARCHIVE)
 
 
+def check_pass_on(place: SourcePlace, table: TableName, statement: str) -> None:
+    """Refuse to let a source run a statement where that is not allowed. Nothing is sent.
+
+    Args:
+        place: the source.
+        table: that the statement is about.
+        statement: ClickHouse's SQL.
+
+    Raises:
+        UnsupportedError: the source is frozen parts (code 48).
+        RefusedError: the source does not allow it.
+    """
+    what = f"Cannot run {statement.partition(chr(10))[0]}"
+    if is_parts(place.uri):
+        message = f"{what}: its source is frozen parts, only read. Run it on their server."
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    if not place.allow_alter:
+        message = (
+            f"{what}: it changes {table}, and its source does not allow that. Allow it with "
+            "--allow-alter."
+        )
+        raise RefusedError(message)
+
+
 def pass_on(place: SourcePlace, table: TableName, statement: str) -> None:
     """Let a source run a statement about one of its tables; its answer is the error it gives.
 
@@ -95,15 +120,6 @@ def pass_on(place: SourcePlace, table: TableName, statement: str) -> None:
         RefusedError: the source does not allow it.
         SourceError: ClickHouse refuses the statement, or cannot be reached.
     """
-    what = f"Cannot run {statement.partition(chr(10))[0]}"
-    if is_parts(place.uri):
-        message = f"{what}: its source is frozen parts, only read. Run it on their server."
-        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
-    if not place.allow_alter:
-        message = (
-            f"{what}: it changes {table}, and its source does not allow that. Allow it with "
-            "--allow-alter."
-        )
-        raise RefusedError(message)
+    check_pass_on(place, table, statement)
     with open_source(place) as source:
         source.command(table, statement)

@@ -47,6 +47,9 @@ class BoundedRestCatalog(RestCatalog):
         def bounded(request: PreparedRequest, **options: Any) -> Response:
             if options.get("timeout") is None:
                 options["timeout"] = self._bounds
+            if isinstance(session.verify, str):
+                # The catalog names authorities; requests would take REQUESTS_CA_BUNDLE before them.
+                options["verify"] = session.verify
             return send(request, **options)
 
         # Around whatever adapters PyIceberg has mounted: one of them signs requests.

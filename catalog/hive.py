@@ -7,7 +7,6 @@ before it owed, after comparing the data files with what was written.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping
@@ -21,7 +20,8 @@ from pyiceberg.table.sorting import SortOrder
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.ledgers.memory import milliseconds
-from catalog.storage import Storages, is_in_s3
+from catalog.storages.opening import Storages, is_in_s3
+from catalog.tree_files import TreeFiles
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import (
     Commit,
@@ -32,26 +32,24 @@ from tableformat.committer import (
     Sent,
     Staged,
 )
-from tableformat.errors import DestinationError, NotFoundError, UnsupportedError
+from tableformat.errors import (
+    DestinationError,
+    MissingError,
+    NotFoundError,
+    UnsupportedError,
+)
 from tableformat.file_names import key_in
-from tableformat.hive.commit_file import CommitFile, CommittedFile, is_commit_name
+from tableformat.hive.commit_file import CommitFile
 from tableformat.hive.identity import TreeIdentity, new_identity
 from tableformat.hive.layout import TreePaths, tree_directory
 from tableformat.hive.log import LogEntry, LoggedExport, entry_of, state_after
 from tableformat.names import HiveName, LakeName
 from tableformat.storage import Storage
 
-__all__ = ["HiveTable", "OpenedTree", "open_tree", "tree_name"]
+__all__ = ["HiveTable", "OpenedTree", "open_tree"]
 
 _SNAPSHOT_BITS: Final = 62
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-_LOCAL: Final = "file://"
 _ENTRY: Final = re.compile(r"\d+\.json")
-
-
-def tree_name(name: HiveName) -> HiveName:
-    """Return the name of a tree by its whole location, from wherever the command is run."""
-    return name if _SCHEME.match(name.uri) else HiveName.at(f"{_LOCAL}{Path(name.uri).absolute()}")
 
 
 def open_tree(
@@ -64,7 +62,7 @@ def open_tree(
     """Return the place of a tree, whether it is made or not.
 
     Args:
-        name: as `tree_name` returns it.
+        name: as `tree_names.tree_name` returns it.
         warehouse: the directory of the local catalog, beside which is the ledger of a tree on a
             local disk.
         time_outs: for storage that is asked over a network.
@@ -111,9 +109,11 @@ class OpenedTree:
             DestinationError: it cannot be read, or is damaged.
         """
         at = self.paths.identity
-        if all(o.location != at for o in self.storage.list(self.paths.identities)):
+        try:
+            data = self.storage.read(at)
+        except MissingError:
             return None
-        return TreeIdentity.from_bytes(self.storage.read(at), at)
+        return TreeIdentity.from_bytes(data, at)
 
     def table(self, name: LakeName) -> HiveTable | None:  # noqa: ARG002  a tree has one name
         """Return the tree, None when it is not made yet."""
@@ -138,54 +138,20 @@ class OpenedTree:
             raise NotFoundError(message)
         return found
 
-    def check(self, commit: CommitFile, file: CommittedFile, *, content: bool) -> None:
-        """Compare a data file with what its commit file says: its size, and its `content`.
-
-        Raises:
-            DestinationError: it is not there, or is not what was written.
-        """
-        location = self.paths.absolute(file.path)
-        if self.storage.size(location) != file.bytes or (
-            content and self.storage.sha256(location) != file.sha256
-        ):
-            raise self._other(commit, file)
-
-    def content(self, commit: CommitFile, file: CommittedFile) -> bytes:
-        """Return a data file, which is what was written.
-
-        Raises:
-            DestinationError: it is not there, or is not what was written.
-        """
-        data = self.storage.read(self.paths.absolute(file.path))
-        if (len(data), hashlib.sha256(data).hexdigest()) != (file.bytes, file.sha256):
-            raise self._other(commit, file)
-        return data
-
-    def _other(self, commit: CommitFile, file: CommittedFile) -> DestinationError:
-        return DestinationError(
-            f"Cannot use {self.paths.absolute(file.path)}, a file of the export {commit.name}: it "
-            "is not what was written. Put it back from a copy, or export to another tree."
-        )
+    @property
+    def files(self) -> TreeFiles:
+        """Its data files and commit files."""
+        return TreeFiles(self.storage, self.paths)
 
     def commit_files(self) -> Iterator[CommitFile]:
-        """Yield what is exported, as its commit files say.
+        """Yield what is exported, as its commit files say; nothing when it is not made yet.
 
         Raises:
             DestinationError: one of them was changed since it was written, or is of another tree.
         """
         identity = self.identity()
-        for stored in self.storage.list(self.paths.commits):
-            name = stored.location.rsplit("/", 1)[-1]
-            if identity is None or not is_commit_name(name):
-                continue
-            found = CommitFile.from_bytes(self.storage.read(stored.location), stored.location)
-            if (found.name, found.tree) != (name, identity.uuid):
-                message = (
-                    f"Cannot use {stored.location}: it says that it is {found.name} of the tree "
-                    f"{found.tree}, and this is {identity.uuid}. It was copied here; remove it."
-                )
-                raise DestinationError(message)
-            yield found
+        if identity is not None:
+            yield from self.files.commits(identity.uuid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +177,7 @@ class HiveTable:
         self._known: dict[int, LogEntry] = {}
         self._by_key: dict[str, list[_Committed]] = {}
         self._by_location: dict[str, _Committed] = {}
+        self._commits: dict[str, CommitFile] = {}
         self._there: set[str] = set()
 
     def load(self) -> LakeTableState:
@@ -259,6 +226,9 @@ class HiveTable:
             for export in entry.exports
             for file in export.commit.files
         ]
+        self._commits = {
+            e.commit.transaction_id: e.commit for entry in self._entries for e in entry.exports
+        }
         self._by_location = {one.location: one for one in found}
         self._by_key = {}
         for one in found:
@@ -272,7 +242,7 @@ class HiveTable:
         Raises:
             DestinationError: a data file is not what was written, or a commit file is refused.
         """
-        made = [e.commit for entry in self._entries for e in entry.exports]
+        made = self._commits.values()
         if all(commit.name in self._there for commit in made):
             return
         listed = self._storage.list(self._paths.commits)
@@ -280,13 +250,27 @@ class HiveTable:
         for commit in made:
             if commit.name not in self._there:
                 for file in commit.files:
-                    self._opened.check(commit, file, content=True)
+                    self._opened.files.check(commit, file, content=True)
                 self._publish(commit)
 
     def _publish(self, commit: CommitFile) -> None:
         # Of two runs at once both write the same bytes.
         self._storage.put_if_absent(self._paths.commit(commit.name), commit.to_bytes())
         self._there.add(commit.name)
+
+    def unseen(self, transaction_id: str) -> str:
+        """Say why nobody takes an export of the log for exported, '' when its commit file is there.
+
+        Raises:
+            DestinationError: the commit file cannot be read, or is not what was written.
+        """
+        name = self._commits[transaction_id].name
+        try:
+            self._opened.files.commit(name, self._identity.uuid)
+        except MissingError:
+            at = self._paths.commit(name)
+            return f"its commit file {at} is not there; the next export writes it"
+        return ""
 
     def files_of(
         self, state: LakeTableState, key: str, at: int | None = None

@@ -30,13 +30,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.utils.config import Config
+from pyiceberg.utils.config import CATALOG, Config
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, BoundedRestCatalog, TimeOuts
 from catalog.bounded_sql import BoundedSqlCatalog
 from catalog.iceberg_failures import first_line, unreachable, unreadable
 from catalog.shared_sql import SharedSqlCatalog
-from catalog.storage import BY_CATALOG, Storages
+from catalog.storages.opening import BY_CATALOG, Storages
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import (
     Commit,
@@ -51,7 +51,7 @@ from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.iceberg import snapshot
 from tableformat.iceberg.main_files import MainFiles
 from tableformat.iceberg.references import References
-from tableformat.names import HIVE, LakeName
+from tableformat.names import LakeName
 
 __all__ = ["LOCAL_CATALOG", "IcebergTable", "OpenedCatalog", "configured_catalogs", "open_catalog"]
 
@@ -173,6 +173,7 @@ class IcebergTable:
         self.loaded = loaded
         self.storages = Storages() if storages is None else storages
         self.storages.learn(loaded.location(), loaded.io.properties)
+        self._io = loaded.io
         self._files = MainFiles()
         self._references = References()
 
@@ -193,8 +194,9 @@ class IcebergTable:
             raise NotFoundError(message, code=UNKNOWN_TABLE) from error
         except Exception as error:
             raise unreachable(self.name.catalog, f"load {self.name}", error) from error
-        # A server may have given new credentials.
+        # A server may have given new credentials, and the old ones end.
         self.storages.learn(table.location(), table.io.properties)
+        self._io = table.io
         return snapshot.state_of(table)
 
     def files_of(
@@ -252,7 +254,7 @@ class IcebergTable:
         """Delete the manifests of a dead attempt."""
         with self._trying_to("delete unused manifests"):
             for path in staged.files:
-                self.loaded.io.delete(path)
+                self._io.delete(path)
 
     @contextlib.contextmanager
     def _trying_to(self, what: str) -> Iterator[None]:
@@ -292,24 +294,17 @@ def open_catalog(
             PyIceberg itself has no configuration of the name.
 
     Raises:
-        NotFoundError: no catalog of that name is configured, or it stands for a tree of Hive
-            directories (code 48).
+        NotFoundError: no catalog of that name is configured.
         DestinationError: the configuration cannot be read.
     """
-    configured = _configurations(name)
-    if name.lower() in configured:
-        return OpenedCatalog(name, None, configured[name.lower()], time_outs)
+    configured = _configuration(name)
+    if configured:
+        return OpenedCatalog(name, None, configured, time_outs)
     if properties:
         return OpenedCatalog(name, None, properties, time_outs)
     if name == LOCAL_CATALOG:
         return OpenedCatalog(name, warehouse.absolute(), time_outs=time_outs)
-    if name == HIVE:
-        message = (
-            "Cannot use a tree of Hive directories here: only export, verify, read and exports "
-            "cancel know trees. Name an Iceberg table: catalog.namespace.table."
-        )
-        raise NotFoundError(message, code=NOT_IMPLEMENTED)
-    others = "".join(f"{other}, " for other in sorted(configured))
+    others = "".join(f"{other}, " for other in sorted(configured_catalogs()))
     message = (
         f"Cannot find the catalog {name!r}: it is not configured. Name one of {others}"
         f"{LOCAL_CATALOG} (built in, its files are in --warehouse), or configure {name!r} in "
@@ -324,17 +319,19 @@ def configured_catalogs() -> frozenset[str]:
     Raises:
         DestinationError: the configuration cannot be read.
     """
-    return frozenset(_configurations(LOCAL_CATALOG))
-
-
-def _configurations(asked: str) -> dict[str, Mapping[str, Any]]:
-    """Return PyIceberg's properties of every catalog that has some; `asked` is for the error."""
     try:
-        config = Config()
-        held = {name: config.get_catalog_config(name) for name in config.get_known_catalogs()}
+        held: Any = Config().config.get(CATALOG, {})
+        return frozenset(name for name, properties in held.items() if properties)
     except Exception as error:
-        raise unreachable(asked, "read PyIceberg's configuration", error) from error
-    return {name: properties for name, properties in held.items() if properties}
+        raise unreachable(LOCAL_CATALOG, "read PyIceberg's configuration", error) from error
+
+
+def _configuration(name: str) -> Mapping[str, Any]:
+    """Return PyIceberg's properties of a catalog; those of others may be malformed."""
+    try:
+        return Config().get_catalog_config(name) or {}
+    except Exception as error:
+        raise unreachable(name, "read PyIceberg's configuration", error) from error
 
 
 def _configured(name: str, properties: Mapping[str, Any], time_outs: TimeOuts) -> Catalog:

@@ -1,7 +1,8 @@
 """PyIceberg's door to files, where metadata is in S3: the same storage that data files go to.
 
-So credentials, authorities, time-outs and how long to go on are one thing for both; no object is
-published whose writer failed; and none is replaced that must not be.
+So credentials, authorities, time-outs and how long to go on are one thing for both, and no object
+is replaced that must not be. Of data files and metadata JSON none is published whose writer failed;
+a manifest may be, which PyIceberg closes whatever happened, and then no snapshot refers to it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from catalog.storage import BY_CATALOG, Storages, is_in_s3, open_storage
-from tableformat.errors import DestinationError, RefusedError
+from catalog.storages.opening import BY_CATALOG, Storages, is_in_s3, open_storage
+from tableformat.errors import DestinationError, MissingError, RefusedError
 from tableformat.storage import Storage
 
 __all__ = ["LakeFileIO"]
@@ -84,8 +85,11 @@ class _Object(InputFile, OutputFile):
 
     def exists(self) -> bool:
         """Whether it is there."""
-        below = self.location.rpartition("/")[0]
-        return any(one.location == self.location for one in self._storage.list(below))
+        try:
+            self._storage.size(self.location)
+        except MissingError:
+            return False
+        return True
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002  PyIceberg's
         """Return its bytes."""
@@ -128,6 +132,11 @@ class _Written:
     def tell(self) -> int:
         """Return how many there are."""
         return self._bytes.tell()
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more can be written; PyArrow asks before it writes."""
+        return self._bytes.closed
 
     def close(self) -> None:
         """Store what was written. Closing twice is the same as once.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tableformat.errors import DestinationError, TableFormatError
+from tableformat.file_names import data_below
 from tableformat.lake_marks import EPOCH_PROPERTY, MARK_PREFIX, Mark
 from tableformat.receipt import Receipt
 
@@ -121,7 +122,7 @@ class LakeTableState:
     @property
     def data_location(self) -> str:
         """Below it are the directories of partitions, with the data files."""
-        return self.tree or f"{self.location.rstrip('/')}/data"
+        return data_below(self.location, self.tree)
 
     def mark(self, key: str) -> Mark | None:
         """Return the mark of a key hash, if the table carries one."""

@@ -8,6 +8,7 @@
       SourceError                ClickHouse could not be read, or what it gave cannot be trusted
         SourceGoneError          its host is gone: another replica may go on
       DestinationError           the lake table, its catalog or its storage could not be used
+        MissingError             its storage answered that there is no such file or object
       LedgerError                the record could not be read or moved
       StoppedError               told to stop from outside; what is left was not begun, or is kept
       InternalError              an invariant broke: a bug, please report
@@ -22,6 +23,7 @@ __all__ = [
     "DestinationError",
     "InternalError",
     "LedgerError",
+    "MissingError",
     "NotFoundError",
     "RefusedError",
     "SourceError",
@@ -76,6 +78,10 @@ class SourceGoneError(SourceError):
 
 class DestinationError(TableFormatError):
     """The lake table, its catalog or its storage could not be used."""
+
+
+class MissingError(DestinationError):
+    """There is no such file or object; the storage said so. No outage and no refusal is one."""
 
 
 class LedgerError(TableFormatError):

@@ -15,6 +15,7 @@ from typing import Final
 
 __all__ = [
     "RECEIPTS",
+    "data_below",
     "data_file_name",
     "exported_by",
     "is_of_key",
@@ -32,6 +33,11 @@ _EXPORTED: Final = re.compile(
 )
 
 _STOP_MARK: Final = re.compile(r"stop-[^/]+/\.?now[^/]*")
+
+
+def data_below(location: str, tree: str) -> str:
+    """Return where the data files of a table at a location are, or those of a tree, '' for none."""
+    return tree or f"{location.rstrip('/')}/data"
 
 
 def stop_mark(receipts: str, job: str) -> str:

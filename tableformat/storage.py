@@ -1,6 +1,6 @@
 """Contract: files and objects behind locations, created whole or not at all, listed, deleted.
 
-`catalog/storage.py` opens one by the scheme of a location.
+`catalog/storages/opening.py` opens one by the scheme of a location.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ class StoredObject:
 
 
 class Storage(Protocol):
-    """Objects by location, each whole or absent; every failure is a DestinationError."""
+    """Objects by location, each whole or absent; every failure is a DestinationError.
+
+    Reading what is not there is a MissingError, and nothing else is one: whoever goes on without an
+    object must not take an outage for its absence.
+    """
 
     def create(self, location: str) -> FileSink:
         """Begin a new object; it appears when the sink is committed."""

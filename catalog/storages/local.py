@@ -7,12 +7,13 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tableformat.errors import DestinationError
+from tableformat.errors import DestinationError, MissingError
 from tableformat.parquet.writer import FileSink
 from tableformat.storage import StoredObject
 
@@ -58,7 +59,7 @@ class LocalStorage:
 
     def read(self, location: str) -> bytes:
         """Return a whole object."""
-        with _failing("read", location):
+        with _reading(location):
             return _path(location).read_bytes()
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
@@ -77,12 +78,12 @@ class LocalStorage:
 
     def size(self, location: str) -> int:
         """Return an object's bytes."""
-        with _failing("read", location):
+        with _reading(location):
             return _path(location).stat().st_size
 
     def sha256(self, location: str) -> str:
         """Return the digest of a file's bytes."""
-        with _failing("read", location), _path(location).open("rb") as file:
+        with _reading(location), _path(location).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def fetch(self, location: str, into: Path) -> Path:  # noqa: ARG002  it is here already
@@ -98,14 +99,23 @@ class LocalStorage:
             return shutil.disk_usage(path).free
 
 
-def _files(prefix: str) -> Iterator[StoredObject]:
-    head = _head(prefix)
-    with _failing("list", prefix):
-        for path in sorted(_path(prefix).rglob("*")):
+def _files(prefix: str) -> tuple[StoredObject, ...]:
+    head, found = _head(prefix), []
+    for directory, _, names in os.walk(_path(prefix), onerror=_not_listed):
+        for path in (os.path.join(directory, name) for name in names):  # noqa: PTH118  each of thousands
             # A file may go between being seen and being asked for its size.
-            with contextlib.suppress(FileNotFoundError):
-                if path.is_file():
-                    yield StoredObject(f"{head}{path}", path.stat().st_size)
+            with _failing("list", path), contextlib.suppress(FileNotFoundError):
+                status = os.stat(path)  # noqa: PTH116  as above
+                if stat.S_ISREG(status.st_mode):
+                    found.append(StoredObject(f"{head}{path}", status.st_size))
+    return tuple(sorted(found))
+
+
+def _not_listed(error: OSError) -> None:
+    """Raise what a directory cannot be listed for, unless it is gone or was never made."""
+    if not isinstance(error, FileNotFoundError):
+        with _failing("list", str(error.filename)):
+            raise error
 
 
 class _LocalSink:
@@ -170,6 +180,19 @@ def _aborting(sink: FileSink) -> Iterator[None]:
     except BaseException:
         sink.abort()
         raise
+
+
+@contextlib.contextmanager
+def _reading(location: str) -> Iterator[None]:
+    with _failing("read", location):
+        try:
+            yield
+        except FileNotFoundError as error:
+            message = (
+                f"Cannot read {location}: {error.strerror}. It was removed or moved away: put it "
+                "back from a copy."
+            )
+            raise MissingError(message) from error
 
 
 @contextlib.contextmanager

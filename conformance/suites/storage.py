@@ -19,7 +19,7 @@ from typing import ClassVar, Final
 
 import pytest
 
-from tableformat.errors import DestinationError
+from tableformat.errors import MissingError
 from tableformat.file_names import data_file_name, exported_by
 from tableformat.storage import Storage, StoredObject
 
@@ -161,7 +161,7 @@ class StoragePromises:
         assert self.other.read(location) == content
 
     def test_what_is_missing_is_named(self) -> None:
-        """Harm prevented: an object that is gone is read as an empty one."""
+        """Harm prevented: what is gone is read as empty, or an outage is taken for its absence."""
         absent = f"{self.root}/absent"
         readers: tuple[Callable[[], object], ...] = (
             lambda: self.storage.read(absent),
@@ -169,7 +169,7 @@ class StoragePromises:
             lambda: self.storage.sha256(absent),
         )
         for read in readers:
-            with pytest.raises(DestinationError, match=r"Cannot read .*/absent: "):
+            with pytest.raises(MissingError, match=r"Cannot read .*/absent: .*put it back"):
                 read()
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "Go",
     "Wish",
     "answer",
+    "check_wish",
     "claimed",
     "content_of",
     "is_merged",
@@ -70,6 +71,30 @@ class Wish:
     same_table: bool = False
     same_as: str = ""
     shards: int = 1
+
+
+def check_wish(wish: Wish) -> Wish:
+    """Return a wish whose parts mean something together.
+
+    Raises:
+        UsageError: they do not.
+    """
+    if wish.allow_empty and not wish.force:
+        message = "Cannot use --allow-empty alone: it only adds to --force. Give both."
+        raise UsageError(message)
+    if wish.whole and not wish.force:
+        message = (
+            "Cannot use --replace-partition alone: it says what --force replaces. Give both, or "
+            "neither for an export that leaves files of others where they are."
+        )
+        raise UsageError(message)
+    if wish.whole and wish.beside:
+        message = (
+            "Cannot use --replace-partition with --overwrite-file-if-exists: the one removes files "
+            "of others, the other keeps them. Give one of them."
+        )
+        raise UsageError(message)
+    return wish
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,11 +107,6 @@ class Cleaning:
         return self.begun_and_finished(f"{self.receipts}/{key}")
 
     @property
-    def data(self) -> str:
-        """Where data files are."""
-        return f"{self.location.rstrip('/')}/data"
-
-    @property
     def receipts(self) -> str:
         """Where receipts are."""
         return f"{self.location.rstrip('/')}/{RECEIPTS}"

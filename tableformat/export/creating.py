@@ -34,7 +34,10 @@ def create_table(request: ExportRequest, ports: JobPorts, *, dry_run: bool) -> C
             does not fit, or is another ledger's.
         TableFormatError: a side or the ledger cannot be read or written.
     """
-    looked_at = look_at_table(request, ports)
+    looked_at = look_at_table(
+        request, ports.source, ports.lake, ports.ledger,
+        effects=ports.effects, note=ports.observer.note,
+    )  # fmt: skip
     existing, state = looked_at.existing, looked_at.state
     if not dry_run:
         open_destination(request, ports, looked_at)

@@ -1,4 +1,4 @@
-"""Class C of the mapping: what ClickHouse allows in the data and Iceberg does not.
+"""What is asked of a column's data: whether any value in it, however deep, breaks a limit.
 
 Which values those are is said, type by type, in `mergetree/wire_values.py` and its limits (types.md
 section 3); this file looks for them inside columns. Some of it no Arrow validation sees, and is

@@ -26,7 +26,7 @@ from tableformat.export.plan import TablePlan
 from tableformat.export.progress import receipts_below
 from tableformat.export.slices import FileFormat, Slice, WritePlan
 from tableformat.export.slicing import SliceTarget, slices
-from tableformat.file_names import RECEIPTS
+from tableformat.file_names import RECEIPTS, data_below
 from tableformat.hive.layout import tree_directory
 from tableformat.iceberg.evolution import evolve
 from tableformat.iceberg.existing import (
@@ -102,8 +102,8 @@ class Group:
 class Destination:
     """A lake table that a plan fits: its real ids, and everything that the group job asks for.
 
-    `schema` is what files hold of the table's own; `data_location` and `tree` are as in
-    `LakeTableState`.
+    `schema` is what files hold of the table's own; `location` and `tree` are as in the table's
+    state.
     """
 
     name: LakeName
@@ -115,7 +115,6 @@ class Destination:
     spec: PartitionSpec
     sort_order_id: int | None
     format: FileFormat
-    data_location: str
     tree: str
 
     @property
@@ -145,7 +144,7 @@ class Destination:
             # True of the rows whatever order the table declares.
             sort_fields=file_order(self.plan.order, self.schema),
             checks=data_checks(self.plan.columns),
-            data_location=self.data_location,
+            data_location=data_below(self.location, self.tree),
             receipts_location=f"{location}/{RECEIPTS}",
             format=self.format,
             job=job,
@@ -204,7 +203,6 @@ def fit(
         spec=loaded.spec(),
         sort_order_id=order.order_id if same_order(plan.order, order, loaded.schema()) else None,
         format=fmt,
-        data_location=state.data_location,
         tree=state.tree,
     )
 

@@ -20,16 +20,11 @@ from tableformat.export.commit import unsettled_mark
 from tableformat.export.destination import fit, in_spec, schema_change
 from tableformat.export.foreign import OwnKeys
 from tableformat.export.in_main import Holding, holding
-from tableformat.export.job import ExportRequest
+from tableformat.export.job import ExportRequest, LookedAt, look_at_table
 from tableformat.export.loading import check_table_of_ledger
-from tableformat.export.namesakes import known_as, namesakes
+from tableformat.export.namesakes import Namesakes, namesakes
 from tableformat.export.outcome import Status
-from tableformat.export.plan import (
-    TablePlan,
-    check_one_to_one,
-    plan_table,
-    remembered_conversions,
-)
+from tableformat.export.plan import TablePlan, check_one_to_one
 from tableformat.export.ports import Lake
 from tableformat.export.same_table import other_table
 from tableformat.export.selection import select
@@ -121,21 +116,11 @@ def rehearse(
         RefusedError: nothing of the request can be done.
         TableFormatError: source, destination or ledger cannot be read.
     """
-    table = source.describe(request.table)
-    existing = lake.table(request.to)
-    found = _Existing(existing, existing.load(), ledger, storage) if existing else None
-    state = found.state if found is not None else None
-    plan = plan_table(
-        known_as(table, request.wish, state, ledger.rows),
-        conversions=remembered_conversions(request.to, table, request.conversions, state),
-        strict=request.strict,
-        partition_spec=request.partition_spec,
-        to=request.to,
-    )
+    looked_at = look_at_table(request, source, lake, ledger, effects=Direct(), note=note)
+    plan = looked_at.plan
+    found = _existing(looked_at, ledger, storage)
     if request.wish.whole:
         check_one_to_one(plan, request.to)
-    for text in plan.spec.notes:
-        note(text)
     ids = select(
         request.selection,
         plan.table,
@@ -162,6 +147,7 @@ class _Existing:
     state: LakeTableState
     ledger: Ledger
     storage: Callable[[str], Storage]
+    others: Namesakes
 
     def key(self, plan: TablePlan, one: PartitionId) -> Key:
         return Key(plan.table.key_source, one.value, self.state.layout.table_uuid)
@@ -186,8 +172,7 @@ class _Existing:
             return claim.Answer(Status.ALREADY_EXPORTED, text)
         if not parts and (row is None or row.done is None):
             return None
-        of_others = namesakes(plan.table, key.destination, self.ledger.rows)
-        if other := of_others.refusal(row, one.value, wish, self._held):
+        if other := self.others.refusal(row, one.value, wish, self._held):
             return claim.Answer(Status.REFUSED, other)
         content = claim.content_of(plan.table, parts) if parts else None
         files_at = partial(self.table.files_of, self.state, key.hash)
@@ -220,6 +205,16 @@ class _Existing:
         own = OwnKeys(self.ledger, self.state.layout.table_uuid)
         whole = WholePartitions(Direct(), self.table, self.ledger, own, self.storage)
         return whole.leaving(self.state, self.key(plan, one).hash, partition, held)
+
+
+def _existing(
+    looked_at: LookedAt, ledger: Ledger, storage: Callable[[str], Storage]
+) -> _Existing | None:
+    if looked_at.existing is None or looked_at.state is None:
+        return None
+    uuid = looked_at.state.layout.table_uuid
+    others = namesakes(looked_at.plan.table, uuid, ledger.rows)
+    return _Existing(looked_at.existing, looked_at.state, ledger, storage, others)
 
 
 def _forecasts(

@@ -27,7 +27,7 @@ from tableformat.export.destination import Destination
 from tableformat.export.freezing import Freezing, Frozen
 from tableformat.export.leases import Leases
 from tableformat.export.leftovers import staging_in_use
-from tableformat.export.namesakes import Namesakes, namesakes
+from tableformat.export.meeting_namesakes import MeetingNamesakes
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts, SliceWriter
 from tableformat.export.resuming import stored_receipts
@@ -98,14 +98,13 @@ class GroupJob:
         self._tidying = Tidying(ports, self._commit_ports, destination)
         self._abandoning = Abandoning(ports)
         self._same_table = SameTable(ports, destination.table, wish)
-        self._namesakes = Namesakes(destination.table, ())
+        self._namesakes = MeetingNamesakes(self._commit_ports, destination, wish)
 
     def run(self, ids: tuple[PartitionId, ...]) -> Generator[Outcome, None, None]:
         """Export a group; yield what became of each partition, as soon as it is known."""
         state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
         work: list[Work] = []
         try:
-            self._namesakes = self._other_tables()
             held_by = self._leases.take_all(tuple(self._to.key(i).hash for i in ids))
             ours = tuple(i for i in ids if self._to.key(i).hash not in held_by)
             parts = self._ports.source.parts(self._to.table.name, *ours)
@@ -120,12 +119,6 @@ class GroupJob:
                 yield from self._export(tuple(work))
         finally:
             self._leases.release(*(self._to.key(i).hash for i in ids))
-
-    def _other_tables(self) -> Namesakes:
-        def found() -> Namesakes:
-            return namesakes(self._to.table, self._to.layout.table_uuid, self._ports.ledger.rows)
-
-        return self._ports.effects(Step.READ_LEDGER, found)
 
     def _begin(
         self,
@@ -159,7 +152,7 @@ class GroupJob:
             return self._told(
                 partition_id.value, Status.EMPTY, "its parts hold no rows", row, begun
             )
-        if other := self._of_namesake(row, partition_id, state):
+        if other := self._namesakes.before(row, partition_id.value, state):
             return self._told(partition_id.value, Status.REFUSED, other, row, begun)
         content = claim.content_of(self._to.table, parts)
         held = held_in_main(self._commit_ports, row, state, key.hash)
@@ -173,17 +166,6 @@ class GroupJob:
             text = "the source partition is gone, and the export that was begun finished nothing"
             return self._told(partition_id.value, Status.REFUSED, text, row, begun)
         return Work(key, row, held, state, resume, content, begun)
-
-    def _of_namesake(
-        self, row: Row | None, partition_id: PartitionId, state: LakeTableState
-    ) -> str:
-        """Say why rows of another table of this name keep a partition back, '' for none do."""
-        return self._namesakes.refusal(
-            row,
-            partition_id.value,
-            self._wish,
-            lambda other: held_in_main(self._commit_ports, other, state, other.key.hash),
-        )
 
     def _begun(self, row: Row) -> Begun | None:
         """Return what a run that did not end has finished, None when that is nothing."""
@@ -276,13 +258,17 @@ class GroupJob:
     def _claim(self, planned: tuple[Planned, ...]) -> Iterator[tuple[Work, Claimed | Outcome]]:
         try:
             claimed = self._claiming.claim(planned) if planned else ()
+            given_up = self._namesakes.met(c for c in claimed if isinstance(c, Claimed))
         except TableFormatError as error:
             for one in planned:
                 yield one.work, self._failed(one.work, error)
             return
         for one, made in zip(planned, claimed, strict=True):
+            why = given_up.get(one.work.key.partition_id)
             if isinstance(made, claim.Answer):
                 yield one.work, self._answered(one.work, made)
+            elif why is not None:
+                yield one.work, self._answered(one.work, claim.Answer(Status.REFUSED, why))
             else:
                 yield one.work, made
 

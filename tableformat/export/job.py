@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
-from tableformat.effects import Step
+from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError, StoppedError, UsageError
 from tableformat.export.claim import Wish
 from tableformat.export.commit import Ports, unsettled_mark
@@ -39,14 +39,15 @@ from tableformat.export.plan import (
     plan_table,
     remembered_conversions,
 )
-from tableformat.export.ports import JobPorts
+from tableformat.export.ports import JobPorts, Lake
 from tableformat.export.retrying import MAX_RETRIES, with_retries
 from tableformat.export.selection import Selection, select
 from tableformat.export.slices import FileFormat
 from tableformat.export.watermark import list_source
-from tableformat.ledger import Key, State
+from tableformat.ledger import Key, Ledger, State
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TableName, new_query_id
+from tableformat.source import Source
 
 __all__ = [
     "MOST_PARTITIONS",
@@ -132,7 +133,7 @@ def export(
     try:
         named = replace(ports, query_id=request.query_id)
         limited = with_limits(named, request.limits)
-        retrying = with_retries(limited, request.max_retries)
+        retrying = with_retries(limited, request.to, request.max_retries)
         yield from _export(request, retrying, request.limits.at_once(slots))
     finally:
         ports.source.close()
@@ -142,7 +143,10 @@ def export(
 
 def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Outcome]:
     source = ports.source
-    looked_at = look_at_table(request, ports)
+    looked_at = look_at_table(
+        request, source, ports.lake, ports.ledger,
+        effects=ports.effects, note=ports.observer.note,
+    )  # fmt: skip
     plan, state = looked_at.plan, looked_at.state
     table = plan.table
     if request.wish.whole:
@@ -220,34 +224,46 @@ def _was_exported(
     return frozen or row.done is not None or unsettled_mark(row, state) is not None
 
 
-def look_at_table(request: ExportRequest, ports: JobPorts) -> LookedAt:
+def look_at_table(
+    request: ExportRequest,
+    source: Source,
+    lake: Lake,
+    ledger: Ledger,
+    *,
+    effects: Effects,
+    note: Callable[[str], None],
+) -> LookedAt:
     """Describe the source's table, look at the destination, and plan; nothing is changed.
 
     Args:
         request: what the user asked for.
-        ports: the source, the lake, and the observer, who hears what the plan has to say.
+        source: where the table is.
+        lake: where the destination is, or would be made.
+        ledger: what was exported.
+        effects: the port to the outside.
+        note: hears what the plan has to say.
 
     Raises:
         RefusedError: a column or the partition key cannot be mapped, or the table is said to be one
             that was never exported.
         TableFormatError: the source, the destination or the ledger cannot be read.
     """
-    table = ports.effects(Step.DESCRIBE_SOURCE, lambda: ports.source.describe(request.table))
-    existing = ports.effects(Step.OPEN_TABLE, lambda: ports.lake.table(request.to))
-    state = ports.effects(Step.LOAD_METADATA, existing.load) if existing is not None else None
+    table = effects(Step.DESCRIBE_SOURCE, lambda: source.describe(request.table))
+    existing = effects(Step.OPEN_TABLE, lambda: lake.table(request.to))
+    state = effects(Step.LOAD_METADATA, existing.load) if existing is not None else None
 
     def meant() -> MergeTreeTable:
-        return known_as(table, request.wish, state, ports.ledger.rows)
+        return known_as(table, request.wish, state, ledger.rows)
 
     plan = plan_table(
-        ports.effects(Step.READ_LEDGER, meant) if request.wish.same_as else table,
+        effects(Step.READ_LEDGER, meant) if request.wish.same_as else table,
         conversions=remembered_conversions(request.to, table, request.conversions, state),
         strict=request.strict,
         partition_spec=request.partition_spec,
         to=request.to,
     )
-    for note in plan.spec.notes:
-        ports.observer.note(note)
+    for text in plan.spec.notes:
+        note(text)
     return LookedAt(plan, existing, state)
 
 

@@ -84,21 +84,21 @@ class Allotment:
         """
         with self._changed:
             number = min(wanted, limits.slices - self._slices)
-            rate = limits.bandwidth - self._rate
+            rate = limits.bandwidth - self._rate if limits.bandwidth else 0
             if limits.bandwidth:
                 number = min(number, rate)
             if number < 1:
                 return None
-            share = Share(number, rate // number if limits.bandwidth else None)
+            share = Share(number, rate)
             self._slices += number
-            self._rate += share.bytes_per_second_in_all
+            self._rate += share.bandwidth
             return share
 
     def give_back(self, share: Share) -> None:
         """Give back what was taken."""
         with self._changed:
             self._slices -= share.slices
-            self._rate -= share.bytes_per_second_in_all
+            self._rate -= share.bandwidth
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:

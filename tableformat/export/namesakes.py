@@ -10,17 +10,17 @@ namesakes on purpose, as many as there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tableformat.committer import LakeTableState
 from tableformat.errors import RefusedError
 from tableformat.export.claim import Wish
 from tableformat.export.in_main import Holding
-from tableformat.ledger import Row, State
+from tableformat.ledger import Claim, Row, State
 from tableformat.mergetree.table import MergeTreeTable
 
-__all__ = ["Namesakes", "known_as", "namesakes"]
+__all__ = ["Namesakes", "is_kept_back", "known_as", "namesakes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Namesakes:
     """What a ledger knows of other tables of a name in one lake table, by partition id."""
 
     table: MergeTreeTable
-    rows: tuple[Row, ...]
+    rows: Mapping[str, tuple[Row, ...]]
 
     def refusal(
         self,
@@ -36,6 +36,8 @@ class Namesakes:
         partition_id: str,
         wish: Wish,
         held: Callable[[Row], Holding],
+        *,
+        after: Claim | None = None,
     ) -> str:
         """Say why a partition is not exported, '' when no other table's rows keep it back.
 
@@ -44,14 +46,18 @@ class Namesakes:
             partition_id: its id.
             wish: how the user asked.
             held: what main holds of the key of another row.
+            after: a claim; exports that are under way and were begun later do not count.
 
         Raises:
             DestinationError: main cannot be read.
         """
-        is_first = row is None or row.done is None
-        if not self.rows or not is_first or wish.beside or (wish.force and wish.whole):
+        if not is_kept_back(row, wish):
             return ""
-        of_it = [one for one in self.rows if one.key.partition_id == partition_id]
+        of_it = [
+            one
+            for one in self.rows.get(partition_id, ())
+            if after is None or one.state is not State.RUNNING or _is_older(one.claim, after)
+        ]
         found = {one.key.source: text for one in of_it if (text := _may_hold(one, held(one)))}
         if len(found) < wish.shards:
             return ""
@@ -84,7 +90,16 @@ def namesakes(
             if named and row.key.source != table.key_source:
                 yield row
 
-    return Namesakes(table, tuple(others()))
+    by_partition: dict[str, list[Row]] = {}
+    for row in others():
+        by_partition.setdefault(row.key.partition_id, []).append(row)
+    return Namesakes(table, {one: tuple(found) for one, found in by_partition.items()})
+
+
+def is_kept_back(row: Row | None, wish: Wish) -> bool:
+    """Whether rows of namesakes keep a partition back, if there are any: on its first export."""
+    is_first = row is None or row.done is None
+    return is_first and not (wish.beside or (wish.force and wish.whole))
 
 
 def known_as(
@@ -120,6 +135,11 @@ def known_as(
         )
         raise RefusedError(message)
     return replace(table, known_as=wish.same_as)
+
+
+def _is_older(one: Claim, other: Claim) -> bool:
+    """Whether one claim was begun before another; of equals none is ever made."""
+    return int(one.transaction_id) < int(other.transaction_id)
 
 
 def _may_hold(row: Row, held: Holding) -> str:

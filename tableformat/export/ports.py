@@ -32,6 +32,7 @@ __all__ = [
     "JobPorts",
     "Lake",
     "Observer",
+    "ObserverAround",
     "Silent",
     "SliceFailure",
     "SliceWriter",
@@ -154,6 +155,29 @@ class Observer(Protocol):
     def finished(self, outcome: Outcome) -> None:
         """Hear what became of one partition."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ObserverAround:
+    """An `Observer` that passes everything on; one that is made of it adds what it does itself."""
+
+    observer: Observer
+
+    def note(self, text: str) -> None:
+        """Pass on a sentence."""
+        self.observer.note(text)
+
+    def begin(self, partitions: int, rows: int, size: int) -> None:
+        """Pass on that files begin to be written."""
+        self.observer.begin(partitions, rows, size)
+
+    def rows(self, written: int) -> None:
+        """Pass on how many rows are written."""
+        self.observer.rows(written)
+
+    def finished(self, outcome: Outcome) -> None:
+        """Pass on what became of one partition."""
+        self.observer.finished(outcome)
 
 
 class Silent:

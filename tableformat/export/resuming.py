@@ -12,14 +12,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 
-from tableformat.errors import DestinationError, LedgerError
+from tableformat.errors import LedgerError, MissingError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.receipt import PartRange, Receipt
 from tableformat.storage import Storage
 
 __all__ = ["finished_files", "just_written", "recipe_of", "stored_receipts"]
 
-_SETTLED_LATER = ("layout", "job", "versions", "storage", "transaction_first")
+_SETTLED_LATER = ("layout", "job", "versions", "storage", "transaction_first", "share")
 
 
 def recipe_of(plan: WritePlan, slices: Iterable[Slice]) -> str:
@@ -38,19 +38,31 @@ def _rows_of(one: PartRange) -> tuple[str, str, int, int | None, int | None]:
     return one.source_name, one.hash_of_all_files, one.rows, one.start, one.stop
 
 
-def stored_receipts(storage: Storage, below: str) -> tuple[Receipt, ...]:
+def stored_receipts(
+    storage: Storage, below: str, known: dict[str, Receipt] | None = None
+) -> tuple[Receipt, ...]:
     """Return the receipts below a location that can be read; a damaged one names no file.
+
+    Args:
+        storage: that has them.
+        below: the location.
+        known: those that were read before, by location; gets what is read now. A receipt is
+            written once, and never changes.
 
     Raises:
         DestinationError: they cannot be listed or read.
     """
+    read = {} if known is None else known
     found = []
     for stored in storage.list(below):
-        if stored.location.rsplit("/", 1)[-1].split("-", 1)[0].isdecimal():
+        at = stored.location
+        if at.rsplit("/", 1)[-1].split("-", 1)[0].isdecimal():
             try:
-                found.append(Receipt.from_json(storage.read(stored.location).decode()))
+                receipt = read.get(at) or Receipt.from_json(storage.read(at).decode())
             except (LedgerError, UnicodeDecodeError):
                 continue
+            read[at] = receipt
+            found.append(receipt)
     return tuple(found)
 
 
@@ -97,5 +109,5 @@ def _is_there(receipt: Receipt, one: Slice, storage: Storage) -> bool:
             storage.size(receipt.file_path) == receipt.file_bytes
             and storage.sha256(receipt.file_path) == receipt.sha256
         )
-    except DestinationError:
+    except MissingError:
         return False

@@ -15,11 +15,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from tableformat.effects import Step
 from tableformat.errors import DestinationError, SourceError, TableFormatError
 from tableformat.export.ports import JobPorts, SliceFailure, WriterAround, Writing, Written
 from tableformat.export.resuming import just_written, stored_receipts
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.export.slicing import tasks as dealt
+from tableformat.names import LakeName
 from tableformat.receipt import Receipt
 
 __all__ = ["MAX_RETRIES", "Retrying", "with_retries"]
@@ -28,9 +30,9 @@ MAX_RETRIES: Final = 3
 """ClickHouse's default."""
 
 
-def with_retries(ports: JobPorts, most: int) -> JobPorts:
-    """Return ports whose writer writes a slice again up to `most` times."""
-    return replace(ports, writer=lambda: Retrying(ports.writer(), ports, most))
+def with_retries(ports: JobPorts, to: LakeName, most: int) -> JobPorts:
+    """Return ports whose writer, for one destination, writes a slice again up to `most` times."""
+    return replace(ports, writer=lambda: Retrying(ports.writer(), ports, to, most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Retrying(WriterAround):
     """A `SliceWriter` that lets another one write, and write again."""
 
     ports: JobPorts
+    to: LakeName
     most: int
 
     def write(
@@ -79,10 +82,19 @@ class Retrying(WriterAround):
                 f"{len(left)} file(s) are written again ({tries} of {self.most}): {why}"
             )
             self.ports.pause(tries)
+            self._load_again()
             done |= {r.slice_number: r for r in self._finished(plan, left.values())}
             left = {n: s for n, s in left.items() if n not in done}
             tasks = dealt(left.values(), self.slots)
         return Written(tuple(done.values()), tuple(failed))
+
+    def _load_again(self) -> None:
+        """Load the table: a catalog that lends credentials, which end, lends new ones with it."""
+        try:
+            self.ports.effects(Step.LOAD_METADATA, lambda: self.ports.lake.table(self.to))
+        except DestinationError as error:
+            # Most need none; a catalog that is away now may be back for the commit.
+            self.ports.observer.note(f"what is written again may lack new credentials: {error}")
 
     def _finished(self, plan: WritePlan, slices: Collection[Slice]) -> tuple[Receipt, ...]:
         """Return the receipts of slices that were finished though nobody answered."""

@@ -47,18 +47,18 @@ class SliceTask:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a job may take of its application: `slices` at a time, so many bytes per second each.
+    """What a job may take of its application: `slices` at a time, and a rate for all of them.
 
-    `bytes_per_second` is None where nothing bounds it.
+    `bandwidth` is bytes per second of all slices together, 0 where nothing bounds it.
     """
 
     slices: int
-    bytes_per_second: int | None = None
+    bandwidth: int = 0
 
     @property
-    def bytes_per_second_in_all(self) -> int:
-        """What all slices together may write, 0 where nothing bounds it."""
-        return self.slices * (self.bytes_per_second or 0)
+    def bytes_per_second(self) -> int | None:
+        """What each slice may write, None where nothing bounds it; together never more."""
+        return self.bandwidth // self.slices if self.bandwidth else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class Sweeping:
         """
         state = self._load()
         found: list[Thing] = []
-        for key, listed in sorted(self._listed().items()):
+        for key, listed in sorted(self._listed(state).items()):
             found += self._told(key, listed, state)
         return (*found, *self._metadata())
 
@@ -81,7 +81,7 @@ class Sweeping:
         """
         state = self._load()
         found: list[Thing] = []
-        for key, listed in sorted(self._listed().items()):
+        for key, listed in sorted(self._listed(state).items()):
             told = self._told(key, listed, state)
             if not any(one.may_go for one in told):
                 found += told
@@ -153,10 +153,10 @@ class Sweeping:
         ours = row is not None and row.key.destination == state.layout.table_uuid
         return row if ours else None
 
-    def _listed(self) -> dict[str, _OfKey]:
+    def _listed(self, state: LakeTableState) -> dict[str, _OfKey]:
         """List the data directory and the receipts, once each, by key."""
         found: dict[str, _OfKey] = {}
-        for one in self.cleaning.begun_and_finished(self.cleaning.data):
+        for one in self.cleaning.begun_and_finished(state.data_location):
             export = exported_by(one.location)
             if export is not None:
                 found.setdefault(export[0], _OfKey([], [])).files.append(one)

@@ -67,7 +67,7 @@ class MetadataSweeping:
         for one in found:
             if not one.location.startswith(f"{own}/") and _name(one.location) not in used:
                 yield from self._manifest(one, state)
-                if min(versions) < (_version(one.location) or 0) <= max(versions):
+                if versions and min(versions) < (_version(one.location) or 0) <= max(versions):
                     yield from self._lost_race(one, state)
         lists = f"{list_location(self.cleaning.location)}/"
         below_own = found if own.startswith(f"{metadata}/") else self._list(own)

@@ -14,6 +14,7 @@ from tableformat.hive.sealed import damaged, opened, sealed
 
 __all__ = ["CommitFile", "CommittedFile", "commit_name", "is_commit_name"]
 
+_REMEDY: Final = "remove it: the next export writes it anew"
 _NAME: Final = re.compile(r"commit_[A-Za-z0-9-]+_\d{1,20}")
 
 
@@ -66,15 +67,16 @@ class CommitFile:
         Raises:
             DestinationError: it was changed since it was written, or is of another format.
         """
-        raw = opened(data, what)
+        raw = opened(data, what, _REMEDY)
         try:
             rows = raw.pop("rows")
             raw["files"] = tuple(CommittedFile(**f) for f in raw["files"])
             found = cls(**raw)
         except (KeyError, TypeError) as error:
-            raise damaged(what, repr(error)) from error
+            raise damaged(what, repr(error), _REMEDY) from error
         if found.rows != rows:
-            raise damaged(what, f"its files have {found.rows} rows together, it says {rows}")
+            why = f"its files have {found.rows} rows together, it says {rows}"
+            raise damaged(what, why, _REMEDY)
         return found
 
 

@@ -48,14 +48,9 @@ class TreePaths:
         return f"{self.root}/{_OWN}"
 
     @property
-    def identities(self) -> str:
-        """The directory of the document that makes a directory a tree."""
-        return f"{self.own}/tree"
-
-    @property
     def identity(self) -> str:
-        """That document."""
-        return f"{self.identities}/identity.json"
+        """The document that makes a directory a tree."""
+        return f"{self.own}/tree/identity.json"
 
     @property
     def commits(self) -> str:
@@ -110,6 +105,8 @@ def check_directories(table: MergeTreeTable, types: Mapping[str, IcebergType]) -
             BooleanType | IntegerType | LongType | DecimalType | DateType | StringType,
         ):
             reasons.append(f"{text} is a {types.get(member.name)}, which readers spell differently")
+        elif member.name.startswith("_"):
+            reasons.append(f"{text} begins with _, and readers pass over directories that do")
         elif make_compatible_name(member.name) != member.name:
             reasons.append(f"{text} has another name in files, {make_compatible_name(member.name)}")
     if reasons:

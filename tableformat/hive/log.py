@@ -19,7 +19,7 @@ from tableformat.hive.commit_file import CommitFile, CommittedFile
 from tableformat.hive.layout import TreePaths
 from tableformat.hive.sealed import damaged, opened, sealed
 
-__all__ = ["LogEntry", "LoggedExport", "entry_of", "is_whole", "state_after"]
+__all__ = ["LogEntry", "LoggedExport", "entry_of", "state_after", "why_not_whole"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +129,16 @@ def entry_of(
     )
 
 
-def is_whole(entries: Sequence[LogEntry], tree: str) -> str:
+def why_not_whole(entries: Sequence[LogEntry], tree: str) -> str:
     """Return '' when entries are a log from its beginning, else what is wrong with them."""
     parent = None
     for number, entry in enumerate(entries, start=1):
         if entry.tree != tree:
             return f"entry {number} is of another tree, {entry.tree}"
-        if entry.number != number or entry.parent != parent:
-            return f"entry {number} is missing, or is not the one that entry {entry.number} follows"
+        if entry.number != number:
+            return f"entry {number} is missing"
+        if entry.parent != parent:
+            return f"entry {number} follows on snapshot {entry.parent}, and before it is {parent}"
         parent = entry.snapshot_id
     return ""
 
@@ -151,7 +153,7 @@ def state_after(empty: LakeTableState, entries: Sequence[LogEntry]) -> LakeTable
     Raises:
         DestinationError: an entry is missing, or is of another tree.
     """
-    if wrong := is_whole(entries, empty.layout.table_uuid):
+    if wrong := why_not_whole(entries, empty.layout.table_uuid):
         message = (
             f"Cannot read the log of {empty.tree}: {wrong}. Put the log back from a copy; nothing "
             "can be exported there without it."

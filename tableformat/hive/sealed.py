@@ -13,9 +13,10 @@ from typing import Any, Final
 from tableformat.errors import DestinationError
 from tableformat.ledger_text import checksum
 
-__all__ = ["TREE_FORMAT", "damaged", "opened", "sealed"]
+__all__ = ["PUT_BACK", "TREE_FORMAT", "damaged", "opened", "sealed"]
 
 TREE_FORMAT: Final = 1
+PUT_BACK: Final = "put it back from a copy"
 
 
 def sealed(body: Mapping[str, Any]) -> bytes:
@@ -24,12 +25,13 @@ def sealed(body: Mapping[str, Any]) -> bytes:
     return json.dumps({**whole, "checksum": checksum(whole)}, indent=1).encode()
 
 
-def opened(data: bytes, what: str) -> dict[str, Any]:
+def opened(data: bytes, what: str, remedy: str = PUT_BACK) -> dict[str, Any]:
     """Return the body of a document, however it is spaced.
 
     Args:
         data: the stored form.
         what: names the document in errors.
+        remedy: what to do about a document that is damaged.
 
     Raises:
         DestinationError: it was changed since it was written, or is of another format.
@@ -44,16 +46,15 @@ def opened(data: bytes, what: str) -> dict[str, Any]:
             )
             raise DestinationError(message)
         if raw.pop("checksum") != checksum(raw):
-            raise damaged(what, "its content is not what its checksum was made of")
+            raise damaged(what, "its content is not what its checksum was made of", remedy)
         del raw["format_version"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise damaged(what, repr(error)) from error
+        raise damaged(what, repr(error), remedy) from error
     return raw
 
 
-def damaged(what: str, why: str) -> DestinationError:
+def damaged(what: str, why: str, remedy: str = PUT_BACK) -> DestinationError:
     """Return the error for a document that is not what was written."""
     return DestinationError(
-        f"Cannot read {what}: {why}. It was changed or cut off since it was written; put it back "
-        "from a copy."
+        f"Cannot read {what}: {why}. It was changed or cut off since it was written; {remedy}."
     )

@@ -19,6 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from tableformat.errors import DestinationError
 from tableformat.file_names import key_in
 from tableformat.hive_names import partition_directory
 from tableformat.names import PartitionId, PartName
@@ -57,19 +58,30 @@ def lake_part_name(partition_id: PartitionId, path: str) -> PartName:
     return PartName(partition_id, number, number, 0)
 
 
-def live_files(table: Table) -> Iterator[LiveFile]:
-    """Yield the data files of main, in the order of their paths.
+def live_files(table: Table) -> tuple[LiveFile, ...]:
+    """Return the data files of main, in the order of their paths.
 
     Args:
         table: as it was loaded; nothing is changed.
 
     Raises:
-        OSError: a manifest cannot be read.
+        DestinationError: a manifest cannot be read.
     """
+    try:
+        return tuple(sorted(_files_of_main(table), key=lambda file: file.path))
+    except OSError as error:
+        message = (
+            f"Cannot list the files of {'.'.join(table.name())}: a manifest cannot be read: "
+            f"{error}. Check the storage of the catalog."
+        )
+        raise DestinationError(message) from error
+
+
+def _files_of_main(table: Table) -> Iterator[LiveFile]:
     main = table.metadata.refs.get(MAIN_BRANCH)
     snapshot = table.metadata.snapshot_by_id(main.snapshot_id) if main else None
     specs, schema = table.specs(), table.schema()
-    found = (
+    return (
         LiveFile(
             path=entry.data_file.file_path,
             key=key_in(entry.data_file.file_path),
@@ -83,7 +95,6 @@ def live_files(table: Table) -> Iterator[LiveFile]:
         if manifest.content == ManifestContent.DATA
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
     )
-    yield from sorted(found, key=lambda file: file.path)
 
 
 def _shown(file: DataFile, spec: PartitionSpec, schema: Schema) -> str:

@@ -1,4 +1,6 @@
-"""Class C of the mapping: what ClickHouse allows in the data and Iceberg does not hold.
+"""The limits of values: what a message says of each, and the SQL that finds who breaks it.
+
+Class C of the mapping: ClickHouse allows such a value in the data, and Iceberg does not hold it.
 
 The list is types.md section 3. A limit is its words; the SQL that is true where a value breaks it,
 `{}` being the value, belongs to the type and is made here where it takes some calculation.

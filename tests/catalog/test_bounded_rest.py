@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import open_catalog
+from catalog.iceberg import OpenedCatalog, open_catalog
 from tableformat.errors import DestinationError
 from tableformat.names import LakeName
+from tests.services.certificates import Authority
+from tests.services.faulty_http import FaultyHttp, answer
 
 CONFIG = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 31\r\n"
@@ -53,3 +57,39 @@ def test_a_catalog_that_never_answers_does_not_hold_an_export_for_ever(
         thread.join()
         for client in silent:
             client.close()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Serve a catalog over TLS; return where, and the authority that signed for it."""
+    authority = Authority(tmp_path, "right")
+    signed = authority.sign()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(signed.certificate, signed.key)
+    with FaultyHttp(answer(b'{"defaults":{},"overrides":{}}', ours=False), tls=tls) as server:
+        yield f"https://127.0.0.1:{server.host.port}", authority.file
+
+
+def opened(uri: str, authority: Path) -> OpenedCatalog:
+    """Open a catalog whose configuration names an authority."""
+    properties = {"type": "rest", "uri": uri, "ssl": {"cabundle": str(authority)}}
+    return OpenedCatalog("far", None, properties, TimeOuts(read=5))
+
+
+def test_authorities_of_a_catalog_are_trusted_whatever_the_environment_has(
+    served: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: `ssl.cabundle` has no effect where REQUESTS_CA_BUNDLE is set."""
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(Authority(tmp_path, "another").file))
+
+    opened(*served).catalog.close()
+
+
+def test_no_others_are_trusted_than_a_catalog_names(
+    served: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, right = served
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(right))
+
+    with pytest.raises(DestinationError, match=r"SSLError.*CERTIFICATE_VERIFY_FAILED"):
+        opened(uri, Authority(tmp_path, "another").file).catalog.close()

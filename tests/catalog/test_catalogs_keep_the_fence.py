@@ -16,10 +16,13 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadataV1
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 
-from catalog.iceberg import open_catalog
+from catalog.iceberg import OpenedCatalog, open_catalog
 from conformance.suites.catalog import catalog_promises
-from tests.lying_catalog.server import LyingCatalog
+from tests.lying_catalog.server import PATIENT, LyingCatalog
+from tests.s3_places import properties_of
 from tests.services.java_catalog import JavaCatalog, java_machine
+from tests.services.minio import minio
+from tests.services.rest_server import RestServer, rest_server
 
 _STACK = ExitStack()
 
@@ -29,7 +32,7 @@ def _closed() -> Iterator[None]:
     """Close what the catalogs of this file hold, before the process ends."""
     yield
     _STACK.close()
-    for made in (_directory, _served, _in_memory, _java, _in_java):
+    for made in (_directory, _served, _in_memory, _java, _in_java, _server, _on_server):
         made.cache_clear()
 
 
@@ -119,10 +122,35 @@ def _iceberg_java(name: str) -> Catalog:
     return JavaCatalog(name, _java(), _in_java(name), (_directory() / name).as_uri())
 
 
+@cache
+def _server() -> RestServer:
+    return _STACK.enter_context(rest_server(_STACK.enter_context(minio())))
+
+
+@cache
+def _on_server(name: str) -> OpenedCatalog:
+    """Return the server's one catalog, empty for each new name."""
+    server = _server()
+    properties = {**server.properties, **properties_of(server.store)}
+    opened = OpenedCatalog(name, None, properties, PATIENT)
+    catalog = opened.catalog
+    for namespace in catalog.list_namespaces():
+        for table in catalog.list_tables(namespace):
+            catalog.drop_table(table)
+        catalog.drop_namespace(namespace)
+    catalog.close()
+    return opened
+
+
+def _iceberg_server(name: str) -> Catalog:
+    return _on_server(name).catalog
+
+
 TestTheBuiltInCatalog = catalog_promises(_local)
 TestARestCatalog = catalog_promises(_rest)
 TestACatalogInMemory = catalog_promises(_in_memory, at_once=False)
 TestIcebergJava = pytest.mark.spark(catalog_promises(_iceberg_java))
+TestIcebergsRestServer = pytest.mark.spark(catalog_promises(_iceberg_server))
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from catalog.hive import HiveTable, open_tree, tree_name
+from catalog.hive import HiveTable, open_tree
 from catalog.iceberg import open_catalog
 from catalog.ledgers.embedded import SqliteLedger
+from catalog.tree_names import tree_name
 from tableformat.committer import Commit
-from tableformat.errors import DestinationError, NotFoundError, RefusedError, TableFormatError
+from tableformat.errors import (
+    DestinationError,
+    NotFoundError,
+    RefusedError,
+    TableFormatError,
+    UsageError,
+)
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
@@ -272,15 +279,67 @@ def test_a_path_is_the_same_tree_from_wherever_it_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert tree_name(HiveName.at("a/tree/")) == HiveName.at(f"file://{tmp_path}/a/tree")
+    one = HiveName.at(f"file://{tmp_path}/a/tree")
+    for spelled in (
+        "a/tree/",
+        "./a/../a/tree",
+        "a//tree",
+        f"{tmp_path}/a/tree",
+        f"/{tmp_path}/a/tree",
+        f"file:{tmp_path}/a/tree",
+        f"file://{tmp_path}/b//../a/tree",
+        f"file:///{tmp_path}/a/tree",
+    ):
+        assert tree_name(HiveName.at(spelled)) == one
+    assert tree_name(one) == one
+    assert tree_name(HiveName.at("./a:b/tree")) == HiveName.at(f"file://{tmp_path}/a:b/tree")
     assert tree_name(HiveName.at("s3://b/tree")) == HiveName.at("s3://b/tree")
     assert str(HiveName.at("s3://b/tree")) == "hive:s3://b/tree"
 
 
-def test_what_knows_no_trees_says_so() -> None:
-    with pytest.raises(NotFoundError, match="only export, verify, read") as refused:
+@pytest.mark.parametrize(
+    "uri", ["s3://", "s3:bucket/x", "file:///", "file:x", "gs:bucket/x", "C:", "/..", "file:///.."]
+)
+def test_what_is_no_location_is_no_directory_of_such_a_name(uri: str) -> None:
+    """Harm prevented: an export to a bucket that goes to `s3:` in the directory where one is."""
+    with pytest.raises(UsageError, match="Cannot use hive:"):
+        tree_name(HiveName.at(uri))
+
+
+def test_hive_is_a_catalog_like_any_other() -> None:
+    with pytest.raises(NotFoundError, match="Cannot find the catalog 'hive': it is not configured"):
         open_catalog("hive", warehouse=Path("unused"))
-    assert refused.value.code == 48
+
+
+def test_a_commit_file_that_was_cut_off_is_to_be_removed_and_is_written_anew(
+    world: TreeWorld,
+) -> None:
+    world.run(request_of(world))
+    path = commit_file(world, "p1")
+    before = path.read_bytes()
+    path.write_bytes(b"{")
+    with pytest.raises(DestinationError, match="remove it: the next export writes it anew"):
+        commits(world)
+
+    path.unlink()
+    world.run(request_of(world))
+
+    assert path.read_bytes() == before
+
+
+def test_a_data_file_that_is_gone_is_told_as_such(world: TreeWorld) -> None:
+    """Harm prevented: `Check space and permissions there`, of a file that somebody removed."""
+    world.run(request_of(world))
+    (commit,) = commits(world)["p1"]
+    (file,) = commit.files
+    (root(world) / file.path).unlink()
+
+    for use in (
+        lambda: world.tree.files.content(commit, file),
+        lambda: world.tree.files.check(commit, file, content=False),
+    ):
+        with pytest.raises(DestinationError, match=rf"{commit.name}: it is gone\. Put it back"):
+            use()
 
 
 def test_a_scheme_that_is_not_served_is_refused_by_name() -> None:

@@ -67,7 +67,7 @@ def test_partitions_are_exported_once_and_a_commit_file_that_is_gone_is_put_agai
     assert {c.partition_id: c for c in tree.commit_files()} == made
     for commit in made.values():
         for file in commit.files:
-            tree.check(commit, file, content=True)
+            tree.files.check(commit, file, content=True)
 
 
 @pytest.mark.slow

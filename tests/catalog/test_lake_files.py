@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.io import FileIO
@@ -150,3 +151,13 @@ def test_a_table_cannot_say_how_s3_is_reached_by_our_own_property(lake: Lake) ->
     """Harm prevented: whoever may change a table's properties decides where its rows go."""
     with pytest.raises(RefusedError, match=r"has the property mergeberg\.storages"):
         LakeFileIO({**lake.io.properties, "mergeberg.storages": "mine"})
+
+
+def test_pyiceberg_appends_and_reads_rows_through_it(lake: Lake) -> None:
+    """Harm prevented: whoever opens our catalog can read a table, and not write it."""
+    lake.make_table()
+    table = lake.catalog.load_table("n.t")
+
+    table.append(pa.table({"n": [1, 2, 3]}))
+
+    assert lake.catalog.load_table("n.t").scan().to_arrow()["n"].to_pylist() == [1, 2, 3]

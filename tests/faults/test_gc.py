@@ -14,7 +14,7 @@ from urllib.parse import urlparse
 import pytest
 
 from catalog.ledgers.embedded import SqliteLedger
-from catalog.storage import LocalStorage
+from catalog.storages.local import LocalStorage
 from tableformat.effects import Direct, Effects, Step
 from tableformat.export.claim import Wish
 from tableformat.export.giving_up import GivenUp, kill
@@ -62,7 +62,7 @@ def in_main(directory: Path) -> set[str]:
 
 def on_disk(directory: Path) -> set[str]:
     """Return the data files that are there, begun ones too."""
-    location = Path(urlparse(sweeping(directory).cleaning.data).path)
+    location = Path(urlparse(sweeping(directory).cleaning.location).path, "data")
     return {p.name for p in location.rglob("*") if p.is_file()}
 
 
@@ -205,7 +205,7 @@ def test_a_begun_file_and_a_receipt_without_its_file_go(tmp_path: Path) -> None:
     """Nobody relies on them, also where the export can be gone on with."""
     interrupted(tmp_path)
     one = sweeping(tmp_path)
-    (path,) = [o.location for o in LocalStorage().list(one.cleaning.data)]
+    (path,) = [o.location for o in LocalStorage().list(f"{one.cleaning.location}/data")]
     sink = LocalStorage().create(path.replace("-0-", "-1-"))
     sink.write(b"half")
     LocalStorage().delete(path)
@@ -222,11 +222,11 @@ def test_what_the_ledger_does_not_know_is_not_judged(tmp_path: Path) -> None:
     """Harm prevented: the files of another ledger's exports, or of a lost one's, go."""
     interrupted(tmp_path)
     storage, one = LocalStorage(), sweeping(tmp_path)
-    (path,) = [o.location for o in storage.list(one.cleaning.data)]
+    (path,) = [o.location for o in storage.list(f"{one.cleaning.location}/data")]
     key = ledger_row(tmp_path).key.hash
     of_nobody = path.replace(key, "a" * 26)
     of_another_time = path.replace("-5", "-99")
-    for unknown in (of_nobody, of_another_time, f"{one.cleaning.data}/part-0.parquet"):
+    for unknown in (of_nobody, of_another_time, f"{one.cleaning.location}/data/part-0.parquet"):
         storage.put(unknown, b"x")
 
     found = clean_up(one)

@@ -19,16 +19,15 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
+from catalog.environment import INSECURE, is_true
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
 
-__all__ = ["ALLOW_INSECURE", "CA_FILE", "S3Access", "is_true"]
+__all__ = ["ALLOW_INSECURE", "CA_FILE", "S3Access", "no_address"]
 
 CA_FILE: Final = "mergeberg.ca-file"
 ALLOW_INSECURE: Final = "mergeberg.allow-insecure"
 _KEYS: Final = ("access-key-id", "secret-access-key", "session-token", "region", "profile-name")
-_TRUE: Final = ("true", "1", "t", "yes", "y", "on")
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-_INSECURE: Final = "MERGEBERG_ALLOW_INSECURE"
 _MASK: Final = "***"
 # Shorter ones stand in any text by chance: to mask them would show where they stand.
 _SHORTEST_MASKED: Final = 4
@@ -102,7 +101,7 @@ class S3Access:
         return cls(
             endpoint=_endpoint(
                 _text(properties, "s3.endpoint") or _text(environment, *_ENDPOINTS),
-                allow_insecure=allow_insecure or is_true(environment.get(_INSECURE)),
+                allow_insecure=allow_insecure or is_true(environment.get(INSECURE)),
             ),
             region=region,
             access_key=key,
@@ -131,9 +130,13 @@ def _text(properties: Mapping[str, Any], *names: str) -> str | None:
     return next((str(value) for value in values if value not in (None, "")), None)
 
 
-def is_true(value: Any) -> bool:
-    """Whether the value of a property means yes; that of a YAML file need not be a text."""
-    return str(value).lower() in _TRUE
+def no_address() -> UsageError:
+    """Return the error for an endpoint that cannot be one."""
+    return UsageError(
+        "Cannot use S3: s3.endpoint is no address of a server. Write "
+        "s3.endpoint: https://HOST[:PORT], and credentials as s3.access-key-id and "
+        "s3.secret-access-key."
+    )
 
 
 def _endpoint(given: str | None, *, allow_insecure: bool) -> str | None:
@@ -142,17 +145,12 @@ def _endpoint(given: str | None, *, allow_insecure: bool) -> str | None:
     found = urlsplit(given)
     # What stands before an @ may be a secret, so that nothing of such an address is shown.
     if found.scheme not in ("http", "https") or not found.hostname or "@" in found.netloc:
-        message = (
-            "Cannot use S3: s3.endpoint is no address of a server. Write "
-            "s3.endpoint: https://HOST[:PORT], and credentials as s3.access-key-id and "
-            "s3.secret-access-key."
-        )
-        raise UsageError(message)
+        raise no_address()
     if found.scheme == "http" and not allow_insecure:
         message = (
             f"Cannot use the S3 endpoint {given}: over http everybody on the way reads the rows, "
             "and can change them. Use https, or allow it, beside the endpoint in the catalog's "
-            f"configuration ({ALLOW_INSECURE}: true) or by {_INSECURE}=1."
+            f"configuration ({ALLOW_INSECURE}: true) or by {INSECURE}=1."
         )
         raise RefusedError(message)
     return given

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from botocore.exceptions import (
     BotoCoreError,
     ChecksumError,
     ClientError,
     CredentialRetrievalError,
+    EndpointConnectionError,
     FlexibleChecksumError,
     HTTPClientError,
     IncompleteReadError,
@@ -17,14 +20,16 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NotConnectedError
 
-from catalog.storages.s3.access import S3Access
-from tableformat.errors import DestinationError
+from catalog.storages.s3.access import ALLOW_INSECURE, S3Access
+from tableformat.errors import DestinationError, MissingError
 
-__all__ = ["FAILURES", "code_of", "failure", "is_transient"]
+__all__ = ["FAILURES", "code_of", "failure", "is_missing", "is_transient", "said_of"]
 
 FAILURES: Final = (BotoCoreError, ClientError)
 """What a request raises."""
 _NOT_IMPLEMENTED: Final = 501
+# The answer to HEAD has no text that could say more.
+_MISSING: Final = ("404", "NoSuchKey")
 _TRANSIENT: Final = frozenset(
     {
         "429",
@@ -43,6 +48,8 @@ _TRANSIENT: Final = frozenset(
         "XAmzContentSHA256Mismatch",
     }
 )
+_NO_TLS: Final = "WRONG_VERSION_NUMBER"
+"""OpenSSL's word for an answer that is no TLS at all."""
 _ALWAYS: Final = (
     ChecksumError,
     CredentialRetrievalError,
@@ -55,7 +62,10 @@ _WRONG_KEY: Final = (
     "the key is wrong: set s3.access-key-id and s3.secret-access-key of the catalog, or the "
     "credentials of the environment where it has none"
 )
-_EXPIRED: Final = "the credentials have ended: get new ones; finished files are kept"
+_EXPIRED: Final = (
+    "the credentials have ended: get new ones, which a catalog that lends them does by itself; "
+    "finished files are kept"
+)
 _RIGHTS: Final = (
     "grant s3:ListBucket, s3:GetObject, s3:PutObject, s3:DeleteObject, "
     "s3:AbortMultipartUpload, s3:ListBucketMultipartUploads and s3:ListMultipartUploadParts there"
@@ -87,6 +97,11 @@ def code_of(error: Exception) -> str:
     return str(error.response["Error"].get("Code", "")) if isinstance(error, ClientError) else ""
 
 
+def is_missing(error: Exception) -> bool:
+    """Whether a server answered that there is no such object."""
+    return code_of(error) in _MISSING
+
+
 def is_transient(error: Exception) -> bool:
     """Whether a request may succeed later: the server is away, overloaded, or was cut off."""
     if isinstance(error, ClientError):
@@ -94,8 +109,10 @@ def is_transient(error: Exception) -> bool:
         over = status >= 500 and status != _NOT_IMPLEMENTED  # noqa: PLR2004  the servers' own faults
         return over or code_of(error) in _TRANSIENT
     if isinstance(error, SSLError):
-        # A certificate that is not trusted stays so; a connection that was cut does not.
-        return "CERTIFICATE" not in str(error).upper()
+        # A certificate that is not trusted stays so, and so does a server without TLS; a connection
+        # that was cut does not.
+        said = str(error).upper()
+        return "CERTIFICATE" not in said and _NO_TLS not in said
     return isinstance(error, _ALWAYS)
 
 
@@ -108,26 +125,49 @@ def failure(what: str, location: str, error: Exception, access: S3Access) -> Des
         error: what the request raised.
         access: whose secrets do not show.
     """
-    said = access.masked(_said(error)).rstrip(". ")
+    said = access.masked(said_of(error)).rstrip(". ")
     message = f"Cannot {what} {location}: {said}."
+    if is_missing(error):
+        return MissingError(
+            f"{message} It was removed or moved away: put it back from a copy or an older version."
+        )
     if is_transient(error):
         return DestinationError(
             f"{message} The storage did not recover within {access.retry_for:g} s (--retry-for). "
             "Check it and the network; finished files are kept, and it is safe to run again."
         )
-    advice = _ADVICE.get(code_of(error)) or _other_advice(error)
+    # Some servers, MinIO among them, do not know keys with a token any more when they have ended.
+    ended = access.token is not None and code_of(error) == "InvalidAccessKeyId"
+    advice = _EXPIRED if ended else _ADVICE.get(code_of(error)) or _other_advice(error)
     return DestinationError(f"{message} {advice[:1].upper()}{advice[1:]}; it is safe to run again.")
 
 
-def _said(error: Exception) -> str:
+def said_of(error: Exception) -> str:
+    """Return what a request failed with, in one line; secrets may stand in it."""
     if isinstance(error, ClientError):
         found: Mapping[str, Any] = error.response["Error"]
         code, text = found.get("Code", "unknown"), found.get("Message", "")
         return f"{code}: {text}" if text and text != code else str(code)
+    if isinstance(error, EndpointConnectionError) and (why := _unknown_host(error)) is not None:
+        host = urlsplit(str(error.kwargs["endpoint_url"])).hostname
+        return f"the host {host} cannot be found: {why.strerror}"
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
+def _unknown_host(error: BaseException) -> socket.gaierror | None:
+    """Return the failed look-up of a host's name among the causes of an error."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, socket.gaierror):
+        cause = cause.__cause__ or cause.__context__
+    return cause
+
+
 def _other_advice(error: Exception) -> str:
+    if isinstance(error, SSLError) and _NO_TLS in str(error).upper():
+        return (
+            "the server speaks http there: name its https port, or write http:// in s3.endpoint "
+            f"and allow it ({ALLOW_INSECURE}: true)"
+        )
     if isinstance(error, SSLError):
         return (
             "name the authority that signed its certificate, a PEM file, as mergeberg.ca-file of "

@@ -21,8 +21,8 @@ import boto3
 from botocore.config import Config
 
 from catalog.scratch import ScratchDirectory
-from catalog.storages.s3.access import S3Access
-from catalog.storages.s3.failures import FAILURES, failure, is_transient
+from catalog.storages.s3.access import S3Access, no_address
+from catalog.storages.s3.failures import FAILURES, failure, is_transient, said_of
 from tableformat.errors import RefusedError
 
 __all__ = ["Requests"]
@@ -68,7 +68,7 @@ class Requests:
                 if not is_transient(error) or too_late or self.stopped.is_set():
                     raise failure(what, location, error, self.access) from error
                 if not tried:
-                    said = self.access.masked(str(error))
+                    said = self.access.masked(said_of(error))
                     _LOGGER.warning("trying again to %s %s: %s", what, location, said)
             tried += 1
             self.stopped.wait(wait)
@@ -101,13 +101,19 @@ def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
         request_checksum_calculation="when_required",
         response_checksum_validation="when_supported",
     )
-    client = session.client(
-        "s3",
-        endpoint_url=access.endpoint,
-        region_name=session.region_name or _REGION,
-        verify=None if access.ca is None else _file_of(access.ca),
-        config=config,
-    )
+    try:
+        client = session.client(
+            "s3",
+            endpoint_url=access.endpoint,
+            region_name=session.region_name or _REGION,
+            verify=None if access.ca is None else _file_of(access.ca),
+            config=config,
+        )
+    except ValueError as error:
+        # It takes fewer host names than an address may have, none with an underscore.
+        raise no_address() from error
+    if (access.endpoint or "").startswith("http:"):
+        _tell_of_http(access.endpoint)
     if access.endpoint is None and client.meta.endpoint_url.startswith("http:"):
         message = (
             "Cannot use the S3 endpoint of ~/.aws/config: it is http, where everybody on the way "
@@ -115,6 +121,14 @@ def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
         )
         raise RefusedError(message)
     return client
+
+
+@functools.cache
+def _tell_of_http(endpoint: str | None) -> None:
+    """Warn of what was allowed, once in a process, whoever named it: the catalog, a table ..."""
+    _LOGGER.warning(
+        "%s is not encrypted: everybody on the way reads and can change the rows.", endpoint
+    )
 
 
 @functools.cache

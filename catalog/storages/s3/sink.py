@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
-from catalog.storages.s3.failures import FAILURES, code_of
+from catalog.storages.s3.failures import FAILURES, code_of, is_missing
 from catalog.storages.s3.places import Place
 from catalog.storages.s3.requests import Requests
 from tableformat.errors import DestinationError
@@ -221,7 +221,7 @@ def _writer_of(requests: Requests, location: str) -> str | None:
         try:
             head = client.head_object(Bucket=place.bucket, Key=place.key)
         except ClientError as error:
-            if code_of(error) in ("404", "NoSuchKey"):
+            if is_missing(error):
                 return None
             raise
         return str(head["Metadata"].get(_WRITER, ""))

@@ -16,6 +16,7 @@ from catalog.storages.s3.failures import code_of
 from catalog.storages.s3.places import BegunUpload, Place
 from catalog.storages.s3.requests import Requests
 from catalog.storages.s3.sink import S3Sink, checksum, put_new
+from tableformat.errors import DestinationError
 from tableformat.parquet.writer import FileSink
 from tableformat.storage import StoredObject
 
@@ -136,7 +137,17 @@ class S3Storage:
                     file.write(chunk)
             return copy
 
-        return self._read(location, copied)
+        try:
+            return self._read(location, copied)
+        except BaseException as error:
+            copy.unlink(missing_ok=True)
+            if not isinstance(error, OSError):
+                raise
+            message = (
+                f"Cannot copy {location} to {into}: {error.strerror}. Make space there, or name "
+                "another directory by TMPDIR, and run again."
+            )
+            raise DestinationError(message) from error
 
     def free_bytes(self, location: str) -> int | None:  # noqa: ARG002  it is so everywhere
         """Return None: there is no bound."""

@@ -9,10 +9,17 @@ from typing import Any
 import pytest
 
 from catalog.bounded_rest import TimeOuts
-from catalog.storage import Storages, open_storage
+from catalog.storages.opening import Storages, open_storage
 from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.places import BegunUpload, Place
-from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
+from tableformat.errors import (
+    DestinationError,
+    NotFoundError,
+    RefusedError,
+    UnsupportedError,
+    UsageError,
+)
+from tests.services.server_process import free_port
 
 
 def of(properties: dict[str, Any], **environment: str) -> S3Access:
@@ -72,15 +79,62 @@ def test_http_is_refused_unless_it_is_allowed(
     assert allowed.endpoint == "http://store:9000"
 
 
-def test_the_catalog_allows_http_and_it_is_told() -> None:
+def test_the_catalog_allows_http_or_it_is_refused_before_anything_is_begun() -> None:
     insecure = {"s3.endpoint": "http://store:9000", "warehouse": "s3://b/wh"}
-    allowed = Storages({**insecure, "mergeberg.allow-insecure": "true"})
 
-    (warning,) = allowed.warnings
-    assert "http://store:9000 is not encrypted" in warning
+    Storages({**insecure, "mergeberg.allow-insecure": "true"}).check()
+    Storages({"warehouse": "file:///wh"}).check()
     with pytest.raises(RefusedError, match=r"mergeberg\.allow-insecure: true"):
-        assert Storages(insecure).warnings
-    assert Storages({"warehouse": "file:///wh"}).warnings == ()
+        Storages(insecure).check()
+
+
+def asked_anywhere(storages: Storages, location: str) -> None:
+    """Ask for an object where no server is."""
+    with pytest.raises(DestinationError):
+        storages(location).size(location)
+
+
+@pytest.mark.parametrize("named_by", ["the environment", "a table"])
+def test_http_is_told_of_whoever_named_it_and_once(
+    named_by: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Harm prevented: rows in clear over a network, allowed once, and nobody ever hears of it."""
+    endpoint = f"http://127.0.0.1:{free_port()}"
+    keys = {"s3.access-key-id": "k", "s3.secret-access-key": "s"}
+    monkeypatch.setenv("MERGEBERG_ALLOW_INSECURE", "1")
+    storages = Storages(keys, TimeOuts(connect=1, read=1, retry_for=0))
+    if named_by == "a table":
+        storages.learn("s3://b/wh/t", {**keys, "s3.endpoint": endpoint})
+    else:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+
+    asked_anywhere(storages, "s3://b/wh/t/data/f")
+    asked_anywhere(storages, "s3://b/wh/t/data/g")
+
+    assert caplog.text.count(f"{endpoint} is not encrypted: everybody on the way reads") == 1
+
+
+@pytest.mark.parametrize("host", ["my_minio:9000", "-a"])
+def test_a_host_name_that_boto3_does_not_take_is_no_address(host: str) -> None:
+    storage = Storages({"s3.endpoint": f"https://{host}"})("s3://b/f")
+
+    with pytest.raises(UsageError, match=r"s3\.endpoint is no address of a server"):
+        storage.size("s3://b/f")
+
+
+def test_a_host_that_cannot_be_found_is_named_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Harm prevented: fifteen minutes of waiting, and no word of the mistyped name in between."""
+    properties = {
+        "s3.endpoint": "https://no-such-host.invalid:9000",
+        "s3.access-key-id": "k",
+        "s3.secret-access-key": "s",
+    }
+    storages = Storages(properties, TimeOuts(connect=1, read=1, retry_for=1))
+
+    asked_anywhere(storages, "s3://b/f")
+
+    first = caplog.messages[0]
+    assert first.startswith("trying again to read s3://b/f: the host no-such-host.invalid cannot")
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,15 @@ The server is a real one, and so is what it stores: where an answer is lost, it 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import resource
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +204,17 @@ def test_nobody_who_answers_is_an_end_in_time(place: Place) -> None:
         S3Storage(nobody).list(place.root)
 
 
+@contextlib.contextmanager
+def plain_http() -> Iterator[str]:
+    """Run a server that knows no TLS; its address, as https."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"https://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        serving.join()
+
+
 def failure_of(act: Callable[[], object]) -> str:
     """Return the message of a refusal, which comes at once."""
     begun = time.monotonic()
@@ -231,11 +246,32 @@ def test_what_will_never_work_fails_at_once(place: Place, tmp_path: Path) -> Non
     assert "NoSuchBucket" in failure_of(lambda: gone.put("s3://not-there/f", b"x"))
     assert "Make the bucket" in failure_of(lambda: gone.list("s3://not-there/f"))
 
+    with plain_http() as endpoint:
+        no_tls = S3Storage(access_to(place.store, endpoint=endpoint))
+        said = failure_of(lambda: no_tls.list(place.root))
+    assert "The server speaks http there" in said
+
     stranger = Authority(tmp_path, "stranger")
     untrusted = S3Storage(access_to(place.store, ca_file=stranger.file))
     said = failure_of(lambda: untrusted.list(place.root))
     assert "CERTIFICATE_VERIFY_FAILED" in said
     assert "mergeberg.ca-file" in said
+
+
+def test_a_copy_for_which_there_is_no_space_is_an_error_and_leaves_nothing(
+    place: Place, tmp_path: Path
+) -> None:
+    """Harm prevented: `export --verify` dies of it in the middle of a group."""
+    written(place, LARGE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (PART_BYTES, hard))
+    try:
+        with pytest.raises(DestinationError, match=rf"Cannot copy {place.root}/f .*TMPDIR"):
+            place.storage.fetch(f"{place.root}/f", tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bucket_that_goes_in_the_middle_leaves_nothing_half(place: Place) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from catalog.iceberg import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
-from catalog.storage import LocalStorage
+from catalog.storages.local import LocalStorage
 from tableformat.committer import Committed, LakeTableState, Layout, SnapshotSeen
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
@@ -42,7 +42,7 @@ class Lake:
     def write(self, row: Row, attempt: str = "x", *, noted: bool = True) -> None:
         """Write the file of a claim, with its receipt."""
         name = data_file_name(row.key.hash, row.claim.transaction_id, 0, attempt)
-        path = f"{self.cleaning.data}/{name}"
+        path = f"{self.cleaning.location}/data/{name}"
         LocalStorage().put(path, b"rows")
         below = f"{self.cleaning.receipts}/{row.key.hash}/{row.claim.transaction_id}"
         text = replace(receipt(row), attempt=attempt, file_path=path).to_json()
@@ -53,7 +53,7 @@ class Lake:
         """Make the file of a claim visible; it is the one of attempt `x`."""
         wanted = commit_of(row, self.table.load(), self.ledger)
         name = data_file_name(row.key.hash, row.claim.transaction_id, 0, "x")
-        path = f"{self.cleaning.data}/{name}"
+        path = f"{self.cleaning.location}/data/{name}"
         (key,) = wanted.keys
         held = tuple(replace(r, file_path=path, partition=()) for r in key.receipts)
         wanted = replace(wanted, keys=(replace(key, receipts=held, may_shrink=True),))
@@ -175,7 +175,7 @@ def test_what_a_lost_worker_wrote_twice_goes_and_what_landed_stays(lake: Lake) -
 def test_a_begun_file_of_a_dead_worker_goes_with_its_export(lake: Lake) -> None:
     row = claim(lake.ledger)
     name = data_file_name(row.key.hash, row.claim.transaction_id, 0, "y")
-    sink = LocalStorage().create(f"{lake.cleaning.data}/{name}")
+    sink = LocalStorage().create(f"{lake.cleaning.location}/data/{name}")
     sink.write(b"half")
     lake.kill()
 
@@ -203,7 +203,7 @@ def test_files_of_another_key_and_of_strangers_stay(lake: Lake) -> None:
     other = claim(lake.ledger, key=replace(KEY, partition_id="202402"))
     lake.write(other)
     lake.write(row)
-    LocalStorage().put(f"{lake.cleaning.data}/part-0001.parquet", b"of somebody")
+    LocalStorage().put(f"{lake.cleaning.location}/data/part-0001.parquet", b"of somebody")
     lake.kill()
 
     lake.clean()

@@ -103,7 +103,9 @@ def test_together_no_more_is_taken_than_there_is_and_all_of_it_comes_back(
     assert sum(share.slices for share in shares) == allotment.slices <= limits.slices
     assert all(share.slices >= 1 for share in shares)
     if limits.bandwidth:
-        assert sum(share.bytes_per_second_in_all for share in shares) <= limits.bandwidth
+        assert sum(share.slices * (share.bytes_per_second or 0) for share in shares) <= (
+            limits.bandwidth
+        )
         assert all(share.bytes_per_second for share in shares)
     assert shares
 
@@ -111,6 +113,19 @@ def test_together_no_more_is_taken_than_there_is_and_all_of_it_comes_back(
         allotment.give_back(share)
     again = allotment.take(limits, wanted[0])
     assert again == shares[0]
+
+
+def test_what_does_not_divide_evenly_is_taken_too() -> None:
+    """Harm prevented: the next export has a byte per second, and its whole group never ends."""
+    allotment, limits = Allotment(), Limits(bandwidth=100_000_000)
+
+    first = allotment.take(limits, 3)
+
+    assert first is not None
+    assert first.bytes_per_second == 33_333_333
+    assert allotment.take(limits, 8) is None
+    allotment.give_back(first)
+    assert allotment.take(limits, 8) == Share(8, 100_000_000)
 
 
 def test_an_export_alone_has_as_many_slices_as_the_pool_and_no_pace(
@@ -139,10 +154,10 @@ def test_a_cluster_that_is_left_idle_is_told_of(application: Application, slices
         (Limits(slices=3), Share(3)),
         (Limits(slices=100), Share(12)),
         (Limits(in_turn=True), Share(1)),
-        (Limits(bandwidth=1000), Share(4, 250)),
-        (Limits(bandwidth=1000, slices=3), Share(3, 333)),
+        (Limits(bandwidth=1000), Share(4, 1000)),
+        (Limits(bandwidth=1000, slices=3), Share(3, 1000)),
         (Limits(bandwidth=1000, in_turn=True), Share(1, 1000)),
-        (Limits(bandwidth=2), Share(2, 1)),
+        (Limits(bandwidth=2), Share(2, 2)),
     ],
 )
 def test_the_rate_is_divided_by_the_slices_that_are_written_at_a_time(
@@ -169,7 +184,7 @@ def test_another_export_waits_until_a_slice_is_free_and_then_goes_on(
     first.is_free = second.is_free = True
     assert len(ended(writing).failures) == 12
     assert len(ended(waiting).failures) == 12
-    assert [plan.share for plan in second.plans] == [Share(4, 250)]
+    assert [plan.share for plan in second.plans] == [Share(4, 1000)]
     assert application.ports.allotment.slices == 0
 
 

@@ -72,8 +72,8 @@ def test_a_first_export_is_kept_back_by_more_namesakes_than_there_are_shards_bes
 def test_what_is_known_under_an_identity_is_no_namesake_of_itself() -> None:
     row = row_of("uuid:a", "1", State.RUNNING, name=str(MINE.name), destination=LAKE)
 
-    assert namesakes(MINE, LAKE, lambda: [row]).rows == (row,)
-    assert namesakes(replace(MINE, known_as="uuid:a"), LAKE, lambda: [row]).rows == ()
+    assert namesakes(MINE, LAKE, lambda: [row]).rows == {"1": (row,)}
+    assert namesakes(replace(MINE, known_as="uuid:a"), LAKE, lambda: [row]).rows == {}
 
 
 def test_shards_are_not_all_one_table_that_was_exported() -> None:

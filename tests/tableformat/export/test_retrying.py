@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import (
     DestinationError,
     InternalError,
@@ -24,6 +26,7 @@ from tests.fakes import FakeWriter
 from tests.scenarios import Partitions, ports_of, row_of, rows_in_main, run
 from tests.scene import TWO_FILES
 
+T = TypeVar("T")
 FULL = DestinationError("Cannot write: the disk is full. Make room.")
 FIRST, SECOND = "p1_1_1_0", "p1_2_2_0"
 
@@ -64,20 +67,37 @@ class Flaky(FakeWriter):
 
 
 @dataclass
+class Away(Direct):
+    """A catalog that cannot load a table, as often as it is said; notes what was tried."""
+
+    left: int = 0
+    tried: list[Step] = field(default_factory=list)
+
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        self.tried.append(step)
+        if step is Step.LOAD_METADATA and self.left:
+            self.left -= 1
+            message = "Cannot load lake.n.t: the catalog is away. Check it."
+            raise DestinationError(message)
+        return super().__call__(step, act)
+
+
+@dataclass
 class World:
     """A warehouse, and what the writer, the pauses and the progress were."""
 
     directory: Path
     pauses: list[int] = field(default_factory=list)
+    on_pause: Callable[[int], None] = lambda _: None
     rows: list[int] = field(default_factory=list)
     stopped: bool = False
 
-    def run(self, writer: Flaky, *, most: int = 3) -> Outcome:
-        ports = ports_of(self.directory, Partitions())
+    def run(self, writer: Flaky, *, most: int = 3, effects: Effects | None = None) -> Outcome:
+        ports = ports_of(self.directory, Partitions(), effects=effects)
         ports = replace(
             ports,
             writer=lambda: writer,
-            pause=self.pauses.append,
+            pause=self._pause,
             should_stop=lambda: self.stopped and writer.calls > 0,
         )
         ports.observer.rows = self.rows.append  # type: ignore[assignment]
@@ -85,6 +105,10 @@ class World:
         (outcome,) = run(self.directory, Partitions(), ports=ports, request=request)
         ports.ledger.close()
         return outcome
+
+    def _pause(self, tries: int) -> None:
+        self.pauses.append(tries)
+        self.on_pause(tries)
 
 
 @pytest.fixture
@@ -179,3 +203,45 @@ def test_who_was_told_to_stop_tries_nothing_again(world: World) -> None:
 
     assert writer.tries[FIRST] <= 1
     assert world.pauses == []
+
+
+def test_the_table_is_loaded_before_a_file_is_written_again(world: World) -> None:
+    """Harm prevented: the credentials that a catalog lent have ended, and every try has the old."""
+    effects = Away()
+    loads: list[int] = []
+
+    @dataclass
+    class Looking(Flaky):
+        def write(
+            self,
+            plan: WritePlan,
+            tasks: tuple[SliceTask, ...],
+            *,
+            on_rows: Callable[[int], None],
+            should_stop: Callable[[], bool],
+        ) -> Writing:
+            loads.append(effects.tried.count(Step.LOAD_METADATA))
+            return super().write(plan, tasks, on_rows=on_rows, should_stop=should_stop)
+
+    writer = Looking(often=Counter({FIRST: 2}))
+
+    assert world.run(writer, effects=effects).status.value == "committed"
+
+    first, second, third = loads
+    assert first < second < third
+
+
+def test_a_catalog_that_is_away_just_then_does_not_end_it(world: World) -> None:
+    """Harm prevented: of two that are away for a minute one alone would have been waited for."""
+    effects = Away()
+
+    def leave(_tries: int) -> None:
+        effects.left = 1
+
+    world.on_pause = leave
+    writer = Flaky(often=Counter({FIRST: 2}))
+
+    assert world.run(writer, effects=effects).status.value == "committed"
+
+    assert writer.tries == {FIRST: 3, SECOND: 1}
+    assert effects.left == 0

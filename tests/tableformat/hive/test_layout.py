@@ -22,6 +22,7 @@ TYPES = {
     "t": TimestamptzType(),
     "u": UUIDType(),
     "a b": StringType(),
+    "_p": StringType(),
 }
 PATHS = TreePaths("file:///lake/tree")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -40,6 +41,8 @@ def test_plain_columns_a_tuple_of_them_or_nothing_have_directories(key: str) -> 
         ("t", "t is a timestamptz"),
         ("(p, u)", "u is a uuid"),
         ("gone", "gone is a None"),
+        ("_p", "_p begins with _, and readers pass over"),
+        ("(p, _p)", "_p begins with _"),
         ("`a b`", "`a b` has another name in files, a_x20b"),
     ],
 )

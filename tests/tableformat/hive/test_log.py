@@ -71,19 +71,22 @@ def test_a_mark_that_is_removed_is_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "why"),
     [
-        lambda e: e[1:],
-        lambda e: (e[0], e[2]),
-        lambda e: (e[0], replace(e[1], parent=7), e[2]),
-        lambda e: (replace(e[0], tree="another"), *e[1:]),
+        (lambda e: e[1:], "entry 1 is missing"),
+        (lambda e: (e[0], e[2]), "entry 2 is missing"),
+        (
+            lambda e: (e[0], replace(e[1], parent=7), e[2]),
+            "entry 2 follows on snapshot 7, and before it is 1001",
+        ),
+        (lambda e: (replace(e[0], tree="another"), *e[1:]), "entry 1 is of another tree, another"),
     ],
     ids=["without the first", "with a gap", "after another one", "of another tree"],
 )
-def test_a_log_that_lacks_something_is_refused(wrong: object) -> None:
+def test_a_log_that_lacks_something_is_refused(wrong: object, why: str) -> None:
     """Harm prevented: an entry that is lost, whose partition is then exported a second time."""
     assert callable(wrong)
-    with pytest.raises(DestinationError, match="Cannot read the log of file:///tree: entry"):
+    with pytest.raises(DestinationError, match=f"Cannot read the log of file:///tree: {why}"):
         state_after(EMPTY, wrong(log("a", "b", "c")))
 
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
+from catalog.environment import is_true
 from catalog.storages.local import LocalStorage
-from catalog.storages.s3.access import ALLOW_INSECURE, S3Access, is_true
+from catalog.storages.s3.access import ALLOW_INSECURE, S3Access
 from tableformat.errors import UnsupportedError
 from tableformat.storage import Storage
 
-__all__ = ["BY_CATALOG", "LocalStorage", "Storages", "is_in_s3", "open_storage"]
+__all__ = ["BY_CATALOG", "Storages", "is_in_s3", "is_local", "open_storage"]
 
 BY_CATALOG: Final = "mergeberg.storages"
 """The property by which a catalog hands its `Storages` to the `FileIO` of its tables."""
@@ -37,10 +38,10 @@ def open_storage(location: str, access: S3Access | None = None) -> Storage:
     """
     if is_in_s3(location):
         return _in_s3(access or S3Access.of({}, environment=os.environ))
-    scheme = _SCHEME.match(location)
-    if scheme and scheme[1] != "file":
+    if not is_local(location):
+        scheme = location.partition(":")[0]
         message = (
-            f"Cannot use {location}: storage of the scheme {scheme[1]!r} is not supported yet. "
+            f"Cannot use {location}: storage of the scheme {scheme!r} is not supported yet. "
             "Use a path, a file:// or an s3:// location."
         )
         raise UnsupportedError(message)
@@ -51,6 +52,12 @@ def is_in_s3(location: str) -> bool:
     """Whether a location is one in S3, as Iceberg or as Hadoop writes it."""
     scheme = _SCHEME.match(location)
     return scheme is not None and scheme[1] in _S3
+
+
+def is_local(location: str) -> bool:
+    """Whether a location is on a file system of this host: a path, or a file:// URI."""
+    scheme = _SCHEME.match(location)
+    return scheme is None or scheme[1] == "file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +108,15 @@ class Storages:
             allow_insecure=is_true(self.properties.get(ALLOW_INSECURE)),
         )
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences for the user about how S3 is reached, where the catalog is one of S3.
+    def check(self) -> None:
+        """Refuse, before anything is begun, what the catalog itself says of S3.
 
         Raises:
-            UsageError: the properties do not say it.
+            UsageError: its properties do not say how to reach it, or it is http, not allowed.
         """
         warehouse = str(self.properties.get("warehouse", ""))
-        if "s3.endpoint" not in self.properties and not is_in_s3(warehouse):
-            return ()
-        endpoint = self.access_by(self.properties).endpoint or ""
-        warning = f"{endpoint} is not encrypted: everybody on the way reads and can change the rows"
-        return (f"{warning}.",) if endpoint.startswith("http:") else ()
+        if "s3.endpoint" in self.properties or is_in_s3(warehouse):
+            self.access_by(self.properties)
 
 
 def _in_s3(access: S3Access) -> Storage:

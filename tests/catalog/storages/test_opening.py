@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.storage import open_storage
+from catalog.storages.opening import open_storage
 from tableformat.errors import DestinationError, UnsupportedError
 from tableformat.storage import StoredObject
+
+_NOBODY: Final = 65534
 
 
 @pytest.fixture(params=["", "file://", "file:"], ids=["path", "uri", "hadoop"])
@@ -65,6 +72,45 @@ def test_what_is_missing_or_in_the_way_is_named(root: str, tmp_path: Path) -> No
     (tmp_path / "lake").write_text("a file, not a directory")
     with pytest.raises(DestinationError, match=r"Cannot create .*/f: .*Check space and perm"):
         storage.create(f"{root}/f")
+
+
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """Let this thread alone use files as a user without rights; root may list any directory."""
+    libc = ctypes.CDLL(None)
+    before = libc.setfsuid(_NOBODY)
+    try:
+        yield
+    finally:
+        libc.setfsuid(before)
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """Make a directory that other users find; that of pytest is its own user's."""
+    with tempfile.TemporaryDirectory(prefix="mergeberg-files-") as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
+@pytest.mark.parametrize("below", ["", "p=1"])
+def test_a_directory_that_cannot_be_listed_is_not_an_empty_one(
+    open_to_all: Path, below: str
+) -> None:
+    """Harm prevented: a tree of which nothing can be read is exported anew; gc knows no receipt."""
+    storage, closed = open_storage(str(open_to_all)), open_to_all / "lake" / below
+    storage.put(f"{open_to_all}/lake/p=1/f.parquet", b"x")
+    closed.chmod(0)
+
+    with as_nobody():
+        with pytest.raises(DestinationError, match=rf"Cannot list {closed}: Permission denied"):
+            storage.list(f"{open_to_all}/lake")
+        with pytest.raises(DestinationError, match="Permission denied"):
+            storage.list_unfinished(f"{open_to_all}/lake")
+    closed.chmod(0o755)
+
+    assert storage.list(f"{open_to_all}/not-made") == ()
+    assert len(storage.list(f"{open_to_all}/lake")) == 1
 
 
 @pytest.mark.parametrize("scheme", ["gs", "abfs", "abfss", "hdfs", "oss", "http"])
