@@ -73,6 +73,7 @@ _FILES: Final = "changes what is written"
 _AWS: Final = "who asks AWS is decided by a Java class"
 _RIGHTS: Final = "PyIceberg cannot ask for rights in this way"
 _OTHERS_LOCK: Final = "Spark then takes locks that PyIceberg does not know"
+_SIGNED: Final = "requests are signed here; let the catalog vend credentials"
 _TOKENS: Final = "PyIceberg fetches a token by the same credential when it needs one"
 
 _EVERY: Final = (
@@ -174,7 +175,7 @@ _FILES_IN_S3: Final = (
     _renamed("client.region"),
     _renamed("http-client.proxy-endpoint", "s3.proxy-uri"),
     _read("s3.path-style-access", "`s3.force-virtual-addressing`, the other way round"),
-    _refused("s3.sse.type", _FILES + "; PyArrow cannot ask for it", harmless=("none",)),
+    _refused("s3.sse.type", _FILES + "; set the encryption of the bucket", harmless=("none",)),
     _over("s3.sse.*", "says more of `s3.sse.type`"),
     _refused("s3.acl", _FILES),
     _refused("s3.write.tags.*", _FILES),
@@ -185,7 +186,7 @@ _FILES_IN_S3: Final = (
     _refused("s3.delete.tags.*", "changes what is deleted"),
     _refused("s3.access-points.*", "names other places than the table does"),
     _refused("s3.access-grants.*", _RIGHTS, harmless=("false",)),
-    _refused("s3.remote-signing-enabled", "PyArrow cannot do it", harmless=("false",)),
+    _refused("s3.remote-signing-enabled", _SIGNED, harmless=("false",)),
     _over("signer.*", "says more of `s3.remote-signing-enabled`"),
     _over("rest.remote-signing.*", "says more of `s3.remote-signing-enabled`"),
     _refused("s3.client-factory-impl", _AWS),

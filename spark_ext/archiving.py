@@ -18,7 +18,7 @@ from catalog.clickhouse.digests import FileDigests
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.iceberg import IcebergTable
 from catalog.sources import open_source
-from spark_ext.exporting import export_all
+from spark_ext.running_exports import export_all
 from spark_ext.verifying import Verdict, Verifying, VerifyRequest
 from spark_ext.wiring import Places
 from tableformat.clickhouse_codes import UNKNOWN_TABLE

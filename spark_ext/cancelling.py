@@ -7,14 +7,14 @@ after.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from catalog.hive import HiveTable, OpenedTree
 from catalog.iceberg import IcebergTable, OpenedCatalog
 from catalog.processes import may_be_alive, this_process
-from catalog.storage import Storages
+from catalog.storages.opening import Storages
 from spark_ext.listing_exports import rows_of_name
 from spark_ext.wiring import commit_ports
 from tableformat.committer import Superseded, Unknown
@@ -26,7 +26,7 @@ from tableformat.export.settling import Ports
 from tableformat.ledger import Ledger, Row, State
 from tableformat.names import LakeName, PartitionId, TableName
 
-__all__ = ["PROOF_SECONDS", "Cancelled", "cancel", "row_to_cancel"]
+__all__ = ["PROOF_SECONDS", "Cancelled", "cancel", "cancel_each", "rows_to_cancel"]
 
 PROOF_SECONDS: Final = 60.0
 """How long it is waited, unless the user says else, for the proof that nothing can land."""
@@ -82,10 +82,12 @@ class Cancelled:
                 assert_never(never)
 
 
-def row_to_cancel(
+def rows_to_cancel(
     ledger: Ledger, partition_id: PartitionId, table: TableName, to: LakeName | None
-) -> Row:
-    """Return the row that is meant; with several, the one that is under way.
+) -> tuple[Row, ...]:
+    """Return the rows that are meant, all into one destination: those that are under way, else one.
+
+    Shards export partitions of one id into one table, each by a row of its own.
 
     Args:
         ledger: what was exported.
@@ -95,7 +97,7 @@ def row_to_cancel(
 
     Raises:
         NotFoundError: there is none.
-        UsageError: several are under way, and none was named.
+        UsageError: they are under way to several destinations, and none was named.
         LedgerError: the ledger cannot be read.
     """
     found = rows_of_name(ledger, partition_id.value, table, to)
@@ -106,12 +108,44 @@ def row_to_cancel(
             "list`."
         )
         raise NotFoundError(message)
-    running = [row for row in found if row.state is State.RUNNING]
-    if len(running) > 1:
-        names = ", ".join(sorted(row.destination_table for row in running))
-        message = f"{what}: it is exported to {names}. Name one of them with --to."
+    running = tuple(row for row in found if row.state is State.RUNNING)
+    names = sorted({row.destination_table for row in running})
+    if len(names) > 1:
+        message = f"{what}: it is exported to {', '.join(names)}. Name one of them with --to."
         raise UsageError(message)
-    return (running or found)[0]
+    return running or found[:1]
+
+
+def cancel_each(
+    rows: Iterable[Row],
+    catalog: OpenedCatalog | OpenedTree,
+    ledger: Ledger,
+    *,
+    wait: float,
+    note: Callable[[str], None],
+) -> Iterator[tuple[Row, Cancelled | TableFormatError]]:
+    """Give up exports as `cancel` does; one that cannot be keeps none of the others back.
+
+    Args:
+        rows: as they were read, into one destination.
+        catalog: that their destination is in.
+        ledger: where the rows are.
+        wait: seconds until it has to be proved of all that nothing of them can land.
+        note: hears what is waited for, and what could not be removed.
+
+    Yields:
+        Each row, and what became of it, or why nothing did.
+    """
+    until = time.monotonic() + wait
+    for row in rows:
+        left = max(0.0, until - time.monotonic())
+        try:
+            became: Cancelled | TableFormatError = cancel(
+                row, catalog, ledger, wait=left, note=note
+            )
+        except TableFormatError as error:
+            became = error
+        yield row, became
 
 
 def cancel(

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Final
 
-from catalog.clickhouse.server.given import harmless_environment
 from catalog.clickhouse.server.report import ServerReport
 from catalog.clickhouse.server.source import ServerSource
 from catalog.clickhouse.source import ClickHouseSource
+from catalog.secret_variables import harmless_environment
 from spark_ext.java import find_java
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.export.destination import fit, schema_change

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from catalog.hive import OpenedTree
 from catalog.iceberg import OpenedCatalog
 from catalog.ledgers.memory import milliseconds
 from spark_ext.cancelling import PROOF_SECONDS, cancel
 from spark_ext.logs import LoggedEffects
-from spark_ext.procedures.declared import Column, Rows
-from spark_ext.sql.catalogs import open_named
+from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.sql.statements import KillMode
 from spark_ext.system_tables.known_ledger import known_ledger
 from tableformat.effects import Direct
@@ -30,18 +30,9 @@ from tableformat.export.killed_query import mark_killed
 from tableformat.ledger import Ledger, Row, State
 from tableformat.names import LakeName
 
-__all__ = ["KILLED", "KillStatus", "KilledPartition", "kill_in_session", "kill_queries"]
+__all__ = ["KillStatus", "KilledPartition", "kill_in_session", "kill_queries"]
 
 _LOGGER: Final = logging.getLogger("mergeberg")
-KILLED: Final = (
-    Column("kill_status", "STRING", "finished, waiting or cant_cancel"),
-    Column("query_id", "STRING", "the statement"),
-    Column("source_table", "STRING", "the ClickHouse table"),
-    Column("destination_table", "STRING", "the lake table"),
-    Column("partition_id", "STRING", "the partition"),
-    Column("message", "STRING", "what became of it"),
-)
-"""The columns of the answer: a row for each partition that the statement had under way."""
 
 
 class KillStatus(StrEnum):
@@ -72,9 +63,9 @@ class KilledPartition:
 def kill_queries(
     query_ids: Collection[str],
     ledger: Ledger,
-    open_catalog: Callable[[str], OpenedCatalog],
+    open_destination: Callable[[LakeName], OpenedCatalog | OpenedTree],
     *,
-    wait: float,
+    mode: KillMode,
     note: Callable[[str], None],
 ) -> tuple[KilledPartition, ...]:
     """Give up what statements are exporting; return what became of each partition.
@@ -82,16 +73,19 @@ def kill_queries(
     Args:
         query_ids: their names; one that has nothing under way is passed over, as in ClickHouse.
         ledger: through which they are reached.
-        open_catalog: opens the catalog of a destination.
-        wait: seconds until it has to be proved that nothing can land.
+        open_destination: opens the catalog that has a destination, or its tree.
+        mode: with TEST nothing is done; SYNC waits until it is proved that nothing can land.
         note: hears what is waited for.
 
     Raises:
         LedgerError: the ledger cannot be read or written.
     """
-    until = time.monotonic() + wait
-    opened = functools.cache(open_catalog)
     found = _under_way(query_ids, ledger)
+    if mode is KillMode.TEST:
+        waiting = KillStatus.WAITING
+        return tuple(KilledPartition(row, waiting, "it would be given up") for row in found)
+    until = time.monotonic() + (PROOF_SECONDS if mode is KillMode.SYNC else 0.0)
+    opened = functools.cache(open_destination)
     rows = mark_killed(LoggedEffects(Direct()), ledger, found, milliseconds())
     return tuple(_kill(row, ledger, opened, until, note) for row in rows)
 
@@ -99,14 +93,14 @@ def kill_queries(
 def _kill(
     row: Row,
     ledger: Ledger,
-    open_catalog: Callable[[str], OpenedCatalog],
+    open_destination: Callable[[LakeName], OpenedCatalog | OpenedTree],
     until: float,
     note: Callable[[str], None],
 ) -> KilledPartition:
     left = max(0.0, until - time.monotonic())
     try:
-        catalog = open_catalog(LakeName.parse(row.destination_table).catalog)
-        ended = cancel(row, catalog, ledger, wait=left, note=note, why=QUERY_KILLED)
+        lake = open_destination(LakeName.parse(row.destination_table))
+        ended = cancel(row, lake, ledger, wait=left, note=note, why=QUERY_KILLED)
     except TableFormatError as error:
         # The others are given up all the same.
         return KilledPartition(row, KillStatus.CANT_CANCEL, error.message)
@@ -121,13 +115,15 @@ def _under_way(query_ids: Collection[str], ledger: Ledger) -> tuple[Row, ...]:
     )
 
 
-def kill_in_session(query_ids: Collection[str], conf: Mapping[str, str], mode: KillMode) -> Rows:
-    """Do what KILL QUERY asks for; return the rows of its answer, as `KILLED` names them.
+def kill_in_session(
+    query_ids: Collection[str], conf: Mapping[str, str], mode: KillMode
+) -> tuple[KilledPartition, ...]:
+    """Do what KILL QUERY asks for in a session; return what became of each partition.
 
     Args:
         query_ids: the statements.
         conf: the settings of the session, which name the ledger and the catalogs.
-        mode: with TEST nothing is done; SYNC waits until it is proved that nothing can land.
+        mode: as above.
 
     Raises:
         TableFormatError: the ledger cannot be read or written.
@@ -135,29 +131,10 @@ def kill_in_session(query_ids: Collection[str], conf: Mapping[str, str], mode: K
     with known_ledger(conf) as ledger:
         if ledger is None:
             return ()
-        if mode is KillMode.TEST:
-            found = tuple(
-                KilledPartition(row, KillStatus.WAITING, "it would be given up")
-                for row in _under_way(query_ids, ledger)
-            )
-        else:
-            found = kill_queries(
-                query_ids,
-                ledger,
-                lambda name: open_named(name, conf),
-                wait=PROOF_SECONDS if mode is KillMode.SYNC else 0.0,
-                note=_LOGGER.info,
-            )
-    return tuple(_row(one) for one in found)
-
-
-def _row(one: KilledPartition) -> tuple[str, ...]:
-    row = one.row
-    return (
-        one.status.value,
-        row.claim.query_id,
-        row.source_table,
-        row.destination_table,
-        row.key.partition_id,
-        one.message,
-    )
+        return kill_queries(
+            query_ids,
+            ledger,
+            lambda name: open_destination_in(conf, name),
+            mode=mode,
+            note=_LOGGER.info,
+        )

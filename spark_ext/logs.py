@@ -22,7 +22,7 @@ from tableformat.committer import Commit, Sent, Staged
 from tableformat.effects import Effects, Step
 from tableformat.errors import UsageError
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.ports import Observer
+from tableformat.export.ports import ObserverAround
 from tableformat.ledger import Row
 
 __all__ = ["LoggedEffects", "LoggedObserver", "writing_logs"]
@@ -114,25 +114,15 @@ class LoggedEffects:
                 _log(logging.INFO, "landed", **about)
 
 
-class LoggedObserver:
+class LoggedObserver(ObserverAround):
     """An observer that logs how each partition ended, and passes everything on."""
 
-    def __init__(self, observer: Observer) -> None:
-        """Pass everything on to `observer`."""
-        self._observer = observer
+    __slots__ = ()
 
     def note(self, text: str) -> None:
         """Log a sentence."""
         _log(logging.DEBUG, "note", text=text)
-        self._observer.note(text)
-
-    def begin(self, partitions: int, rows: int, size: int) -> None:
-        """Pass on that files begin to be written."""
-        self._observer.begin(partitions, rows, size)
-
-    def rows(self, written: int) -> None:
-        """Pass on how many rows are written."""
-        self._observer.rows(written)
+        self.observer.note(text)
 
     def finished(self, outcome: Outcome) -> None:
         """Log what became of a partition, by its status word."""
@@ -146,7 +136,7 @@ class LoggedObserver:
             seconds=outcome.seconds,
             error=outcome.message,
         )
-        self._observer.finished(outcome)
+        self.observer.finished(outcome)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Final
 from tableformat import history
 from tableformat.errors import LedgerError
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.ports import Observer, WriterAround, Writing
+from tableformat.export.ports import ObserverAround, WriterAround, Writing
 from tableformat.export.slices import SliceTask, WritePlan
 
 __all__ = ["METRICS", "CountingObserver", "CountingWriter", "Figures", "Metric", "render"]
@@ -120,15 +120,10 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class CountingObserver:
+class CountingObserver(ObserverAround):
     """An observer that counts, and passes everything on."""
 
-    observer: Observer
     figures: Figures
-
-    def note(self, text: str) -> None:
-        """Pass on a sentence."""
-        self.observer.note(text)
 
     def begin(self, partitions: int, rows: int, size: int) -> None:
         """Count the rows that are to be written."""

@@ -11,10 +11,9 @@ from typing import Protocol
 from spark_ext.listing_exports import ListedExport
 from tableformat.committer import LakeTableState
 from tableformat.export.progress import processed_parts, receipts_below
-from tableformat.export.resuming import stored_receipts
 from tableformat.export.standing import Standing
 from tableformat.ledger import Row, State
-from tableformat.storage import Storage
+from tableformat.receipt import Receipt
 
 __all__ = ["DestinationsOfRows", "failed_parts", "in_ledger", "processed"]
 
@@ -28,8 +27,8 @@ class DestinationsOfRows(Protocol):
         """Return the table that a row's export goes to, None when it is not there any more."""
         ...
 
-    def storage(self, row: Row, location: str) -> Storage:
-        """Return the storage of a location of the table that a row's export goes to."""
+    def receipts(self, row: Row, below: str) -> tuple[Receipt, ...]:
+        """Return the receipts below a location of the table that a row's export goes to."""
         ...
 
 
@@ -56,8 +55,7 @@ def processed(one: ListedExport, lake: DestinationsOfRows) -> frozenset[str]:
     state = lake.destination(one.row)
     if state is None:
         return known
-    below = receipts_below(state.location, one.row)
-    receipts = stored_receipts(lake.storage(one.row, below), below)
+    receipts = lake.receipts(one.row, receipts_below(state.location, one.row))
     return processed_parts(one.parts, (part for each in receipts for part in each.ranges))
 
 

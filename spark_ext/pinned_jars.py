@@ -21,7 +21,16 @@ from spark_ext.java_launcher import cache_directory
 from spark_ext.spark_properties import write_properties
 from tableformat.errors import SourceError, UnsupportedError, UsageError
 
-__all__ = ["ICEBERG", "SQLITE", "Jar", "SparkHome", "fetch_jars", "find_jar", "jars_directory"]
+__all__ = [
+    "ICEBERG",
+    "SQLITE",
+    "Jar",
+    "SparkHome",
+    "fetch_jars",
+    "find_jar",
+    "jars_directory",
+    "system_trust",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,7 @@ _TRUST: Final = "-Djavax.net.ssl.trustStore="
 _AUTHORITIES: Final = Path("/etc/ssl/certs/java/cacerts")
 _ERRORS: Final = ":::: ERRORS"
 _PROGRAM: Final = "spark-sql"
+_SECONDS: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,11 @@ class SparkHome:
             )
             raise UnsupportedError(message)
         return jar
+
+
+def system_trust() -> str:
+    """Return Java's option to trust the authorities of this machine, '' where none are listed."""
+    return f"{_TRUST}{_AUTHORITIES}" if _AUTHORITIES.exists() else ""
 
 
 def jars_directory(environ: Mapping[str, str]) -> Path:
@@ -152,17 +167,27 @@ def fetch_jars(
     wanted = tuple(jars)
     kept = jars_directory(environ)
     settings = {name: conf[name] for name in _OF_FETCHING if name in conf}
-    options = settings.get(_OPTIONS, "")
-    if _AUTHORITIES.exists() and _TRUST not in options:
-        settings[_OPTIONS] = f"{options} {_TRUST}{_AUTHORITIES}".strip()
+    options, trusted = settings.get(_OPTIONS, ""), system_trust()
+    if trusted and _TRUST not in options:
+        settings[_OPTIONS] = f"{options} {trusted}".strip()
     with ScratchDirectory("jars") as scratch:
         settings["spark.jars.packages"] = ",".join(jar.coordinates for jar in wanted)
         settings["spark.jars.ivy"] = str(scratch.path)
         file = scratch.path / "fetching.conf"
         write_properties(file, settings)
-        # Asked for its usage it starts no session; its packages are there by then.
-        said = subprocess.run(
-            [spark.program(_PROGRAM), "--properties-file", file, "-H"],
+        said = _usage(spark, file, environ)
+        fetched = scratch.path / "jars"
+        for jar in wanted:
+            if find_jar(jar, (fetched,)) is None:
+                raise _not_fetched(jar, fetched / jar.file, said, kept)
+        return tuple(_kept(fetched / jar.file, kept) for jar in wanted)
+
+
+def _usage(spark: SparkHome, properties: Path, environ: Mapping[str, str]) -> str:
+    """Ask for its usage: it starts no session, and its packages are there by then."""
+    try:
+        return subprocess.run(
+            [spark.program(_PROGRAM), "--properties-file", properties, "-H"],
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -170,12 +195,10 @@ def fetch_jars(
             check=False,
             text=True,
             errors="replace",
+            timeout=_SECONDS,
         ).stdout
-        fetched = scratch.path / "jars"
-        for jar in wanted:
-            if find_jar(jar, (fetched,)) is None:
-                raise _not_fetched(jar, fetched / jar.file, said, kept)
-        return tuple(_kept(fetched / jar.file, kept) for jar in wanted)
+    except subprocess.TimeoutExpired:
+        return f"{_PROGRAM} has not ended within {_SECONDS} seconds"
 
 
 def _is(jar: Jar, file: Path) -> bool:

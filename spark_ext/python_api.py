@@ -22,6 +22,7 @@ from spark_ext.sql.wording import in_python, in_statement
 from tableformat.errors import TableFormatError, UsageError
 from tableformat.export.job import MOST_PARTITIONS
 from tableformat.export.retrying import MAX_RETRIES
+from tableformat.ledger import MANIFEST_TTL
 
 __all__ = ["ExportedPartition", "export_partition", "export_partitions", "sql"]
 
@@ -61,7 +62,7 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
     partition_id: str | None = None,
     partition: str | None = None,
     force: bool = False,
-    manifest_ttl: int = 180,
+    manifest_ttl: int = MANIFEST_TTL,
     allow_empty: bool = False,
     overwrite_file_if_exists: bool = False,
     replace_partition: bool = False,
@@ -123,7 +124,7 @@ def export_partitions(  # noqa: PLR0913  one parameter for each of the procedure
     where: str | None = None,
     commit_every: int = MOST_PARTITIONS,
     force: bool = False,
-    manifest_ttl: int = 180,
+    manifest_ttl: int = MANIFEST_TTL,
     allow_empty: bool = False,
     overwrite_file_if_exists: bool = False,
     replace_partition: bool = False,
@@ -218,7 +219,8 @@ def _check(procedure: Procedure, parameter: Parameter, value: object) -> None:
 
 
 def _values(rows: Rows) -> tuple[ExportedPartition, ...]:
-    return tuple(ExportedPartition(*row) for row in rows)  # type: ignore[arg-type]
+    found = (ExportedPartition(*row) for row in rows)  # type: ignore[arg-type]
+    return tuple(replace(one, message=in_python(one.message or "") or None) for one in found)
 
 
 def _call(spark: SparkSession, arguments: Mapping[str, Value]) -> Call:

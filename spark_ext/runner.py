@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 import tableformat.errors
-from catalog.storage import open_storage
+from catalog.storages.opening import open_storage
 from spark_ext.progress import ProgressListener
 from spark_ext.tasks import ANSWER_SCHEMA, ServerAccess, StorageAccess, TaskWork
 from tableformat.errors import InternalError, SourceError, StoppedError, TableFormatError

@@ -21,11 +21,11 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from catalog.clickhouse.server.given import harmless_environment, is_secret
+from catalog.secret_variables import harmless_environment, is_secret
 from spark_ext.java import find_java
 from tableformat.errors import SourceError
 
-__all__ = ["TASK_MEMORY", "SparkSettings", "default_settings", "open_session"]
+__all__ = ["TASK_MEMORY", "SparkSettings", "default_settings", "open_session", "slots"]
 
 TASK_MEMORY: Final = 800 * 1024 * 1024
 """Bytes outside the JVM to plan for each task slot (performance.md section 4)."""
@@ -113,3 +113,18 @@ def _not_started(error: BaseException, log: int) -> str:
         f"Cannot start Spark: {error}. Check Java and the --conf settings; the end of its "
         f"log:\n{tail}"
     )
+
+
+def slots(master: str) -> int:
+    """Return the tasks that run at a time, as far as the master's name tells."""
+    inside = master.partition("[")[2].rstrip("]").split(",")[0]
+    if inside.isdecimal():
+        return int(inside)
+    return _processors() if master.startswith("local[*") else 1
+
+
+def _processors() -> int:
+    """Return the processors that this process may use; macOS does not tell more than it has."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

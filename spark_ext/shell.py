@@ -17,10 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Protocol, Self
 
-from catalog.clickhouse.server.given import is_secret
 from catalog.iceberg import LOCAL_CATALOG, configured_catalogs
 from catalog.ledgers.uris import LEDGER_FILE
 from catalog.scratch import ScratchDirectory
+from catalog.secret_variables import is_secret
 from spark_ext.java_launcher import cache_directory
 from spark_ext.pinned_jars import SQLITE, Jar, SparkHome, fetch_jars, find_jar
 from spark_ext.session import default_settings

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from catalog.hive import HiveTable
 from catalog.iceberg import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from catalog.processes import may_be_alive, this_process
@@ -55,7 +56,7 @@ class Swept:
 
 
 def sweep(
-    lake: IcebergTable,
+    lake: IcebergTable | HiveTable,
     ledger: Ledger,
     places: Iterable[SourcePlace],
     *,
@@ -65,7 +66,7 @@ def sweep(
     """Find what dead exports into a table left, and remove what may go where that is wanted.
 
     Args:
-        lake: the table.
+        lake: the table, or tree.
         ledger: of its exports.
         places: every host of a source whose staging tables are looked at, too.
         older_than: an age in milliseconds; what is younger stays. 0 when the user named none.

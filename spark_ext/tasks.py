@@ -30,7 +30,7 @@ from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether
 from catalog.clickhouse.part_links import sweep
 from catalog.clickhouse.server.settings import ServerSettings
 from catalog.processes import job_may_be_alive
-from catalog.storage import open_storage
+from catalog.storages.opening import open_storage
 from catalog.storages.s3.access import S3Access
 from spark_ext.progress import ProgressAddress, SliceProgress, send_rows
 from spark_ext.task_checks import check_host, run_checks

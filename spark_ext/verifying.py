@@ -252,8 +252,13 @@ class Verifying:
             where = held.about(row.done.landed)
             text = f"{where} Only files that the export itself wrote can be compared."
             return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
-        where = digest_location(self._state.location, row.key.hash, row.done.landed.transaction_id)
+        landed = row.done.landed
+        where = digest_location(self._state.location, row.key.hash, landed.transaction_id)
+        lake = self._lake
         try:
+            unseen = lake.unseen(landed.transaction_id) if isinstance(lake, HiveTable) else ""
+            if unseen:
+                return Comparison(one.value, Verdict.DIFFERS, unseen)
             kept = self._digests.kept(where)
         except DestinationError as error:
             return _failed(one, error)

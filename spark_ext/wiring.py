@@ -12,12 +12,12 @@ from typing import Final, Protocol
 from pyspark.sql import SparkSession
 
 from catalog.clickhouse.digests import FileDigests
-from catalog.clickhouse.server.given import harmless_environment
 from catalog.hive import OpenedTree
 from catalog.iceberg import OpenedCatalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import ledger_warnings, open_ledger
 from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
+from catalog.secret_variables import harmless_environment
 from catalog.sources import SourcePlace, open_source, server_of
 from spark_ext.java import find_java
 from spark_ext.logs import LoggedEffects, LoggedObserver
@@ -168,10 +168,13 @@ def open_ports(
     Raises:
         TableFormatError: one of them cannot be opened.
     """
-    for warning in (*places.lake.storages.warnings, *ledger_warnings(places.ledger)):
+    places.lake.storages.check()
+    for warning in ledger_warnings(places.ledger):
         observer.note(warning)
-    ledger = open_ledger(places.ledger, local_warehouse=places.lake.local_warehouse)
     server = server_of(places.source)
+    source = open_source(places.source, is_exporting=True)
+    # The last that can fail: nobody would close it. A source holds nothing until it is asked.
+    ledger = open_ledger(places.ledger, local_warehouse=places.lake.local_warehouse)
     cancelled = threading.Event()
 
     def writer() -> SliceWriter:
@@ -181,7 +184,7 @@ def open_ports(
 
     return JobPorts(
         effects=LoggedEffects(effects or Direct()),
-        source=open_source(places.source, is_exporting=True),
+        source=source,
         lake=places.lake,
         ledger=ledger,
         writer=writer,

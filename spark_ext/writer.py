@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from catalog.clickhouse.server.queries import kill_queries
 from catalog.clickhouse.server.settings import ServerSettings
-from catalog.storage import Storages
+from catalog.storages.opening import Storages
 from spark_ext.runner import Progress, write
 from spark_ext.tasks import installed_versions
 from tableformat.errors import StoppedError

@@ -215,7 +215,7 @@ class Competition(RuleBasedStateMachine):
         for seen in self.seen():
             twice = [n for n, times in self.in_main(seen).items() if times > 1]
             assert twice == [], f"rows are in main more than once: {twice}"
-            check_reachable(seen)
+            check_reachable(self.world, seen)
 
     def teardown(self) -> None:
         """One quiet run exports everything, but what it refuses with a reason."""

@@ -28,7 +28,7 @@ from spark_ext.java import find_java
 from spark_ext.setting_up import settings
 from tableformat.receipt import Receipt
 from tests.iceberg_runtime import SQLITE_DRIVER, runtime_settings
-from tests.light_machine import JAVA_VARIABLES
+from tests.quick_java import JAVA_VARIABLES
 from tests.repository.source_files import ROOT
 from tests.services.server_process import ServerProcess
 

@@ -18,7 +18,9 @@ from typing import Final
 
 import pytest
 
-__all__ = ["JAVA_VARIABLES", "place_in_memory"]
+from tests.quick_java import JAVA_VARIABLES
+
+__all__ = ["place_in_memory"]
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  a directory of its own is made there
 _PREFIX: Final = "mergeberg-tests-"
@@ -26,9 +28,6 @@ _PREFIX: Final = "mergeberg-tests-"
 _FREE_BYTES: Final = 4 << 30
 _AVAILABLE_BYTES: Final = 10 << 30
 _OPEN_FILES: Final = 200
-_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-JAVA_VARIABLES: Final = {"SPARK_SUBMIT_OPTS": _QUICK, "SPARK_LAUNCHER_OPTS": _QUICK}
-"""The environment of Sparks that live for seconds: for them most compiling is not worth it."""
 
 
 @pytest.hookimpl(trylast=True)

@@ -96,7 +96,9 @@ class NoSpark:
         missing = [p for p in procedure.parameters if p.name not in given]
         defaults = {p.name: _literal(p.default) for p in missing}
         assert given.keys() <= {p.name for p in procedure.parameters}
-        rows = procedure.run(Call(self.session, "lake", {**defaults, **given}, self.settings))
+        arguments = {**defaults, **given}
+        procedure.check(arguments)
+        rows = procedure.run(Call(self.session, "lake", arguments, self.settings))
         names = [column.name for column in procedure.columns]
         return [dict(zip(names, row, strict=True)) for row in rows]
 

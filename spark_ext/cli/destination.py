@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Final
 
 from catalog.bounded_rest import TimeOuts
-from catalog.hive import OpenedTree, open_tree, tree_name
+from catalog.hive import OpenedTree, open_tree
 from catalog.iceberg import OpenedCatalog, open_catalog
 from catalog.sources import SourcePlace, open_source
+from catalog.tree_names import tree_name
 from spark_ext.clickhouse_destination import refuse_clickhouse_table
-from tableformat.clickhouse_codes import BAD_ARGUMENTS
-from tableformat.errors import RefusedError, UsageError
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
+from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.names import HiveName, LakeName, TableName, split_identifiers
 
-__all__ = ["destination_name", "open_destination", "parse_destination"]
+__all__ = ["destination_name", "open_destination", "open_iceberg", "parse_destination"]
 
 _DATABASE_AND_TABLE: Final = 2
 
@@ -74,6 +75,31 @@ def open_destination(
     """
     if isinstance(name, HiveName):
         return open_tree(name, warehouse=warehouse, time_outs=time_outs, completes=not looks_only)
+    return open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
+
+
+def open_iceberg(
+    name: LakeName, what: str, *, warehouse: Path, time_outs: TimeOuts
+) -> OpenedCatalog:
+    """Open the catalog of a destination, for a command that knows no trees.
+
+    Args:
+        name: the destination.
+        what: cannot be done with a tree, e.g. "check db.t for hive:/lake".
+        warehouse: the directory of the built-in local catalog.
+        time_outs: for catalogs that are asked over a network.
+
+    Raises:
+        UnsupportedError: it is a tree of Hive directories (code 48).
+        NotFoundError: no catalog of that name is configured.
+        DestinationError: the configuration cannot be read.
+    """
+    if isinstance(name, HiveName):
+        message = (
+            f"Cannot {what}: of trees of Hive directories only export, verify, read, gc, exports "
+            "list, cancel and forget know. Name an Iceberg table: catalog.namespace.table."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     return open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from catalog.ledgers.uris import open_ledger
@@ -11,10 +11,10 @@ from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from spark_ext.cli.output import Output
 from spark_ext.cli.rehearsal import show_rehearsal
-from spark_ext.exporting import exit_code, slots
 from spark_ext.failing_over import export_from_any
 from spark_ext.metrics import CountingObserver, CountingWriter, Figures
-from spark_ext.session import SparkSettings
+from spark_ext.running_exports import exit_code
+from spark_ext.session import SparkSettings, slots
 from spark_ext.sharding import each_table
 from spark_ext.stopping import Stopping
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
@@ -36,6 +36,7 @@ class Exporting:
         as_json: bool,
         observer: Observer | None = None,
         figures: Figures | None = None,
+        said: Callable[[str], str] = str,
     ) -> None:
         """Begin to look for Java.
 
@@ -45,6 +46,7 @@ class Exporting:
             as_json: whether it is for a program.
             observer: hears how the exports go; `output` when None.
             figures: count what is written, None for not at all.
+            said: a message of a rehearsal in the words of who asked; as it is by default.
         """
         self._spark = SparkWhenNeeded(settings)
         self._slots = slots(settings.master)
@@ -52,6 +54,7 @@ class Exporting:
         heard: Observer = output if observer is None else observer
         self._observer = heard if figures is None else CountingObserver(heard, figures)
         self._figures = figures
+        self._said = said
         self._as_json = as_json
 
     def rehearse(self, request: ExportRequest, places: Places, tables: Sequence[LocalTable]) -> int:
@@ -67,6 +70,7 @@ class Exporting:
                 self._output,
                 slots=self._slots,
                 as_json=self._as_json,
+                said=self._said,
             )
             for one in tables
         )

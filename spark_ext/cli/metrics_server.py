@@ -15,6 +15,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
+from catalog.host_text import is_port
 from tableformat.errors import RefusedError, UsageError
 
 __all__ = ["MetricsAddress", "parse_metrics_address", "serving"]
@@ -23,7 +24,6 @@ _LOGGER: Final = logging.getLogger("mergeberg")
 _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _LOOPBACK: Final = "127.0.0.1"
 _ADDRESS: Final = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[\w.-]+):)?(?P<port>[0-9]{1,5})")
-_HIGHEST_PORT: Final = 65_535
 _REQUEST_SECONDS: Final = 10.0
 
 
@@ -49,7 +49,7 @@ def parse_metrics_address(text: str) -> MetricsAddress:
     """
     found = _ADDRESS.fullmatch(text)
     port = int(found["port"]) if found else 0
-    if found is None or not 0 < port <= _HIGHEST_PORT:
+    if found is None or not is_port(port):
         message = (
             f"Cannot serve metrics on {text!r}: it is not PORT or HOST:PORT. Write for example "
             "9464, or 0.0.0.0:9464 for every network of this host."

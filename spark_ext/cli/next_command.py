@@ -14,14 +14,14 @@ from typing import Final
 
 import click
 
-from catalog.clickhouse.server.shown import without_secret
+from catalog.shown_address import without_secret
 from spark_ext.demo.errors import DemoError
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UsageError
 from tableformat.export.exit_codes import DIFFERS, FAILED, IN_PROGRESS, REFUSED, USAGE
+from tableformat.names import HiveName, LakeName
 
 __all__ = ["exit_code_of", "next_command"]
 
-_DOTS: Final = 2
 _SOURCE: Final = (
     "--source",
     "--source-wait",
@@ -105,8 +105,7 @@ class _Line:
         for piece in self.pieces:
             name, _, value = piece[0].partition("=")
             # A destination that is no Iceberg table would be refused again.
-            short = name == "--to" and (value or piece[-1]).count(".") < _DOTS
-            if name in options and not short:
+            if name in options and (name != "--to" or _is_iceberg(value or piece[-1])):
                 yield from piece
 
 
@@ -137,6 +136,13 @@ def _pieces(words: Sequence[str], command: click.Command) -> Iterator[tuple[str,
     for word in left:
         alone = not word.startswith("-") or "=" in word or word in flags
         yield (word,) if alone else (word, *islice(left, 1))
+
+
+def _is_iceberg(to: str) -> bool:
+    try:
+        return not isinstance(LakeName.parse(to), HiveName)
+    except UsageError:
+        return False
 
 
 def _joined(*words: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from catalog.ledgers.memory import milliseconds
@@ -21,7 +23,13 @@ _COLUMNS: Final = ("partition_id", "action", "files", "rows", "bytes", "message"
 
 
 def show_rehearsal(
-    request: ExportRequest, places: Places, output: Output, *, slots: int, as_json: bool
+    request: ExportRequest,
+    places: Places,
+    output: Output,
+    *,
+    slots: int,
+    as_json: bool,
+    said: Callable[[str], str] = str,
 ) -> int:
     """Print what an export would do; return the exit code that it would have, as far as is known.
 
@@ -31,6 +39,7 @@ def show_rehearsal(
         output: where it is printed.
         slots: how many tasks could run at a time.
         as_json: whether it is for a program.
+        said: a message in the words of who asked.
 
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
@@ -46,14 +55,15 @@ def show_rehearsal(
             ledger,
             now=milliseconds(),
             slots=slots,
-            note=output.note,
+            note=lambda text: output.note(said(text)),
             storage=lake.storages,
         )
         at_server = source.free_bytes()
     finally:
         source.close()
         ledger.close()
-    output.table(_COLUMNS, [{c: getattr(f, c) for c in _COLUMNS} for f in found.forecasts])
+    shown = [replace(forecast, message=said(forecast.message)) for forecast in found.forecasts]
+    output.table(_COLUMNS, [{c: getattr(f, c) for c in _COLUMNS} for f in shown])
     spaces = measured_space(
         found.source_bytes,
         destination=found.destination_bytes,

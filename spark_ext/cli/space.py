@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from catalog.storage import is_in_s3, open_storage
+from catalog.storages.opening import is_local, open_storage
 from spark_ext.cli.output import Output, human_bytes
-from tableformat.errors import UnsupportedError
 
 __all__ = ["Space", "measured_space", "show_space"]
 
@@ -80,10 +79,7 @@ def show_space(output: Output, spaces: tuple[Space, ...], *, as_json: bool) -> N
 
 
 def _free(location: str) -> int | None:
-    if not location or is_in_s3(location):
+    # An object store has no bound.
+    if not location or not is_local(location):
         return None
-    try:
-        return open_storage(location).free_bytes(location)
-    except UnsupportedError:
-        # An object store has no bound.
-        return None
+    return open_storage(location).free_bytes(location)

@@ -35,6 +35,7 @@ def build() -> Path:
     Raises:
         NotFoundError: there is no Java, or the compiler cannot be had.
         UsageError: the sources do not compile.
+        SourceError: Java has not ended in time.
     """
     if not is_current():
         with tempfile.TemporaryDirectory(prefix="mergeberg-jar-") as directory:

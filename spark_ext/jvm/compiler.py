@@ -18,7 +18,7 @@ from typing import Final
 import pyspark
 
 from spark_ext.java import find_java
-from tableformat.errors import NotFoundError, UsageError
+from tableformat.errors import NotFoundError, SourceError, UsageError
 
 __all__ = ["COMPILER", "compile_sources", "find_compiler"]
 
@@ -43,6 +43,7 @@ def compile_sources(sources: Sequence[Path], directory: Path) -> None:
     Raises:
         NotFoundError: there is no Java, or the compiler cannot be had.
         UsageError: the sources do not compile; the message holds what the compiler says.
+        SourceError: Java has not ended in time.
     """
     compiler = find_compiler(os.environ)
     classes = os.pathsep.join(str(jar) for jar in sorted(_spark_jars().glob("*.jar")))
@@ -65,6 +66,7 @@ def find_compiler(environ: Mapping[str, str]) -> Path:
 
     Raises:
         NotFoundError: it cannot be had, or is another release.
+        SourceError: Java has not ended in time.
     """
     given = environ.get("MERGEBERG_ECJ")
     if given:
@@ -113,15 +115,22 @@ def _fetch(cached: Path) -> None:
 
 def _java(*arguments: str) -> subprocess.CompletedProcess[str]:
     java = find_java(os.environ).home / "bin" / "java"
-    return subprocess.run(
-        [str(java), *arguments],
-        capture_output=True,
-        check=False,
-        errors="replace",
-        stdin=subprocess.DEVNULL,
-        text=True,
-        timeout=_SECONDS,
-    )
+    try:
+        return subprocess.run(
+            [str(java), *arguments],
+            capture_output=True,
+            check=False,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        message = (
+            f"Cannot compile the Java sources: {java} has not ended within {_SECONDS} seconds. Run "
+            "it again; where nothing can be fetched, name the compiler by MERGEBERG_ECJ."
+        )
+        raise SourceError(message) from error
 
 
 def _trust() -> tuple[str, ...]:

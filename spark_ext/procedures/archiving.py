@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from catalog.altering import check_alter_allowed, check_alter_rights
-from catalog.shards import LocalTable, local_tables
+from catalog.shards import LocalTable
 from spark_ext.archiving import Archived, archive
 from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows
 from spark_ext.procedures.naming import CallNames
@@ -23,12 +23,13 @@ from spark_ext.procedures.parameters import (
 )
 from spark_ext.sharding import each_table
 from spark_ext.sql.catalogs import session_ledger
-from spark_ext.sql.refreshing import refresh
+from spark_ext.sql.refreshing import unseen
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_settings import limits_of_session
+from spark_ext.sql.told import joined
 from spark_ext.sql.wording import in_call
 from spark_ext.wiring import Places, RunningSpark, open_ports
-from tableformat.errors import DestinationError, RefusedError
+from tableformat.errors import DestinationError, RefusedError, TableFormatError
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
@@ -61,8 +62,8 @@ def _archive(call: Call) -> Rows:
     places = Places(named.place, lake, session_ledger(names.names.settings, lake))
     slots = call.spark.sparkContext.defaultParallelism
     found: list[tuple[Archived, int | None]] = []
-
-    tables = local_tables(named.place, named.table, cluster=call.text_or_none("cluster"))
+    errors: list[TableFormatError] = []
+    tables = named.tables(cluster=call.text_or_none("cluster"))
 
     def archive_one(one: LocalTable) -> int:
         check_alter_rights(one.place, one.table)
@@ -75,9 +76,11 @@ def _archive(call: Call) -> Rows:
 
     try:
         each_table(tables, archive_one, _LOGGER.info, doing="archive from")
+    except TableFormatError as error:
+        errors.append(error)
     finally:
-        refresh(call.spark, to)
-    _check_gone(request, found)
+        errors.extend(unseen(call.spark, to))
+    _check_gone(request, found, errors)
     return tuple(
         (
             one.outcome.partition_id, one.status, one.outcome.status.value, one.outcome.rows,
@@ -103,19 +106,34 @@ def _check_allowed(named: SourceTable, *, drop: bool) -> None:
         raise RefusedError(message)
 
 
-def _check_gone(request: ExportRequest, found: list[tuple[Archived, int | None]]) -> None:
-    """Check that what was named has left the source.
+def _check_gone(
+    request: ExportRequest,
+    found: list[tuple[Archived, int | None]],
+    errors: list[TableFormatError],
+) -> None:
+    """Check that what was named has left the source; say what has, when not everything did.
 
     Raises:
         RefusedError: something was kept there.
         DestinationError: something was kept, and how its export stands is not known.
+        TableFormatError: one of `errors`, with what else there is to say.
     """
     kept = [(one, shard) for one, shard in found if one.status == _KEPT]
-    if not kept:
-        return
+    wrong = [_stays(request, kept), *errors] if kept else errors
+    if wrong:
+        gone = [
+            f"partition {one.outcome.partition_id}{_of(shard)} ({one.status})"
+            for one, shard in found
+            if one.status != _KEPT
+        ]
+        said = f"In the lake, and taken out of the source: {', '.join(gone)}." if gone else ""
+        raise joined(wrong, said)
+
+
+def _stays(request: ExportRequest, kept: list[tuple[Archived, int | None]]) -> TableFormatError:
+    """Return the error about what was kept in the source."""
     said = " ".join(
-        f"partition {one.outcome.partition_id}{'' if shard is None else f' of shard {shard}'}: "
-        f"{one.message.rstrip('.')}."
+        f"partition {one.outcome.partition_id}{_of(shard)}: {one.message.rstrip('.')}."
         for one, shard in kept
     )
     unknown = (Status.UNKNOWN, Status.DIFFERS, Status.UNVERIFIED, Status.FAILED)
@@ -125,7 +143,11 @@ def _check_gone(request: ExportRequest, found: list[tuple[Archived, int | None]]
         f"Cannot archive partitions of {request.table} into {request.to}, they stay in the source: "
         f"{said} The same statement again is safe: it goes on with what is left."
     )
-    raise kind(message, code=kept[0][0].outcome.code)
+    return kind(message, code=kept[0][0].outcome.code)
+
+
+def _of(shard: int | None) -> str:
+    return "" if shard is None else f" of shard {shard}"
 
 
 ARCHIVE_PARTITION: Final = Procedure(

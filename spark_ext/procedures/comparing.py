@@ -8,15 +8,16 @@ from dataclasses import replace
 from typing import Final
 
 from catalog.clickhouse.digests import FileDigests
-from catalog.shards import LocalTable, local_tables
+from catalog.shards import LocalTable
 from catalog.sources import open_source
 from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows
 from spark_ext.procedures.naming import CallNames
 from spark_ext.procedures.parameters import CLUSTER, LAKE_TABLE, PARTITION_ID, SHARD, SOURCE
 from spark_ext.sharding import each_table
+from spark_ext.sql.told import joined
 from spark_ext.sql.wording import in_call
 from spark_ext.verifying import Comparison, Verdict, Verifying, VerifyRequest
-from tableformat.errors import DestinationError, RefusedError
+from tableformat.errors import DestinationError, RefusedError, TableFormatError
 from tableformat.export.selection import ById
 from tableformat.names import PartitionId
 
@@ -32,6 +33,7 @@ def _verify(call: Call) -> Rows:
     request = VerifyRequest(named.table, to, ById(one_id), call.pairs("convert"))
     lake = names.existing("table", to, f"verify {named.table} in {to}")
     found: list[tuple[Comparison, int | None]] = []
+    errors: list[TableFormatError] = []
     with contextlib.closing(names.open_ledger(to)) as ledger:
 
         def verify_one(one: LocalTable) -> int:
@@ -41,10 +43,12 @@ def _verify(call: Call) -> Rows:
                 found.extend((comparison, one.shard) for comparison in compared)
             return 0
 
-        cluster = call.text_or_none("cluster")
-        tables = local_tables(named.place, named.table, cluster=cluster)
-        each_table(tables, verify_one, _LOGGER.info, doing="verify")
-    _check_equal(request, found)
+        tables = named.tables(cluster=call.text_or_none("cluster"))
+        try:
+            each_table(tables, verify_one, _LOGGER.info, doing="verify")
+        except TableFormatError as error:
+            errors.append(error)
+    _check_equal(request, found, errors)
     return tuple(
         (
             one.partition_id, one.verdict.value, one.compared_with or None, one.rows, one.columns,
@@ -54,16 +58,28 @@ def _verify(call: Call) -> Rows:
     )  # fmt: skip
 
 
-def _check_equal(request: VerifyRequest, found: list[tuple[Comparison, int | None]]) -> None:
+def _check_equal(
+    request: VerifyRequest,
+    found: list[tuple[Comparison, int | None]],
+    errors: list[TableFormatError],
+) -> None:
     """Check that the lake holds what the source holds: a script must not go on when it does not.
 
     Raises:
         DestinationError: it does not; every difference is named. Or a side cannot be read.
         RefusedError: nothing can be said.
+        TableFormatError: one of `errors`, behind what was found.
     """
-    wrong = [(one, shard) for one, shard in found if one.verdict is not Verdict.EQUAL]
-    if not wrong:
-        return
+    unequal = [(one, shard) for one, shard in found if one.verdict is not Verdict.EQUAL]
+    wrong = [_unequal(request, unequal), *errors] if unequal else errors
+    if wrong:
+        raise joined(wrong, "")
+
+
+def _unequal(
+    request: VerifyRequest, wrong: list[tuple[Comparison, int | None]]
+) -> TableFormatError:
+    """Return the error about what is not equal; differences say more than that nobody can tell."""
     differs = [one for one in wrong if one[0].verdict is Verdict.DIFFERS]
     worst = (differs or wrong)[0][0]
     what = f"find {request.table} equal in" if differs else f"compare {request.table} with"
@@ -71,7 +87,7 @@ def _check_equal(request: VerifyRequest, found: list[tuple[Comparison, int | Non
     is_outside = worst.verdict in (Verdict.DIFFERS, Verdict.FAILED)
     kind = DestinationError if is_outside else RefusedError
     message = f"Cannot {what} {request.to}: {said}"
-    raise kind(message, code=worst.code)
+    return kind(message, code=worst.code)
 
 
 def _said(one: Comparison, shard: int | None) -> str:

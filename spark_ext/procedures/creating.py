@@ -6,7 +6,6 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Final
 
-from catalog.shards import local_tables
 from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows
 from spark_ext.procedures.naming import CallNames
 from spark_ext.procedures.parameters import CONVERT, LAKE_TABLE, SOURCE
@@ -42,7 +41,7 @@ def _create(call: Call) -> Rows:
     dry_run, noting = call.flag("dry_run"), _Noting()
     lake = names.open(to)
     # Every shard's table is alike.
-    like = local_tables(named.place, named.table)[0]
+    like = named.tables()[0]
     places = Places(like.place, lake, session_ledger(names.names.settings, lake))
     request = ExportRequest(
         like.table,

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from pyspark.sql import SparkSession
 
 from spark_ext.sql.session_settings import SourceTable
-from tableformat.errors import InternalError
+from tableformat.errors import InternalError, UsageError
 
 __all__ = ["Call", "Column", "Parameter", "Procedure", "Rows", "SystemTable", "Value"]
 
@@ -80,8 +80,15 @@ class Call:
         return None if self.arguments[name] is None else self.text(name)
 
     def flag(self, name: str) -> bool:
-        """Return an argument that is true or false; NULL is false."""
-        return bool(self.arguments[name])
+        """Return an argument that is true or false.
+
+        Raises:
+            InternalError: it is neither.
+        """
+        value = self.arguments[name]
+        if not isinstance(value, bool):
+            raise self._of_another_type(name)
+        return value
 
     def number(self, name: str) -> int:
         """Return an argument that is a whole number.
@@ -95,10 +102,12 @@ class Call:
         return value
 
     def pairs(self, name: str) -> dict[str, str]:
-        """Return an argument that is a map; NULL is an empty one."""
+        """Return an argument that is a map.
+
+        Raises:
+            InternalError: it is none.
+        """
         value = self.arguments[name]
-        if value is None:
-            return {}
         if not isinstance(value, Mapping):
             raise self._of_another_type(name)
         return dict(value)
@@ -119,6 +128,18 @@ class Procedure:
     parameters: tuple[Parameter, ...]
     columns: tuple[Column, ...]
     run: Callable[[Call], Rows]
+
+    def check(self, arguments: Mapping[str, Value]) -> None:
+        """Check that no argument is NULL whose default is not: what it would mean nobody said.
+
+        Raises:
+            UsageError: one is.
+        """
+        for one in self.parameters:
+            if arguments[one.name] is None and one.default != "NULL":
+                more = "" if one.default is None else ", or leave it out"
+                message = f"Cannot call {self.name}: `{one.name}` is NULL. Give it a value{more}."
+                raise UsageError(message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from spark_ext.exporting import check_wish
 from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.naming import CallNames
 from spark_ext.procedures.parameters import CLUSTER, CONVERT, LAKE_TABLE, PARTITION_SPEC, SOURCE
@@ -12,8 +12,9 @@ from spark_ext.sql.asked import SessionExport
 from spark_ext.sql.background import begin_in_session
 from spark_ext.sql.exporting import export_in_session, rehearse_in_session
 from spark_ext.sql.statement_settings import limits_of_session
+from spark_ext.sql.wording import in_call
 from tableformat.errors import UsageError
-from tableformat.export.claim import Wish
+from tableformat.export.claim import Wish, check_wish
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
 from tableformat.export.limits import Limits
 from tableformat.export.outcome import Outcome
@@ -74,8 +75,13 @@ def without_figures(status: Value, message: str, partition_id: Value = None) -> 
     return (partition_id, status, None, None, None, None, None, message)
 
 
-def exported_rows(outcomes: tuple[Outcome, ...]) -> Rows:
-    """Return outcomes as rows of `EXPORTED`."""
+def exported_rows(outcomes: tuple[Outcome, ...], said: Callable[[str], str]) -> Rows:
+    """Return outcomes as rows of `EXPORTED`.
+
+    Args:
+        outcomes: of partitions.
+        said: a message in the words of who asked (`spark_ext.sql.wording`).
+    """
     return tuple(
         (
             one.partition_id,
@@ -85,7 +91,7 @@ def exported_rows(outcomes: tuple[Outcome, ...]) -> Rows:
             one.bytes,
             one.snapshot_id,
             one.transaction_id,
-            one.message or None,
+            said(one.message) or None,
         )
         for one in outcomes
     )
@@ -114,11 +120,14 @@ def _export(call: Call, selection: Selection, commit_every: int) -> Rows:
     asked = _asked(call, selection, commit_every)
     if call.flag("dry_run"):
         return tuple(
-            (one.partition_id, one.action, one.rows, one.files, one.bytes, None, None, one.message)
+            (
+                one.partition_id, one.action, one.rows, one.files, one.bytes, None, None,
+                in_call(one.message) or None,
+            )
             for one in rehearse_in_session(asked, call.spark, call.conf)
-        )
+        )  # fmt: skip
     export = export_in_session if call.flag("wait") else begin_in_session
-    return exported_rows(export((asked,), call.spark, call.conf))
+    return exported_rows(export((asked,), call.spark, call.conf), in_call)
 
 
 def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport:

@@ -6,17 +6,19 @@ import contextlib
 import logging
 from typing import Final
 
-from spark_ext.cancelling import PROOF_SECONDS, cancel, row_to_cancel
+from spark_ext.cancelling import PROOF_SECONDS, Cancelled, cancel_each, rows_to_cancel
 from spark_ext.forgetting import forget_exports
 from spark_ext.listing_exports import ListedExport, list_exports
 from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows
 from spark_ext.procedures.naming import CallNames
 from spark_ext.procedures.parameters import LAKE_TABLE, PARTITION_ID, SOURCE
-from spark_ext.sql.refreshing import refresh
+from spark_ext.sql.refreshing import unseen
+from spark_ext.sql.told import joined
 from spark_ext.sql.wording import in_call
 from spark_ext.system_tables.times import timestamp
-from tableformat.errors import DestinationError, RefusedError, UsageError
+from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
 from tableformat.export.standing import Standing
+from tableformat.ledger import Row
 from tableformat.names import LakeName, PartitionId
 
 __all__ = ["CANCEL_EXPORT", "EXPORTS", "FORGET_EXPORT"]
@@ -61,7 +63,7 @@ def _listed(one: ListedExport) -> tuple[str | int | None, ...]:
         row.last.data_files,
         one.snapshot_id,
         row.last.transaction_id,
-        timestamp(row.created),
+        timestamp(row.claim.begun),
         timestamp(row.updated),
         one.last_error or None,
     )
@@ -76,27 +78,42 @@ def _cancel_export(call: Call) -> Rows:
         message = f"Cannot wait {wait} seconds. Give `wait` a number of seconds from 0."
         raise UsageError(message)
     with contextlib.closing(names.open_ledger(to)) as ledger:
-        row = row_to_cancel(ledger, partition_id, table, to)
-        name = LakeName.parse(row.destination_table)
-        found = cancel(row, names.open(name), ledger, wait=wait, note=_LOGGER.info)
-    refresh(call.spark, name)
-    what = f"Cannot cancel the export of partition {partition_id} of {table} to {name}"
-    if found.status in ("committed", "in_progress"):
-        message = f"{what}: {found.text}."
-        raise RefusedError(message)
-    if found.status == "unknown":
-        message = f"{what}: {found.text}. Give the statement again, or a longer `wait`."
-        raise DestinationError(message)
-    return (
+        rows = rows_to_cancel(ledger, partition_id, table, to)
+        ended = cancel_each(rows, names.open(to), ledger, wait=wait, note=_LOGGER.info)
+        found = [(row, _or_error(row, became)) for row, became in ended]
+    errors = [became for _, became in found if isinstance(became, TableFormatError)]
+    errors.extend(unseen(call.spark, to))
+    given_up = [(row, became) for row, became in found if isinstance(became, Cancelled)]
+    if errors:
+        ids = ", ".join(row.last.transaction_id for row, _ in given_up)
+        raise joined(errors, f"Given up: the transactions {ids}." if given_up else "")
+    return tuple(
         (
             partition_id.value,
-            str(name),
-            found.status,
-            found.cleaned.files,
-            found.cleaned.bytes,
+            row.destination_table,
+            became.status,
+            became.cleaned.files,
+            became.cleaned.bytes,
             row.last.transaction_id,
-        ),
+        )
+        for row, became in given_up
     )
+
+
+def _or_error(row: Row, became: Cancelled | TableFormatError) -> Cancelled | TableFormatError:
+    """Return the error instead of an export that was not given up."""
+    if isinstance(became, TableFormatError):
+        return became
+    what = (
+        f"Cannot cancel the export of partition {row.key.partition_id} of {row.source_table} to "
+        f"{row.destination_table}"
+    )
+    if became.status in ("committed", "in_progress"):
+        return RefusedError(f"{what}: {became.text}.")
+    if became.status == "unknown":
+        again = "Give the statement again, or a longer `wait`."
+        return DestinationError(f"{what}: {became.text}. {again}")
+    return became
 
 
 def _forget_export(call: Call) -> Rows:
@@ -130,7 +147,7 @@ EXPORTS: Final = Procedure(
         Column("data_files", "BIGINT", "its data files, so far"),
         Column("snapshot_id", "BIGINT", "where it landed; NULL for nowhere"),
         Column("transaction_id", "STRING", "the last export"),
-        Column("create_time", "TIMESTAMP", "when the partition was first exported"),
+        Column("create_time", "TIMESTAMP", "when the export was begun"),
         Column("update_time", "TIMESTAMP", "when the ledger last heard of it"),
         Column("last_error", "STRING", "why the last one did not end well"),
     ),

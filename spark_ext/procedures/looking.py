@@ -7,15 +7,13 @@ import logging
 from collections import defaultdict
 from typing import Final
 
-from catalog.shards import LocalTable, local_tables
+from catalog.shards import LocalTable
 from catalog.sources import open_source
 from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.naming import CallNames
 from spark_ext.procedures.parameters import CLUSTER, SHARD
 from spark_ext.sharding import each_table
 from spark_ext.source_parts import partitions_of, parts_of
-from spark_ext.sql.session_settings import SourceTable
-from tableformat.errors import DestinationError
 from tableformat.iceberg.live_files import LiveFile, live_files
 from tableformat.names import LakeName, PartitionId
 
@@ -42,22 +40,15 @@ def _partitions(call: Call) -> Rows:
             )  # fmt: skip
         return 0
 
-    each_table(_tables(named, call), list_one, _LOGGER.info)
+    each_table(named.tables(cluster=call.text_or_none("cluster")), list_one, _LOGGER.info)
     return tuple(found)
 
 
 def _in_lake(names: CallNames, name: LakeName) -> Rows:
     table = names.existing("table", name, f"list the partitions of {name}")
     held: defaultdict[str, list[LiveFile]] = defaultdict(list)
-    try:
-        for file in live_files(table.loaded):
-            held[file.partition].append(file)
-    except OSError as error:
-        message = (
-            f"Cannot list the partitions of {name}: a manifest cannot be read: {error}. Check the "
-            "storage of the catalog."
-        )
-        raise DestinationError(message) from error
+    for file in live_files(table.loaded):
+        held[file.partition].append(file)
     return tuple(
         (
             None, partition, None, len(files), sum(f.rows for f in files),
@@ -84,12 +75,8 @@ def _parts(call: Call) -> Rows:
             )  # fmt: skip
         return 0
 
-    each_table(_tables(named, call), list_one, _LOGGER.info)
+    each_table(named.tables(cluster=call.text_or_none("cluster")), list_one, _LOGGER.info)
     return tuple(found)
-
-
-def _tables(named: SourceTable, call: Call) -> tuple[LocalTable, ...]:
-    return local_tables(named.place, named.table, cluster=call.text_or_none("cluster"))
 
 
 PARTITIONS: Final = Procedure(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from catalog.iceberg import IcebergTable, OpenedCatalog
-from catalog.ledgers.uris import open_ledger
+from catalog.iceberg import LOCAL_CATALOG, IcebergTable, OpenedCatalog
 from catalog.shards import hosts_to_look_at
 from catalog.sources import SourcePlace
 from spark_ext.existing_table import existing_table
@@ -125,17 +124,15 @@ class CallNames:
         """Open the ledger of exports; the caller closes it.
 
         Args:
-            name: a lake table, whose catalog counts; None for the one of the call.
+            name: a lake table, whose catalog counts; None for the ledger that the system tables
+                tell of.
 
         Raises:
             UsageError: none is named, and there is no place beside the warehouse.
             LedgerError: it cannot be opened.
         """
-        settings = self.names.settings
-        if settings.ledger is not None:
-            return open_ledger(settings.ledger, local_warehouse=None)
-        catalog = self.names.current[0] if name is None else name.catalog
-        return open_session_ledger(settings, open_named(catalog, self.call.conf))
+        catalog = LOCAL_CATALOG if name is None else name.catalog
+        return open_session_ledger(self.call.conf, catalog)
 
     def _parts(self, argument: str) -> Parts:
         return split_identifiers(self.call.text(argument))

@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from spark_ext.killing import kill_in_session
-from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows
+from spark_ext.killing import KilledPartition, kill_in_session
+from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.exporting import EXPORTED, exported_rows, without_figures
 from spark_ext.sql.asked import asked_by, exports_of
 from spark_ext.sql.background import begin_in_session
@@ -21,9 +21,10 @@ from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.names import Names
 from spark_ext.sql.passing_on import run_by_clickhouse
 from spark_ext.sql.session_settings import SourceTable
-from spark_ext.sql.statement_settings import check_export_is_allowed, read_statement_settings
+from spark_ext.sql.statement_settings import read_statement_settings
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import Alter, ChangeRows, KillQuery, Optimize, Statement
+from spark_ext.sql.wording import in_statement
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError, UsageError
 from tableformat.names import LakeName
@@ -48,13 +49,12 @@ def _execute(call: Call) -> Rows:
             "nothing is written to a server's disk.",
             stacklevel=2,
         )
-    if not exports_of(statement):
+    if not isinstance(statement, Alter) or not exports_of(statement):
         return _pass_on_or_refuse(statement, names, call.conf)
     settings = read_statement_settings(statement, call.conf)
-    check_export_is_allowed(statement, settings)
     asked = asked_by(statement, settings, names)
     export = export_in_session if settings.wait else begin_in_session
-    return exported_rows(export(asked, call.spark, call.conf))
+    return exported_rows(export(asked, call.spark, call.conf), in_statement)
 
 
 def _pass_on_or_refuse(statement: Statement, names: Names, conf: Mapping[str, str]) -> Rows:
@@ -70,17 +70,20 @@ def _pass_on_or_refuse(statement: Statement, names: Names, conf: Mapping[str, st
         TableFormatError: its ClickHouse, or the ledger, refuses it.
     """
     if isinstance(statement, KillQuery):
-        return tuple(
-            without_figures(status, f"{query}: {of} to {to}: {said}", partition)
-            for status, query, of, to, partition, said in kill_in_session(
-                statement.query_ids, conf, statement.mode
-            )
-        )
+        killed = kill_in_session(statement.query_ids, conf, statement.mode)
+        return tuple(_killed(one) for one in killed)
     table = names.table(statement.table.parts)
     if not isinstance(table, SourceTable):
         raise refuse_on_lake_table(statement, table)
     run_by_clickhouse(statement, statement.table.parts[0], table)
     return (without_figures("done", f"run by ClickHouse on {table.table}"),)
+
+
+def _killed(one: KilledPartition) -> tuple[Value, ...]:
+    row = one.row
+    what = f"{row.claim.query_id}: {row.source_table} to {row.destination_table}"
+    message = f"{what}: {in_statement(one.message)}"
+    return without_figures(one.status.value, message, row.key.partition_id)
 
 
 def refuse_on_lake_table(

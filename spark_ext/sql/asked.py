@@ -12,7 +12,7 @@ from typing import assert_never
 from spark_ext.clickhouse_destination import refuse_clickhouse_table, unsupported
 from spark_ext.sql.names import Names, Parts
 from spark_ext.sql.session_settings import SourceTable
-from spark_ext.sql.statement_settings import StatementSettings
+from spark_ext.sql.statement_settings import StatementSettings, check_export_is_allowed
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import Alter, DottedName, Export, Statement
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
@@ -61,25 +61,23 @@ def exports_of(statement: Statement) -> tuple[Export, ...]:
 
 
 def asked_by(
-    statement: Statement, settings: StatementSettings, names: Names
+    statement: Alter, settings: StatementSettings, names: Names
 ) -> tuple[SessionExport, ...]:
     """Return what a statement asks to be exported, all of it resolved before anything is done.
 
     Args:
-        statement: none but EXPORT is of use.
+        statement: whose commands export.
         settings: what it and its session say.
         names: how its names are looked up.
 
     Raises:
+        RefusedError: its settings do not allow it (code 344); a table is exported to itself (36),
+            or to a table of ClickHouse (48).
         UsageError: a name may mean several things, or none.
-        RefusedError: a table is exported to itself (code 36), or to a table of ClickHouse (48).
         UnsupportedError: a part is exported, or the destination is no Iceberg table (code 48).
     """
-    return tuple(
-        _asked(export, statement, settings, names)
-        for export in exports_of(statement)
-        if isinstance(statement, Alter)
-    )
+    check_export_is_allowed(settings)
+    return tuple(_asked(one, statement, settings, names) for one in exports_of(statement))
 
 
 def _asked(
@@ -128,9 +126,8 @@ def _destination(to: DottedName, itself: DottedName, source: SourceTable, names:
     what = f"Cannot export {source.table} to {to}"
     where = "Write TO TABLE catalog.namespace.table with an Iceberg catalog."
     if _is_tree(to.parts):
-        raise unsupported(
-            what, "of Hive's partition directories", f"It cannot be written yet. {where}"
-        )
+        tree = "On the command line mergeberg export writes such directories, to hive:URI."
+        raise unsupported(what, "of Hive's partition directories", f"{where} {tree}")
     named = names.clickhouse_table(to.parts)
     if named == source or to == itself:
         message = f"{what}: Exporting to the same table is not allowed. {where}"

@@ -28,6 +28,7 @@ __all__ = ["are_running", "begin_in_session", "wait_for_all"]
 T = TypeVar("T")
 
 _LOGGER: Final = logging.getLogger("mergeberg")
+# Statements of several threads begin exports: who walks through it walks through a copy.
 _RUNNING: Final[set[threading.Thread]] = set()
 
 
@@ -59,7 +60,7 @@ def begin_in_session(
 
 def are_running() -> bool:
     """Whether exports that were begun in this process go on."""
-    return any(thread.is_alive() for thread in _RUNNING)
+    return any(thread.is_alive() for thread in tuple(_RUNNING))
 
 
 def wait_for_all() -> None:
@@ -115,7 +116,7 @@ class _Begun(Silent):
 
     def start(self) -> None:
         """Begin the export; return when there is an answer."""
-        _RUNNING.difference_update([thread for thread in _RUNNING if not thread.is_alive()])
+        _RUNNING.difference_update(one for one in tuple(_RUNNING) if not one.is_alive())
         thread = InheritableThread(target=self._run, name="mergeberg-export", daemon=False)
         thread.start()
         _RUNNING.add(thread)

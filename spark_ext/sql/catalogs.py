@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from catalog.bounded_rest import TimeOuts
+from catalog.hive import OpenedTree, open_tree
 from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
 from catalog.ledgers.uris import open_ledger
 from catalog.spark_settings import (
@@ -19,13 +21,22 @@ from catalog.spark_settings import (
     other_catalogs,
     pyiceberg_properties,
 )
-from spark_ext.sql.names import Names, Parts
+from spark_ext.sql.names import Names, Parts, spark_name
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.statement_settings import SESSION
 from tableformat.errors import NotFoundError, UsageError
 from tableformat.ledger import Ledger
+from tableformat.names import HiveName, LakeName
 
-__all__ = ["names_of", "open_named", "open_session_ledger", "session_ledger", "settings_of"]
+__all__ = [
+    "has_ledger",
+    "names_of",
+    "open_destination_in",
+    "open_named",
+    "open_session_ledger",
+    "session_ledger",
+    "settings_of",
+]
 
 
 def settings_of(spark: SparkSession) -> dict[str, str]:
@@ -37,12 +48,46 @@ def settings_of(spark: SparkSession) -> dict[str, str]:
     return {DEFAULT_FS: state.newHadoopConf().get("fs.defaultFS"), **dict(spark.conf.getAll)}
 
 
-def open_named(name: str, conf: Mapping[str, str]) -> OpenedCatalog:
+def open_destination_in(
+    conf: Mapping[str, str],
+    name: LakeName,
+    *,
+    looks_only: bool = False,
+    time_outs: TimeOuts | None = None,
+) -> OpenedCatalog | OpenedTree:
+    """Open the catalog that has a destination, or its tree, as a session reaches it.
+
+    Args:
+        conf: the settings of the session.
+        name: the destination.
+        looks_only: whether nothing is to be written.
+        time_outs: None for those of the session.
+
+    Raises:
+        NotFoundError: neither Spark nor PyIceberg has its catalog.
+        UsageError: the scheme of the tree is not served, or nothing says how to reach it.
+        TableFormatError: as `open_named` says.
+    """
+    if not isinstance(name, HiveName):
+        return open_named(name.catalog, conf, time_outs=time_outs)
+    settings = SessionSettings.of(conf)
+    return open_tree(
+        name,
+        warehouse=settings.warehouse,
+        time_outs=time_outs or settings.time_outs,
+        completes=not looks_only,
+    )
+
+
+def open_named(
+    name: str, conf: Mapping[str, str], *, time_outs: TimeOuts | None = None
+) -> OpenedCatalog:
     """Open a catalog by its name in a session.
 
     Args:
         name: the first part of a lake table's name.
         conf: the settings of the session.
+        time_outs: None for those of the session.
 
     Raises:
         NotFoundError: neither Spark nor PyIceberg has a catalog of that name.
@@ -55,7 +100,7 @@ def open_named(name: str, conf: Mapping[str, str]) -> OpenedCatalog:
         return open_catalog(
             name,
             warehouse=settings.warehouse,
-            time_outs=settings.time_outs,
+            time_outs=time_outs or settings.time_outs,
             properties=properties,
         )
     except NotFoundError as error:
@@ -82,23 +127,45 @@ def names_of(spark: SparkSession, conf: Mapping[str, str]) -> Names:
     current = (held.currentCatalog().name(), *held.currentNamespace())
 
     def table_exists(parts: Parts) -> bool:
-        quoted = (f"`{part.replace('`', '``')}`" for part in parts)
-        return spark.catalog.tableExists(".".join(quoted))
+        return spark.catalog.tableExists(spark_name(parts))
 
     catalogs = frozenset((*iceberg_catalogs(conf), *configured_catalogs(), LOCAL_CATALOG))
     others = frozenset(other_catalogs(conf)) - catalogs
     return Names(SessionSettings.of(conf), catalogs, others, current, table_exists)
 
 
-def open_session_ledger(settings: SessionSettings, catalog: OpenedCatalog) -> Ledger:
-    """Open the ledger of a session's exports into a catalog; the caller closes it.
+def open_session_ledger(conf: Mapping[str, str], name: str = LOCAL_CATALOG) -> Ledger:
+    """Open the ledger of a session's exports; the caller closes it.
+
+    Args:
+        conf: the settings of the session.
+        name: of the catalog that they go to; where no ledger is named, the built-in one has its
+            ledger beside its warehouse.
 
     Raises:
         UsageError: none is named, and there is no place beside the warehouse.
         UnsupportedError: another kind of ledger.
         LedgerError: it cannot be opened.
     """
-    return open_ledger(session_ledger(settings, catalog), local_warehouse=catalog.local_warehouse)
+    settings = SessionSettings.of(conf)
+    if settings.ledger is not None:
+        return open_ledger(settings.ledger, local_warehouse=None)
+    lake = open_named(name, conf)
+    return open_ledger(session_ledger(settings, lake), local_warehouse=lake.local_warehouse)
+
+
+def has_ledger(conf: Mapping[str, str]) -> bool:
+    """Whether a session says where its ledger is, or has the built-in catalog.
+
+    The name of that one may be somebody else's.
+
+    Raises:
+        UsageError: a setting of ours is malformed.
+        DestinationError: PyIceberg's configuration cannot be read.
+    """
+    return SessionSettings.of(conf).ledger is not None or not (
+        f"spark.sql.catalog.{LOCAL_CATALOG}" in conf or LOCAL_CATALOG in configured_catalogs()
+    )
 
 
 def session_ledger(settings: SessionSettings, catalog: OpenedCatalog) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -71,18 +72,22 @@ def interrupted() -> str:
 
 
 def _rows(request: dict[str, Any], spark: SparkSession) -> list[list[object]]:
-    asked = _asked(request)
+    arguments = request.get("arguments", {})
+    asked = _asked(request, arguments.keys())
+    if isinstance(asked, Procedure):
+        asked.check(arguments)
     conf = settings_of(spark)
     catalog = request["catalog"] or LOCAL_CATALOG
-    call = Call(spark, catalog, request.get("arguments", {}), conf)
+    call = Call(spark, catalog, arguments, conf)
     return [list(row) for row in asked.run(call)]
 
 
-def _asked(request: dict[str, Any]) -> Procedure | SystemTable:
+def _asked(request: dict[str, Any], arguments: AbstractSet[str]) -> Procedure | SystemTable:
     """Return what is asked for; Java's names are those of the Python that its jar was made from."""
     name = request.get("table") or request["call"]
     found = TABLES.get(name) if "table" in request else PROCEDURES.get(name)
-    if found is None:
+    declared = {one.name for one in found.parameters} if isinstance(found, Procedure) else set()
+    if found is None or arguments != declared:
         message = (
             f"Cannot answer {name}: the jar in this Spark is of another mergeberg than the Python "
             f"at {sys.executable}. Start Spark with the settings that `python -m spark_ext` prints."

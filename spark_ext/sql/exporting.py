@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
-from catalog.shards import LocalTable, local_tables
+from catalog.shards import LocalTable
 from catalog.sources import SourcePlace, open_source
-from spark_ext.exporting import exit_code
 from spark_ext.failing_over import export_from_any
+from spark_ext.running_exports import exit_code
 from spark_ext.sharding import each_table
 from spark_ext.sql.asked import SessionExport
 from spark_ext.sql.catalogs import open_named, session_ledger
-from spark_ext.sql.refreshing import refresh
+from spark_ext.sql.refreshing import unseen
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.told import Ended, check_all_exported
 from spark_ext.wiring import Places, RunningSpark, open_ports
@@ -37,7 +37,7 @@ from tableformat.errors import (
 )
 from tableformat.export.dry_run import Forecast, rehearse
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.ports import JobPorts, Observer, Silent
+from tableformat.export.ports import JobPorts, Observer, ObserverAround, Silent
 
 __all__ = ["export_in_session", "rehearse_in_session"]
 
@@ -99,15 +99,16 @@ class _Exporting:
             errors.append(error)
         finally:
             # Also when it is interrupted: what is committed by then is to be seen.
-            unseen = self._refresh(asked, kept.outcomes)
-        return Ended(asked, (*kept.outcomes,), (*errors, *unseen), is_stopped=self.is_stopped())
+            if any(one.status in _CHANGED for one in kept.outcomes):
+                errors.extend(unseen(self.spark, asked.request.to))
+        return Ended(asked, (*kept.outcomes,), (*errors,), is_stopped=self.is_stopped())
 
     def _export(self, asked: SessionExport, kept: _Kept, errors: list[TableFormatError]) -> None:
         places = _places(asked, self.conf)
         running = RunningSpark(self.spark)
         slots = self.spark.sparkContext.defaultParallelism
         failed: list[TableFormatError] = []
-        tables = _tables(asked)
+        tables = asked.source.tables(cluster=asked.cluster)
 
         def export_one(one: LocalTable) -> int:
             def opened(place: SourcePlace) -> JobPorts:
@@ -130,39 +131,15 @@ class _Exporting:
         # named partition that only some shards have is no failure.
         errors.extend(e for e in failed if not isinstance(e, NotFoundError) or e.code is not None)
 
-    def _refresh(
-        self, asked: SessionExport, outcomes: Sequence[Outcome]
-    ) -> tuple[TableFormatError, ...]:
-        """Show the session what was committed; return why it cannot be shown."""
-        if any(one.status in _CHANGED for one in outcomes):
-            try:
-                refresh(self.spark, asked.request.to)
-            except TableFormatError as error:
-                return (error,)
-        return ()
 
-
-@dataclass(slots=True)
-class _Kept:
-    """An observer that keeps the outcomes, and tells another one everything.
+@dataclass(frozen=True, slots=True)
+class _Kept(ObserverAround):
+    """An observer that keeps the outcomes.
 
     Those of a run that ends with an error are not returned by it.
     """
 
-    observer: Observer
     outcomes: list[Outcome] = field(default_factory=list)
-
-    def note(self, text: str) -> None:
-        """Hear one sentence."""
-        self.observer.note(text)
-
-    def begin(self, partitions: int, rows: int, size: int) -> None:
-        """Hear that files begin to be written."""
-        self.observer.begin(partitions, rows, size)
-
-    def rows(self, written: int) -> None:
-        """Hear how many rows are written."""
-        self.observer.rows(written)
 
     def finished(self, outcome: Outcome) -> None:
         """Keep what became of one partition."""
@@ -181,7 +158,7 @@ def rehearse_in_session(
     places = _places(asked, conf)
     slots = spark.sparkContext.defaultParallelism
     found: list[Forecast] = []
-    tables = _tables(asked)
+    tables = asked.source.tables(cluster=asked.cluster)
     for one in tables:
         ledger = open_ledger(places.ledger, local_warehouse=places.lake.local_warehouse)
         source = open_source(one.place, is_exporting=True)
@@ -206,7 +183,3 @@ def rehearse_in_session(
 def _places(asked: SessionExport, conf: Mapping[str, str]) -> Places:
     lake = open_named(asked.request.to.catalog, conf)
     return Places(asked.source.place, lake, session_ledger(SessionSettings.of(conf), lake))
-
-
-def _tables(asked: SessionExport) -> tuple[LocalTable, ...]:
-    return local_tables(asked.source.place, asked.source.table, cluster=asked.cluster)

@@ -22,13 +22,18 @@ from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, UsageError
 from tableformat.names import LakeName, TableName
 
-__all__ = ["Names", "Parts"]
+__all__ = ["Names", "Parts", "spark_name"]
 
 Parts: TypeAlias = tuple[str, ...]
 """A name's parts, unquoted."""
 
 _OF_SOURCE: Final = 3
 _BARE: Final = 2
+
+
+def spark_name(parts: Parts) -> str:
+    """Return a name as Spark reads it, in backticks whatever it holds."""
+    return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
 
 
 @dataclass(frozen=True, slots=True)

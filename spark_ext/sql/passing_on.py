@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
-from catalog.altering import pass_on
+from catalog.altering import check_pass_on, pass_on
 from spark_ext.sql.session_settings import SourceTable
+from spark_ext.sql.statement_settings import checked_setting
 from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import (
     Alter,
@@ -32,12 +33,14 @@ __all__ = ["for_clickhouse", "run_by_clickhouse"]
 
 # A mutation that is only begun would go on when nobody looks, of an embedded ClickHouse never.
 _WAIT: Final = Setting("mutations_sync", 1)
-_OF_CLICKHOUSE: Final = 2
-_OF_SOURCE: Final = 3
 
 
 def run_by_clickhouse(
-    statement: Alter | Optimize | ChangeRows, source: str | None, table: SourceTable
+    statement: Alter | Optimize | ChangeRows,
+    source: str | None,
+    table: SourceTable,
+    *,
+    dry_run: bool = False,
 ) -> None:
     """Let a table's own ClickHouse run a statement.
 
@@ -45,15 +48,20 @@ def run_by_clickhouse(
         statement: about the table; none that exports.
         source: the name of the table's source.
         table: what its name means.
+        dry_run: only check that it may be run; nothing is sent.
 
     Raises:
-        UnsupportedError: a table elsewhere stands in it, or the source is frozen parts (code 48).
+        UnsupportedError: a table elsewhere stands in it, it is not to be waited for, or the source
+            is frozen parts (code 48).
         RefusedError: the source does not allow it.
         SourceError: ClickHouse refuses it, with its code, or cannot be reached.
     """
     at_source = DottedName((table.table.database, table.table.name))
     text = render_statement(for_clickhouse(statement, source, at_source))
-    pass_on(table.place, table.table, text)
+    if dry_run:
+        check_pass_on(table.place, table.table, text)
+    else:
+        pass_on(table.place, table.table, text)
 
 
 def for_clickhouse(
@@ -67,36 +75,51 @@ def for_clickhouse(
         table: its table, as ClickHouse names it.
 
     Raises:
-        UnsupportedError: a table of another source or of the lake stands in it.
-        UsageError: a table without its database does.
+        UnsupportedError: a table of another source or of the lake stands in it; or it is not to
+            be waited for.
+        UsageError: a table without its database stands in it.
     """
     match statement:
         case Alter(_, commands, cluster, ending):
             here = tuple(_here(one, source) for one in commands)
-            given = ending.settings
+            given = _synchronous(ending.settings)
             if not any(one.name == _WAIT.name for one in given):
                 given = (*given, _WAIT)
             return Alter(table, here, cluster, Ending(settings=given))
         case Optimize(ending=ending):
             return replace(statement, table=table, ending=Ending(settings=ending.settings))
-        case ChangeRows():
-            return replace(statement, table=table)
+        case ChangeRows(settings=given):
+            return replace(statement, table=table, settings=_synchronous(given))
         case _ as never:
             assert_never(never)
+
+
+def _synchronous(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
+    """Return settings that let ClickHouse answer only when it is done; its own default does not.
+
+    Raises:
+        UsageError: the one that says it has another value than a number.
+        UnsupportedError: it says that the answer is not to be waited for.
+    """
+    return tuple(
+        replace(one, value=checked_setting(one)) if one.name == _WAIT.name else one
+        for one in settings
+    )
 
 
 def _here(command: Command, source: str | None) -> Command:
     """Return a command whose other table, if it has one, is named as ClickHouse names it."""
     if not isinstance(command, AttachFrom | ReplaceFrom | MoveToTable):
         return command
-    parts = command.table.parts
-    if len(parts) == _OF_SOURCE and parts[0] == source:
-        return replace(command, table=DottedName(parts[1:]))
-    if len(parts) == _OF_CLICKHOUSE:
-        return command
     what = f"Cannot use the table {command.table} in a statement about a table of {source}"
-    if len(parts) < _OF_CLICKHOUSE:
-        message = f"{what}: it has no database. Write {source}.database.table."
-        raise UsageError(message)
-    message = f"{what}: it is elsewhere, and this operation is not there yet. Export it instead."
-    raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    match command.table.parts:
+        case (first, database, name) if first == source:
+            return replace(command, table=DottedName((database, name)))
+        case (_, _):
+            return command
+        case (_,):
+            message = f"{what}: it has no database. Write {source}.database.table."
+            raise UsageError(message)
+        case _:
+            why = "it is elsewhere, and this operation is not there yet"
+            raise UnsupportedError(f"{what}: {why}. Export it instead.", code=NOT_IMPLEMENTED)

@@ -11,10 +11,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from catalog.spark_settings import iceberg_catalogs
-from tableformat.errors import DestinationError
+from spark_ext.sql.names import spark_name
+from tableformat.errors import DestinationError, TableFormatError
 from tableformat.names import LakeName
 
-__all__ = ["refresh"]
+__all__ = ["refresh", "unseen"]
+
+
+def unseen(spark: SparkSession, name: LakeName) -> tuple[TableFormatError, ...]:
+    """Refresh a table as below; return why that cannot be, for who has more to say."""
+    try:
+        refresh(spark, name)
+    except TableFormatError as error:
+        return (error,)
+    return ()
 
 
 def refresh(spark: SparkSession, name: LakeName) -> None:
@@ -32,7 +42,7 @@ def refresh(spark: SparkSession, name: LakeName) -> None:
     if name.catalog not in iceberg_catalogs(spark.conf.getAll):
         return
     parts = (name.catalog, *name.identifier)
-    quoted = ".".join(f"`{part.replace('`', '``')}`" for part in parts)
+    quoted = spark_name(parts)
     try:
         if spark.catalog.tableExists(quoted):
             spark.catalog.refreshTable(quoted)

@@ -21,11 +21,12 @@ from typing import Final, Self
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.clickhouse.source import ClickHouseSource
+from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
 from spark_ext.sql.source_settings import REDACTED, SOURCE, nearest, source_place
 from spark_ext.sql.statement_settings import SESSION, SETTINGS
 from tableformat.errors import NotFoundError, UsageError
-from tableformat.names import TableName, split_identifiers
+from tableformat.names import TableName
 
 __all__ = ["KNOWN", "SessionSettings", "SourceTable"]
 
@@ -34,7 +35,6 @@ KNOWN: Final = ("ledger", "warehouse", "connect-timeout", "read-timeout", "retry
 
 _DEFAULT: Final = "default"
 _WAREHOUSE: Final = Path("./warehouse")
-_PIECES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,20 @@ class SourceTable:
             UsageError: the source's address is malformed.
         """
         return open_source(self.place, is_exporting=is_exporting)
+
+    def tables(self, *, cluster: str | None = None) -> tuple[LocalTable, ...]:
+        """Return what is read for it: one table, or one of each shard.
+
+        Args:
+            cluster: whose shards have the table; None for the one of a Distributed table.
+
+        Raises:
+            UsageError: a cluster is named, and the source is no server.
+            NotFoundError: the server knows no such cluster.
+            UnsupportedError: what the Distributed table stands for cannot be told.
+            SourceError: the server cannot be read.
+        """
+        return local_tables(self.place, self.table, cluster=cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +115,6 @@ class SessionSettings:
                 _seconds(own, "retry-for", DEFAULT_TIME_OUTS.retry_for),
             ),
         )
-
-    def source_table(self, text: str) -> SourceTable:
-        """Return the table that `<source>.<database>.<table>` names, its parts quoted or not.
-
-        Raises:
-            UsageError: it has not three parts.
-            NotFoundError: no setting of the session names such a source.
-        """
-        parts = split_identifiers(text)
-        if len(parts) != _PIECES:
-            message = (
-                f"Cannot read the ClickHouse table {text!r}: it has {len(parts)} part(s). Write "
-                f"source.database.table; {self.listed()}."
-            )
-            raise UsageError(message)
-        return self.table_of(*parts)
 
     def table_of(self, source: str, database: str, name: str) -> SourceTable:
         """Return a table of a source, by unquoted names.

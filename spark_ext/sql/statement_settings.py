@@ -7,19 +7,13 @@ A setting that cannot act is refused by name, unless its value says what is done
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from spark_ext.sql.statements import (
-    Alter,
-    Export,
-    Setting,
-    SettingValue,
-    Statement,
-)
+from spark_ext.sql.source_settings import nearest
+from spark_ext.sql.statements import Setting, SettingValue, Statement
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, TYPE_MISMATCH, UNKNOWN_SETTING
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.claim import Wish
@@ -37,6 +31,7 @@ __all__ = [
     "SettingRule",
     "StatementSettings",
     "check_export_is_allowed",
+    "checked_setting",
     "limits_of_session",
     "read_statement_settings",
 ]
@@ -179,6 +174,16 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
     )
 
 
+def checked_setting(setting: Setting) -> int | str:
+    """Return the value of a setting that is known here, by its rule; of DEFAULT the default.
+
+    Raises:
+        UsageError: it is of another kind.
+        UnsupportedError: it asks for what is not done here.
+    """
+    return _checked(SETTINGS[setting.name], setting.value, setting.name)
+
+
 def limits_of_session(conf: Mapping[str, str]) -> Limits:
     """Return the limits that the settings of a session say.
 
@@ -191,16 +196,13 @@ def limits_of_session(conf: Mapping[str, str]) -> Limits:
     )
 
 
-def check_export_is_allowed(statement: Statement, settings: StatementSettings) -> None:
-    """Check that the statement exports nothing, or that its settings allow it.
+def check_export_is_allowed(settings: StatementSettings) -> None:
+    """Check that the settings of a statement that exports allow it.
 
     Raises:
-        RefusedError: it exports, and the gate is closed (srs-016 section 20).
+        RefusedError: the gate is closed (srs-016 section 20).
     """
-    exports = isinstance(statement, Alter) and any(
-        isinstance(command, Export) for command in statement.commands
-    )
-    if exports and not settings.allow_export:
+    if not settings.allow_export:
         message = (
             "Cannot export: Exporting merge tree part is experimental, and the setting "
             f"{GATE} is 0. Write SETTINGS {GATE} = 1 at the end of the statement, or set "
@@ -229,10 +231,7 @@ def _add(values: dict[str, SettingValue], setting: Setting) -> None:
 
 def _unknown(name: str) -> UsageError:
     shown = name[:_SHOWN]
-    near = difflib.get_close_matches(shown, SETTINGS, n=1)
-    advice = (
-        f"Did you mean {near[0]}?" if near else f"The settings are {', '.join(sorted(SETTINGS))}."
-    )
+    advice = nearest(shown, SETTINGS).strip() or f"The settings are {', '.join(sorted(SETTINGS))}."
     message = f"Cannot use the setting {shown!r}: it is not known here. {advice}"
     return UsageError(message, code=UNKNOWN_SETTING)
 

@@ -6,8 +6,7 @@ only exist here (EXPORT, names of three parts).
 
 from __future__ import annotations
 
-import re
-from typing import Final, assert_never
+from typing import assert_never
 
 from spark_ext.sql.statements import (
     Alter,
@@ -51,8 +50,6 @@ from tableformat.mergetree.partition_literal import (
 from tableformat.names import PartName, quote_identifier, quote_string
 
 __all__ = ["render_command", "render_statement"]
-
-_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def render_statement(statement: Statement) -> str:
@@ -213,7 +210,7 @@ def _settings(settings: tuple[Setting, ...]) -> str:
 
 
 def _setting_name(setting: Setting) -> str:
-    plain = all(_PLAIN.match(part) for part in setting.name.split("."))
+    plain = all(_name(part) == part for part in setting.name.split("."))
     return setting.name if plain else quote_identifier(setting.name)
 
 
@@ -222,4 +219,4 @@ def _value(setting: Setting) -> str:
 
 
 def _name(name: str) -> str:
-    return name if _PLAIN.match(name) else quote_identifier(name)
+    return str(DottedName((name,)))

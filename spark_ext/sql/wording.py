@@ -8,6 +8,9 @@
 | `mergeberg gc` | `CALL system.gc(...)` | the same |
 | run the command again | run the statement again | the same |
 
+`mergeberg alter` has the commands and the options of sources, ledgers and catalogs as they are.
+What SETTINGS say is named so; what no statement can say is an option of `mergeberg export`.
+
 A test finds every option that a message names, so that none is told to who cannot give it.
 """
 
@@ -20,7 +23,7 @@ from typing import Final
 from spark_ext.sql.source_settings import OPTIONS, SOURCE
 from spark_ext.sql.statement_settings import SESSION, SETTINGS, SettingKind
 
-__all__ = ["in_call", "in_python", "in_statement"]
+__all__ = ["in_alter", "in_call", "in_python", "in_statement"]
 
 _PARAMETERS: Final[Mapping[str, str]] = {
     "--force": "`force => true`",
@@ -61,6 +64,8 @@ _STATEMENT: Final[Mapping[str, str]] = {
     for rule in SETTINGS.values()
     for option in re.findall(r"`(--[a-z-]+)`", rule.becomes)
 } | {"--all": "PARTITION ALL"}
+_ALTER: Final = {**_STATEMENT, "--partition-id": "PARTITION ID", "--cluster": "ON CLUSTER"}
+_OF_EXPORT: Final = frozenset(_PARAMETERS) - frozenset(_ALTER) - {"--drop", "--older-than"}
 _COMMANDS: Final = (
     (r"`mergeberg exports list`", "`CALL system.exports()`"),
     (r"`mergeberg exports show [^`]*`", "`CALL system.exports()`"),
@@ -76,6 +81,9 @@ _ALONE: Final = re.compile(r"`(--[a-z-]+)`")
 _AGE: Final = re.compile(r"--older-than AGE\b")
 _CONVERT: Final = re.compile(r"--convert ([^\s=]+)=(\w+(?:\([^()]*\))?)")
 _IN_PYTHON: Final = re.compile(r"\b(\w+) => true\b")
+_OPTION: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
+_COMMAND: Final = re.compile(r"(`(?:mergeberg|export) [^`]*`)")
+_EXPORT: Final = "`mergeberg export`"
 _ROW: Final = re.compile(r"--[a-z][a-z-]*[a-z](?: --[a-z][a-z-]*[a-z])*")
 
 
@@ -94,13 +102,29 @@ def in_statement(text: str) -> str:
     return _said(text, {**_PARAMETERS, **_STATEMENT})
 
 
+def in_alter(text: str) -> str:
+    """Return a message as it reads to somebody who gave a statement to `mergeberg alter`."""
+    pieces = _COMMAND.split(text)
+    # Between them stand commands, whose options are their own.
+    words, commands = pieces[::2], pieces[1::2]
+    said = [_in_words(_ALONE.sub(r"\1", one), _ALTER) for one in words]
+    text = "".join(piece for pair in zip(said, [*commands, ""], strict=True) for piece in pair)
+    options = (option for one in words for option in _OPTION.findall(one))
+    lacking = dict.fromkeys(option for option in options if option in _OF_EXPORT)
+    if not lacking or _EXPORT in text:
+        return text
+    return f"{text.rstrip('. ')}. {_EXPORT} has {' and '.join(lacking)}."
+
+
 def _said(text: str, words: Mapping[str, str]) -> str:
     for pattern, instead in _COMMANDS:
         text = re.sub(pattern, instead, text)
     text = _ALONE.sub(r"\1", _AGE.sub("--older-than", text))
     text = _CONVERT.sub(r"`convert => map('\1', '\2')`", text)
-    known = {**_SESSION, **words}
+    return _in_words(text, {**_SESSION, **words})
 
+
+def _in_words(text: str, known: Mapping[str, str]) -> str:
     def one_row(found: re.Match[str]) -> str:
         return ", ".join(known.get(option, option) for option in found[0].split(" "))
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-from catalog.iceberg import LOCAL_CATALOG, configured_catalogs
-from catalog.ledgers.uris import open_ledger
-from spark_ext.sql.session_settings import SessionSettings
+from spark_ext.sql.catalogs import has_ledger, open_session_ledger
 from tableformat.ledger import Ledger
 
 __all__ = ["known_ledger"]
@@ -29,22 +26,8 @@ def known_ledger(conf: Mapping[str, str]) -> Iterator[Ledger | None]:
         UnsupportedError: another kind of ledger.
         LedgerError: it cannot be opened.
     """
-    settings = SessionSettings.of(conf)
-    warehouse = settings.warehouse if _has_local_catalog(conf) else None
-    if settings.ledger is None and warehouse is None:
+    if not has_ledger(conf):
         yield None
         return
-    with contextlib.closing(_opened(settings.ledger, warehouse)) as ledger:
+    with contextlib.closing(open_session_ledger(conf)) as ledger:
         yield ledger if ledger.is_made() else None
-
-
-def _opened(uri: str | None, warehouse: Path | None) -> Ledger:
-    where = None if warehouse is None else warehouse.absolute()
-    return open_ledger(uri, local_warehouse=where)
-
-
-def _has_local_catalog(conf: Mapping[str, str]) -> bool:
-    """Whether the name of the built-in catalog is nobody else's."""
-    return f"spark.sql.catalog.{LOCAL_CATALOG}" not in conf and (
-        LOCAL_CATALOG not in configured_catalogs()
-    )

@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from spark_ext.system_tables.known_lake import KnownLake
+from spark_ext.known_destinations import KnownDestinations
+from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.system_tables.known_ledger import known_ledger
-from tableformat.errors import DestinationError
+from tableformat.committer import LakeTableState
+from tableformat.errors import NotFoundError
 from tableformat.iceberg.live_files import LiveFile, lake_part_name, live_files
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row
-from tableformat.names import LakeName, PartitionId
+from tableformat.names import HiveName, LakeName, PartitionId
 
 __all__ = ["LakePart", "lake_parts", "parts_of_files"]
 
@@ -54,16 +57,28 @@ def lake_parts(conf: Mapping[str, str]) -> Iterator[LakePart]:
     """
     with known_ledger(conf) as ledger:
         rows = () if ledger is None else tuple(ledger.rows())
-    for name, state, of_table in KnownLake(conf).tables(rows):
+    lake = KnownDestinations(partial(open_destination_in, conf, looks_only=True))
+    for name, (state, of_table) in sorted(_tables(rows, lake).items()):
+        yield from parts_of_files(name, live_files(table_of(state)), of_table)
+
+
+def _tables(
+    rows: Iterable[Row], lake: KnownDestinations
+) -> dict[LakeName, tuple[LakeTableState, list[Row]]]:
+    """Return each Iceberg table that rows go to and the session has, with its rows."""
+    found: dict[LakeName, tuple[LakeTableState, list[Row]]] = {}
+    for row in rows:
+        name = LakeName.parse(row.destination_table)
+        if isinstance(name, HiveName):
+            continue
         try:
-            files = tuple(live_files(table_of(state)))
-        except OSError as error:
-            message = (
-                f"Cannot list the parts of {name}: a manifest cannot be read: {error}. Check the "
-                "storage of the catalog."
-            )
-            raise DestinationError(message) from error
-        yield from parts_of_files(name, files, of_table)
+            state = lake.destination(row)
+        except NotFoundError:
+            # Of a catalog that this session does not have.
+            continue
+        if state is not None:
+            found.setdefault(name, (state, []))[1].append(row)
+    return found
 
 
 def parts_of_files(

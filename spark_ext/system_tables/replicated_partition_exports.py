@@ -8,12 +8,14 @@ over, which ends only the refusal.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Final
 
+from spark_ext.known_destinations import LOOKING, KnownDestinations
 from spark_ext.listing_exports import ListedExport, list_exports
 from spark_ext.part_progress import failed_parts, in_ledger, processed
 from spark_ext.procedures.declared import Call, Column, Rows, SystemTable, Value
-from spark_ext.system_tables.known_lake import KnownLake
+from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.system_tables.known_ledger import known_ledger
 from spark_ext.system_tables.times import timestamp
 from tableformat.errors import TableFormatError
@@ -27,7 +29,9 @@ _LOGGER: Final = logging.getLogger("mergeberg")
 def _run(call: Call) -> Rows:
     with known_ledger(call.conf) as ledger:
         found = () if ledger is None else tuple(list_exports(ledger))
-    lake = KnownLake(call.conf)
+    lake = KnownDestinations(
+        partial(open_destination_in, call.conf, looks_only=True, time_outs=LOOKING)
+    )
     return tuple(export_row(one, _processed(one, lake)) for one in found)
 
 
@@ -57,7 +61,7 @@ def export_row(one: ListedExport, processed_number: int) -> tuple[Value, ...]:
     )
 
 
-def _processed(one: ListedExport, lake: KnownLake) -> int:
+def _processed(one: ListedExport, lake: KnownDestinations) -> int:
     try:
         return len(processed(one, lake))
     except TableFormatError as error:

@@ -13,9 +13,9 @@ from typing import Final
 
 from catalog.iceberg import open_catalog
 from catalog.sources import SourcePlace
-from catalog.storage import open_storage
-from spark_ext.exporting import export_all, slots
-from spark_ext.session import SparkSettings
+from catalog.storages.opening import open_storage
+from spark_ext.running_exports import export_all
+from spark_ext.session import SparkSettings, slots
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest

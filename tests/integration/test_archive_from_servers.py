@@ -14,9 +14,9 @@ from catalog.iceberg import open_catalog
 from spark_ext import wiring
 from spark_ext.cli.main import invoke
 from tests.child_writer import ChildWriter
-from tests.front.faults import LOST
 from tests.real_export import Rows
 from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
+from tests.services.clickhouse_http.faults import LOST
 
 TABLE = "db.events"
 TO = "lake.n.events"

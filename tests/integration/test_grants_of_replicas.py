@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.front.faults import error
 from tests.integration.test_grants import MADE, OF_REPLICAS, Exporter
 from tests.services.clickhouse_front import clickhouse_front
+from tests.services.clickhouse_http.faults import error
 
 MACROS = "<macros><shard>1</shard><replica>r1</replica></macros>"
 NO_KEEPER = error(

@@ -13,9 +13,9 @@ from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.credentials import Credentials, Secret
 from catalog.clickhouse.server.settings import ServerSettings, parse_server
 from tableformat.errors import SourceError
-from tests.front.faults import BrokenStream
 from tests.services.certificates import Authority
 from tests.services.clickhouse_front import ClickHouseFront, FrontTls, clickhouse_front
+from tests.services.clickhouse_http.faults import BrokenStream
 from tests.services.old_clickhouse import OldPair
 
 Connect = Callable[..., ServerConnection]

@@ -19,8 +19,8 @@ from spark_ext import wiring
 from spark_ext.cli.main import invoke
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.child_writer import ChildWriter
-from tests.front.faults import error
 from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
+from tests.services.clickhouse_http.faults import error
 from tests.services.old_clickhouse import OldPair
 
 Query = Callable[[str], object]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from spark_ext.cli.statement_answer import FORMATS, check_ending
 from spark_ext.sql.grammar import parse_statement
-from spark_ext.sql.statement_settings import SETTINGS
+from spark_ext.sql.statement_settings import SETTINGS, read_statement_settings
 from spark_ext.sql.statements import Alter, Command, Statement
 from tableformat.errors import UsageError
 from tests.repository.source_files import ROOT
@@ -55,6 +57,27 @@ def test_a_partition_of_the_page_is_read(row: list[str]) -> None:
 @pytest.mark.parametrize("row", ENDINGS, ids=lambda row: row[0])
 def test_an_ending_of_the_page_is_read(row: list[str]) -> None:
     assert isinstance(parse_statement(f"ALTER TABLE t FREEZE {row[1]}"), Alter)
+
+
+@pytest.mark.parametrize("row", ENDINGS, ids=lambda row: row[0])
+def test_an_ending_of_the_page_is_taken_by_the_command_line(
+    row: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: an example that is read, and refused before anything is done."""
+    monkeypatch.chdir(tmp_path)
+    statement = parse_statement(f"ALTER TABLE t EXPORT PARTITION ALL TO TABLE l.n.t {row[1]}")
+    assert statement is not None
+
+    check_ending(statement.ending)
+    assert read_statement_settings(statement, {}).wait
+
+
+def test_the_formats_of_the_page_are_those_that_there_are() -> None:
+    (said,) = re.findall(r"whose formats are (.*?);", PAGE, flags=re.DOTALL)
+
+    named = set(re.findall(r"[A-Z]\w+", said.replace("WithNames", "")))
+    assert named == {name.removesuffix("WithNames") for name in FORMATS}
+    assert {f"{one}WithNames" for one in ("TabSeparated", "TSV", "CSV")} <= set(FORMATS)
 
 
 def test_the_settings_of_the_page_are_those_that_are_known() -> None:

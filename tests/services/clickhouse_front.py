@@ -1,11 +1,12 @@
 """The newest ClickHouse as a server for tests: the embedded engine behind an HTTP interface.
 
-A process of its own (`tests/front/process.py`), which loads the engine; the test process never
-does. What is the engine's own: every statement, every format, every setting, grants and row
-policies with their messages and codes, KILL QUERY, system tables. What the front does as a server
-does: the HTTP interface, users, sessions, compression, how a stream ends. What it has not: quotas,
-X-ClickHouse-Summary, external tables, the native protocol. The engine has one user: messages,
-`currentUser()` and SHOW GRANTS name the right one, `system.grants` and `system.users` do not.
+A process of its own (`tests/services/clickhouse_http/process.py`), which loads the engine; the
+test process never does. What is the engine's own: every statement, every format, every setting,
+grants and row policies with their messages and codes, KILL QUERY, system tables. What the front
+does as a server does: the HTTP interface, users, sessions, compression, how a stream ends. What it
+has not: quotas, X-ClickHouse-Summary, external tables, the native protocol. The engine has one
+user: messages, `currentUser()` and SHOW GRANTS name the right one, `system.grants` and
+`system.users` do not.
 System tables need a grant, which the front checks: the embedded engine lets everybody read them.
 """
 
@@ -22,8 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.front.access import Access, is_about_access
-from tests.front.faults import BrokenStream, Fault
+from tests.services.clickhouse_http.access import Access, is_about_access
+from tests.services.clickhouse_http.faults import BrokenStream, Fault
 from tests.services.server_process import ServerProcess, free_port
 
 __all__ = [
@@ -73,7 +74,13 @@ class ClickHouseFront(ServerProcess):
         command = [
             # What the engine leaves when it is killed goes with the directory.
             *("env", f"PYTHONPATH={_ROOT}", f"TMPDIR={directory}"),
-            *(sys.executable, "-P", "-m", "tests.front.process", str(self._file)),
+            *(
+                sys.executable,
+                "-P",
+                "-m",
+                "tests.services.clickhouse_http.process",
+                str(self._file),
+            ),
         ]
         super().__init__("the ClickHouse front", command, directory, self._answers)
         self._config = config

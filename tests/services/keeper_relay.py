@@ -59,7 +59,12 @@ class KeeperRelay:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
-                server = socket.create_connection(("127.0.0.1", self._server_port), _SECONDS)
+                try:
+                    server = socket.create_connection(("127.0.0.1", self._server_port), _SECONDS)
+                except OSError:
+                    # A server that is down comes back; only the end of the listening ends this.
+                    _end(client)
+                    continue
                 server.settimeout(None)
                 self._open += [client, server]
                 lost = set[int]()

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.front_doors import Doors
+from tests.quick_java import QUICK_JAVA
 from tests.services.server_process import ServerProcess, free_port
 
 __all__ = ["CLUSTER_CONF", "HOSTS", "Cluster", "ask", "executors"]
 
 # Spark takes them for two hosts, and so a copy of a slow task may run on the other.
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
-# A Java that lives for a minute gains nothing by compiling well what it runs.
-_SHORT_LIVED: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_OPTIONS: Final = " ".join(QUICK_JAVA)
 CLUSTER_CONF: Final = {
     "spark.cores.max": "2",
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": _SHORT_LIVED,
+    "spark.executor.extraJavaOptions": _OPTIONS,
     # No task begins before both executors are there.
     "spark.scheduler.minRegisteredResourcesRatio": "1",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
@@ -62,7 +62,7 @@ class Cluster:
     def start(self, name: str, host: str, program: str, *, before: str = "") -> ServerProcess:
         """Start one of them; `before` it stands in its command."""
         start = f"{before} spark-class org.apache.spark.deploy.{program} --host {host}"
-        java = f"SPARK_DAEMON_MEMORY=192m 'SPARK_DAEMON_JAVA_OPTS={_SHORT_LIVED}'"
+        java = f"SPARK_DAEMON_MEMORY=192m 'SPARK_DAEMON_JAVA_OPTS={_OPTIONS}'"
         command = f"env {java} {start}"
         port = free_port()
         server = self.doors.server(name, f"{command} --webui-port {port}", port, host=host)

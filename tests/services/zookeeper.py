@@ -16,6 +16,7 @@ from typing import Final
 import pyspark
 
 from spark_ext.java import find_java
+from tests.quick_java import QUICK_JAVA
 from tests.services.certificates import Authority
 from tests.services.server_process import ServerProcess, free_port, wait_until
 
@@ -77,7 +78,7 @@ class ZooKeeper(ServerProcess):
         jars = Path(pyspark.__file__).parent / "jars"
         found = (str(jar) for pattern in _JARS for jar in jars.glob(f"{pattern}.jar"))
         java = str(find_java(os.environ).home / "bin" / "java")
-        flags = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        flags = ("-Xmx128m", *QUICK_JAVA)
         classes = os.pathsep.join(found)
         main = _OF_SEVERAL if ensemble else _ALONE
         command = [java, *flags, "-cp", classes, main, str(directory / "zoo.cfg")]

@@ -15,7 +15,7 @@ import pytest
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.ledgers.embedded import SqliteLedger
 from spark_ext import wiring
-from spark_ext.killing import KILLED, kill_in_session
+from spark_ext.killing import KilledPartition, kill_in_session
 from spark_ext.sql.statements import KillMode
 from tableformat.effects import Step
 from tableformat.errors import StoppedError
@@ -38,11 +38,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def kill(
     directory: Path, *query_ids: str, mode: KillMode = KillMode.ASYNC
-) -> list[dict[str, object]]:
-    """Kill as a session does that shares ledger and lake; return the answer by column."""
+) -> tuple[KilledPartition, ...]:
+    """Kill as a session does that shares ledger and lake."""
     conf = session_of(directory / "warehouse", directory / "ledger.db")
-    rows = kill_in_session(query_ids, conf, mode)
-    return [{c.name: v for c, v in zip(KILLED, row, strict=True)} for row in rows]
+    return kill_in_session(query_ids, conf, mode)
 
 
 def interrupt() -> None:
@@ -58,9 +57,9 @@ def interrupted(directory: Path, source: Partitions) -> None:
 
 def killed_while(
     directory: Path, source: Partitions, step: Step, *, nth: int = 1
-) -> list[dict[str, object]]:
+) -> list[KilledPartition]:
     """Kill a statement while its run takes a step; return the answer."""
-    answer: list[dict[str, object]] = []
+    answer: list[KilledPartition] = []
     effects = AtStep(step, lambda: answer.extend(kill(directory, "ours")), nth=nth)
     with pytest.raises(StoppedError, match="the query ours was killed"):
         run(directory, source, request=OURS, effects=effects)
@@ -71,9 +70,10 @@ def test_every_partition_that_is_being_written_is_given_up(tmp_path: Path) -> No
     """Harm prevented: a killed statement of which a part becomes visible all the same."""
     answer = killed_while(tmp_path, Partitions(by_id=dict(THREE)), Step.WRITE_FILES)
 
-    assert sorted(tuple(row.values()) for row in answer) == [
-        ("finished", "ours", "db.t", "lake.n.t", name, "KILLED") for name in THREE
-    ]
+    assert sorted(
+        (one.row.key.partition_id, one.row.claim.query_id, one.status.value, one.message)
+        for one in answer
+    ) == [(name, "ours", "finished", "KILLED") for name in THREE]
     assert rows_in_main(tmp_path) == 0
     assert {row_of(tmp_path, name).state for name in THREE} == {State.KILLED}
 
@@ -86,7 +86,7 @@ def test_partitions_that_were_not_begun_are_not_begun(
 
     answer = killed_while(tmp_path, Partitions(by_id=dict(THREE)), Step.WRITE_FILES, nth=2)
 
-    assert [row["partition_id"] for row in answer] == ["p2"]
+    assert [one.row.key.partition_id for one in answer] == ["p2"]
     assert rows_in_main(tmp_path) == 7
     assert row_of(tmp_path, "p1").state is State.COMPLETED
     with pytest.raises(ValueError, match="not enough values"):
@@ -123,7 +123,7 @@ def test_a_statement_that_nobody_runs_any_more_leaves_nothing_behind(tmp_path: P
 
     (answer,) = kill(tmp_path, "ours", mode=KillMode.SYNC)
 
-    assert (answer["kill_status"], answer["message"]) == ("finished", "KILLED")
+    assert (answer.status.value, answer.message) == ("finished", "KILLED")
     assert row_of(tmp_path, "p1").state is State.KILLED
     assert [*(tmp_path / "warehouse").rglob("*.parquet")] == []
 
@@ -133,14 +133,14 @@ def test_a_test_kill_shows_what_it_would_give_up_and_does_nothing(tmp_path: Path
 
     answer = kill(tmp_path, "ours", "unknown", mode=KillMode.TEST)
 
-    assert sorted(str(row["partition_id"]) for row in answer) == [*THREE]
-    assert {row["kill_status"] for row in answer} == {"waiting"}
+    assert sorted(one.row.key.partition_id for one in answer) == [*THREE]
+    assert {one.status.value for one in answer} == {"waiting"}
     assert {row_of(tmp_path, name).state for name in THREE} == {State.RUNNING}
 
 
 def test_nothing_is_found_where_nothing_runs(tmp_path: Path) -> None:
     """As in ClickHouse: a query that is not there is no error."""
-    assert kill(tmp_path, "ours") == []
+    assert kill(tmp_path, "ours") == ()
     assert kill_in_session(["ours"], session_of(tmp_path / "warehouse"), KillMode.ASYNC) == ()
     assert list(tmp_path.iterdir()) == []
 
@@ -154,11 +154,11 @@ def test_a_partition_that_cannot_be_given_up_does_not_keep_the_others(tmp_path: 
         gone = replace(row, key=replace(row.key, destination="gone"), version=0)
         ledger.write(replace(gone, destination_table="lake.n.gone"))
 
-    answer = {row["destination_table"]: row for row in kill(tmp_path, "ours")}
+    answer = {one.row.destination_table: one for one in kill(tmp_path, "ours")}
 
-    assert answer["lake.n.t"]["kill_status"] == "finished"
-    assert answer["lake.n.gone"]["kill_status"] == "cant_cancel"
-    assert "is not the table that it goes to any more" in str(answer["lake.n.gone"]["message"])
+    assert answer["lake.n.t"].status.value == "finished"
+    assert answer["lake.n.gone"].status.value == "cant_cancel"
+    assert "is not the table that it goes to any more" in answer["lake.n.gone"].message
 
 
 @pytest.fixture

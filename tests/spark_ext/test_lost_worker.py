@@ -18,7 +18,7 @@ from tableformat.export.slices import SliceTask, WritePlan
 from tests.fakes import FakeSource
 from tests.frozen_parts import PLAN, insert, make_source
 from tests.local_spark import SPARK_MARKS, local_spark
-from tests.scenarios import ports_of
+from tests.scenarios import TO, ports_of
 
 pytestmark = SPARK_MARKS
 
@@ -93,7 +93,8 @@ def test_the_files_that_a_dead_worker_had_not_finished_are_written_again(tmp_pat
         writer = _Counting(spark)
         writer.tries = Counter()
         ports = ports_of(tmp_path, FakeSource())
-        retrying = Retrying(writer, dataclasses.replace(ports, pause=lambda _: None), 3)
+        ports = dataclasses.replace(ports, pause=lambda _: None)
+        retrying = Retrying(writer, ports, TO, 3)
         written = write_all(
             retrying.write(
                 plan,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.front.faults import error
 from tests.local_spark import SPARK_MARKS
 from tests.services.clickhouse_front import ClickHouseFront
+from tests.services.clickhouse_http.faults import error
 from tests.watched_export import WatchedExport
 
 pytestmark = SPARK_MARKS

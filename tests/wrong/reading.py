@@ -11,8 +11,8 @@ from catalog.clickhouse.capabilities import Capabilities
 from spark_ext import wiring
 from tests.child_writer import ChildWriter
 from tests.errors_page import Said, said
-from tests.front import faults
 from tests.services.clickhouse_front import ClickHouseFront
+from tests.services.clickhouse_http import faults
 from tests.wrong.places import Places
 
 __all__ = ["READING"]

@@ -19,8 +19,9 @@ from catalog.iceberg import LOCAL_CATALOG, configured_catalogs, open_catalog
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import local_tables
 from catalog.sources import SourcePlace
-from spark_ext.cancelling import PROOF_SECONDS
+from spark_ext.cli.destination import open_destination
 from spark_ext.cli.exporting import Exporting
+from spark_ext.cli.next_command import exit_code_of
 from spark_ext.cli.options import (
     catalog_options,
     cluster_host_option,
@@ -33,22 +34,31 @@ from spark_ext.cli.options import (
     source_options,
 )
 from spark_ext.cli.output import Output
-from spark_ext.cli.result_file import check_ending, rendered, write_answer
+from spark_ext.cli.statement_answer import check_ending, rendered, write_answer
 from spark_ext.killing import kill_queries
 from spark_ext.procedures.exporting import EXPORTED, exported_rows
 from spark_ext.procedures.statements import refuse_on_lake_table
 from spark_ext.session import SparkSettings
-from spark_ext.sql.asked import asked_by, exports_of
+from spark_ext.sql.asked import SessionExport, asked_by, exports_of
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.names import Names
 from spark_ext.sql.passing_on import run_by_clickhouse
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
-from spark_ext.sql.statement_settings import check_export_is_allowed, read_statement_settings
-from spark_ext.sql.statements import Ending, KillMode, KillQuery, Statement
+from spark_ext.sql.statement_settings import StatementSettings, read_statement_settings
+from spark_ext.sql.statements import Alter, Ending, KillMode, KillQuery, Statement
+from spark_ext.sql.told import joined
+from spark_ext.sql.wording import in_alter
 from spark_ext.stopping import Stopping
 from spark_ext.wiring import Places
-from tableformat.errors import UsageError
-from tableformat.export.exit_codes import worst
+from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
+from tableformat.errors import (
+    DestinationError,
+    StoppedError,
+    TableFormatError,
+    UnsupportedError,
+    UsageError,
+)
+from tableformat.export.exit_codes import WORSE_THAN_FAILED, worst
 from tableformat.export.outcome import Outcome
 
 __all__ = ["alter"]
@@ -106,14 +116,19 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
         raise UsageError(message)
     running = _Running(settings, output_for(as_json=as_json), read, as_json=as_json)
     check_ending(running.ending)
-    if isinstance(read, KillQuery):
-        return running.kill(read)
-    if not exports_of(read):
-        return running.change(dry_run=dry_run)
-    spark = SparkSettings(master, tuple(given.items()))
-    with Stopping(grace, running.output.note) as stopping:
-        hosts = pairs("--cluster-host", cluster_host)
-        return running.export(spark, given, hosts, stopping, dry_run=dry_run)
+    try:
+        if isinstance(read, KillQuery):
+            return running.kill(read, dry_run=dry_run)
+        if not isinstance(read, Alter) or not exports_of(read):
+            return running.change(dry_run=dry_run)
+        spark = SparkSettings(master, tuple(given.items()))
+        with Stopping(grace, running.output.note) as stopping:
+            hosts = pairs("--cluster-host", cluster_host)
+            return running.export(read, spark, given, hosts, stopping, dry_run=dry_run)
+    except TableFormatError as error:
+        error.message = in_alter(error.message)
+        error.args = (error.message,)
+        raise
 
 
 @dataclass(slots=True)
@@ -139,6 +154,7 @@ class _Running:
 
     def export(
         self,
+        read: Alter,
         spark: SparkSettings,
         conf: Mapping[str, str],
         hosts: Mapping[str, str],
@@ -147,29 +163,68 @@ class _Running:
         dry_run: bool,
     ) -> int:
         """Run the exports of the statement; return the exit code."""
-        settings = read_statement_settings(self.statement, conf)
-        check_export_is_allowed(self.statement, settings)
-        asked = asked_by(self.statement, settings, self.names)
-        exporting = Exporting(spark, self.output, as_json=self.as_json, observer=self)
-        codes = []
-        for one in asked:
-            request = one.request
-            lake = open_catalog(
-                request.to.catalog,
-                warehouse=self.settings.warehouse,
-                time_outs=self.settings.time_outs,
-            )
-            places = Places(one.source.place, lake, self.settings.ledger)
-            tables = local_tables(
-                one.source.place, request.table, cluster=one.cluster, cluster_hosts=hosts
-            )
-            if dry_run:
-                codes.append(exporting.rehearse(request, places, tables))
-            else:
-                codes.append(exporting.run(request, places, tables, stopping))
-        if not dry_run:
-            self._answer(exported_rows(tuple(self.outcomes)))
-        return worst(codes)
+        settings = read_statement_settings(read, conf)
+        asked = asked_by(read, settings, self.names)
+        _check_it_waits(settings)
+        exporting = Exporting(
+            spark, self.output, as_json=self.as_json, observer=self, said=in_alter
+        )
+        codes: list[int] = []
+        errors: list[TableFormatError] = []
+        is_done = False
+        try:
+            for one in asked:
+                try:
+                    _check_not_stopped(one, stopping)
+                    places = self._places(one)
+                    tables = local_tables(
+                        places.source, one.request.table, cluster=one.cluster, cluster_hosts=hosts
+                    )
+                    if dry_run:
+                        codes.append(exporting.rehearse(one.request, places, tables))
+                    else:
+                        codes.append(exporting.run(one.request, places, tables, stopping))
+                except TableFormatError as error:
+                    # It keeps none of the others back.
+                    errors.append(error)
+            is_done = not errors
+        finally:
+            # Also when it is interrupted: what is committed by then is to be read. Where nothing
+            # came of it, no file is left that the same statement would be refused for.
+            if not dry_run and (is_done or self.outcomes):
+                self._answer_exports(errors)
+        return self._code(codes, errors)
+
+    def _places(self, asked: SessionExport) -> Places:
+        to, settings = asked.request.to, self.settings
+        lake = open_catalog(to.catalog, warehouse=settings.warehouse, time_outs=settings.time_outs)
+        return Places(asked.source.place, lake, settings.ledger)
+
+    def _answer_exports(self, errors: Sequence[TableFormatError]) -> None:
+        """Write what became of each partition.
+
+        Raises:
+            DestinationError: it cannot be written; the message says the other errors, too.
+        """
+        try:
+            self._answer(exported_rows(tuple(self.outcomes), str))
+        except DestinationError as error:
+            raise _together([*errors, error]) from error
+
+    def _code(self, codes: Sequence[int], errors: Sequence[TableFormatError]) -> int:
+        """Return the exit code of all exports.
+
+        Raises:
+            TableFormatError: some ended with errors, and none found the lake to be wrong.
+        """
+        code = worst(codes)
+        if not errors:
+            return code
+        together = _together(errors)
+        if code not in WORSE_THAN_FAILED:
+            raise together
+        self.note(together.message)
+        return code
 
     def change(self, *, dry_run: bool) -> int:
         """Let ClickHouse run the statement, or refuse it by name; return the exit code."""
@@ -179,10 +234,10 @@ class _Running:
         table = self.names.table(read.table.parts)
         if not isinstance(table, SourceTable):
             raise refuse_on_lake_table(read, table)
+        run_by_clickhouse(read, read.table.parts[0], table, dry_run=dry_run)
         if dry_run:
             self.output.say(f"it would be run by ClickHouse on {table.table}; nothing was done")
             return 0
-        run_by_clickhouse(read, read.table.parts[0], table)
         said = f"run by ClickHouse on {table.table}"
         if self._is_shaped():
             self._answer(((None, "done", None, None, None, None, None, said),))
@@ -190,19 +245,19 @@ class _Running:
             self.output.say(said)
         return 0
 
-    def kill(self, read: KillQuery) -> int:
-        """Give up what statements export; return the exit code."""
-        settings = self.settings
+    def kill(self, read: KillQuery, *, dry_run: bool) -> int:
+        """Give up what statements export, or only list it; return the exit code."""
+        warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
         with contextlib.closing(
-            open_ledger(settings.ledger, local_warehouse=settings.warehouse)
+            open_ledger(self.settings.ledger, local_warehouse=warehouse)
         ) as ledger:
             killed = kill_queries(
                 read.query_ids,
                 ledger,
-                lambda name: open_catalog(
-                    name, warehouse=settings.warehouse, time_outs=settings.time_outs
+                lambda name: open_destination(
+                    name, warehouse=warehouse, time_outs=time_outs, looks_only=False
                 ),
-                wait=PROOF_SECONDS if read.mode is KillMode.SYNC else 0.0,
+                mode=KillMode.TEST if dry_run else read.mode,
                 note=self.output.note,
             )
         self.output.table(
@@ -221,7 +276,7 @@ class _Running:
 
     def note(self, text: str) -> None:
         """Hear one sentence."""
-        self.output.note(text)
+        self.output.note(in_alter(text))
 
     def begin(self, partitions: int, rows: int, size: int) -> None:
         """Hear that files begin to be written."""
@@ -233,9 +288,10 @@ class _Running:
 
     def finished(self, outcome: Outcome) -> None:
         """Keep an outcome; print it where the statement does not say how."""
-        self.outcomes.append(outcome)
+        said = replace(outcome, message=in_alter(outcome.message))
+        self.outcomes.append(said)
         if not self._is_shaped():
-            self.output.finished(outcome)
+            self.output.finished(said)
 
     def _is_shaped(self) -> bool:
         return self.ending.outfile is not None or self.ending.format is not None
@@ -250,3 +306,36 @@ class _Running:
             write_answer(outfile, text)
         if outfile is None or outfile.stdout:
             self.output.document(text.rstrip("\n"))
+
+
+def _check_it_waits(settings: StatementSettings) -> None:
+    """Check that the exports are waited for: nobody would go on with them when the command ends.
+
+    Raises:
+        UnsupportedError: the settings say that they are only begun.
+    """
+    if not settings.wait:
+        message = (
+            "Cannot export without waiting: `mergeberg alter` ends with its exports. Leave "
+            "export_merge_tree_partition_wait = 0 out."
+        )
+        raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
+
+
+def _check_not_stopped(asked: SessionExport, stopping: Stopping) -> None:
+    """Check that an export may be begun.
+
+    Raises:
+        StoppedError: the command was told to stop.
+    """
+    if stopping.is_told():
+        message = (
+            f"Cannot export {asked.request.table} to {asked.request.to}: the command was told to "
+            "stop before. Run the same command again."
+        )
+        raise StoppedError(message)
+
+
+def _together(errors: Sequence[TableFormatError]) -> TableFormatError:
+    """Return several errors, at least one, as one of the kind of the worst."""
+    return joined(sorted(errors, key=exit_code_of, reverse=True), "")

@@ -11,11 +11,10 @@ import click
 
 from catalog.altering import check_alter_allowed, check_alter_rights
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import open_catalog
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace
 from spark_ext.archiving import Archived, archive
-from spark_ext.cli.destination import parse_destination
+from spark_ext.cli.destination import open_iceberg, parse_destination
 from spark_ext.cli.limit_options import limit_options
 from spark_ext.cli.options import (
     catalog_options,
@@ -33,8 +32,7 @@ from spark_ext.cli.options import (
     where_option,
 )
 from spark_ext.cli.output import Output
-from spark_ext.exporting import slots
-from spark_ext.session import SparkSettings
+from spark_ext.session import SparkSettings, slots
 from spark_ext.sharding import each_table
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.export.claim import Wish
@@ -115,11 +113,11 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         limits=limits,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
-    lake = open_catalog(request.to.catalog, warehouse=warehouse, time_outs=time_outs)
+    what = f"archive partitions of {name} to {request.to}"
+    lake = open_iceberg(request.to, what, warehouse=warehouse, time_outs=time_outs)
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
-    tables = local_tables(
-        source, name, cluster=cluster, cluster_hosts=pairs("--cluster-host", cluster_host)
-    )
+    hosts = pairs("--cluster-host", cluster_host)
+    tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
 
     def archive_one(one: LocalTable) -> int:
         check_alter_rights(one.place, one.table)

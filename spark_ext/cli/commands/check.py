@@ -10,12 +10,11 @@ from typing import Final
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import open_catalog
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
 from spark_ext.checking import Check, CheckRequest, check_export
-from spark_ext.cli.destination import parse_destination
+from spark_ext.cli.destination import open_iceberg, parse_destination
 from spark_ext.cli.options import (
     catalog_options,
     cluster_options,
@@ -30,8 +29,7 @@ from spark_ext.cli.options import (
 from spark_ext.cli.output import Output, human_bytes
 from spark_ext.cli.server_screen import server_record, show_server
 from spark_ext.cli.space import Space, measured_space, show_space
-from spark_ext.exporting import slots
-from spark_ext.session import TASK_MEMORY
+from spark_ext.session import TASK_MEMORY, slots
 from spark_ext.sharding import each_table
 from tableformat.export.exit_codes import REFUSED
 from tableformat.names import TableName
@@ -74,7 +72,9 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
         name, destination, conversions(convert), strict, partition_spec, evolve_schema
     )
     lake = (
-        open_catalog(destination.catalog, warehouse=warehouse, time_outs=time_outs)
+        open_iceberg(
+            destination, f"check {name} for {destination}", warehouse=warehouse, time_outs=time_outs
+        )
         if destination
         else None
     )

@@ -27,8 +27,8 @@ from spark_ext.demo.readers import (
     find_duckdb,
     question,
 )
-from spark_ext.exporting import exit_code, export_all, slots
-from spark_ext.session import SparkSettings
+from spark_ext.running_exports import exit_code, export_all
+from spark_ext.session import SparkSettings, slots
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.errors import DestinationError, NotFoundError
 from tableformat.export.claim import Wish

@@ -30,12 +30,11 @@ from spark_ext.cli.options import (
     spark_options,
     where_option,
 )
-from spark_ext.exporting import check_wish
 from spark_ext.metrics import Figures
 from spark_ext.session import SparkSettings
 from spark_ext.stopping import Stopping
 from spark_ext.wiring import Places
-from tableformat.export.claim import Wish
+from tableformat.export.claim import Wish, check_wish
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
 from tableformat.export.limits import Limits
 from tableformat.export.retrying import MAX_RETRIES

@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -15,15 +15,16 @@ import click
 
 from catalog.ledgers.uris import open_ledger
 from spark_ext import listing_exports
-from spark_ext.cli.commands.cancel import cancel_export
+from spark_ext.cli.commands.exports_cancel import cancel_export
 from spark_ext.cli.commands.exports_forget import forget_export
 from spark_ext.cli.commands.exports_log import show_events, show_log
 from spark_ext.cli.commands.exports_rebuild import rebuild_exports
 from spark_ext.cli.commands.exports_watermark import show_watermark
-from spark_ext.cli.known_destinations import KnownDestinations
+from spark_ext.cli.destination import open_destination
 from spark_ext.cli.options import ledger_options, output_for, output_options
 from spark_ext.cli.times import shown_time
 from spark_ext.cli.watching import Records, follow
+from spark_ext.known_destinations import LOOKING, KnownDestinations
 from spark_ext.listing_exports import ListedExport
 from spark_ext.part_progress import failed_parts, processed
 from tableformat.errors import NotFoundError, TableFormatError
@@ -57,7 +58,8 @@ exports.add_command(show_watermark)
 @exports.command("list")
 @click.option(
     "--status",
-    help="Only rows with this status: IN_PROGRESS, INTERRUPTED, FAILED, KILLED or COMPLETED.",
+    type=click.Choice([one.value for one in Standing], case_sensitive=False),
+    help="Only rows with this status.",
 )
 @click.option(
     "--watch",
@@ -85,8 +87,8 @@ def list_exports(
     output = output_for(as_json=as_json)
     opened = open_ledger(ledger, local_warehouse=warehouse)
     with contextlib.closing(opened):
-        shown = _Shown(KnownDestinations(warehouse), output.note)
-        listed = _Listed(opened, status.upper() if status is not None else None, shown)
+        shown = _Shown(_destinations(warehouse), output.note)
+        listed = _Listed(opened, status, shown)
         if watch is None:
             output.table(_COLUMNS, [*listed.look().values()])
             return 0
@@ -158,7 +160,7 @@ def show_export(
         )
         raise NotFoundError(message)
     output = output_for(as_json=as_json)
-    shown = _Shown(KnownDestinations(warehouse), output.note)
+    shown = _Shown(_destinations(warehouse), output.note)
     for one in found:
         if as_json:
             output.document(manifest(one.row))
@@ -181,12 +183,19 @@ def show_export(
     return 0
 
 
+def _destinations(warehouse: Path) -> KnownDestinations:
+    return KnownDestinations(
+        partial(open_destination, warehouse=warehouse, time_outs=LOOKING, looks_only=True)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Shown:
     """How exports are shown: what the lake does not say is left empty, and why is a note."""
 
     lake: KnownDestinations
     note: Callable[[str], None]
+    noted: set[str] = field(default_factory=set)
 
     def record(self, one: ListedExport) -> dict[str, Any]:
         """Return what is listed of one."""
@@ -197,8 +206,15 @@ class _Shown:
         try:
             return processed(one, self.lake)
         except TableFormatError as error:
-            self.note(f"how far partition {one.row.key.partition_id} is, is not known: {error}")
+            to = one.row.destination_table
+            self._note_once(f"how far exports to {to} are, is not known: {error}")
             return None
+
+    def _note_once(self, text: str) -> None:
+        """Say what is so for many exports, and at every look, one time."""
+        if text not in self.noted:
+            self.noted.add(text)
+            self.note(text)
 
 
 def _record(one: ListedExport, names: frozenset[str] | None) -> dict[str, Any]:
@@ -214,7 +230,7 @@ def _record(one: ListedExport, names: frozenset[str] | None) -> dict[str, Any]:
         "parts_total": len(one.parts),
         "parts_processed": None if names is None else len(names),
         "parts_failed": None if names is None else failed_parts(one, len(names)),
-        "create_time": shown_time(row.created),
+        "create_time": shown_time(row.claim.begun),
         "update_time": shown_time(row.updated),
         "last_error": one.last_error,
     }

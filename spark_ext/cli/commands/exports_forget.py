@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from catalog.ledgers.uris import open_ledger
+from spark_ext.cli.destination import destination_name
 from spark_ext.cli.options import ledger_options, output_for, output_options
 from spark_ext.forgetting import forget_exports
-from tableformat.names import LakeName, TableName
+from tableformat.names import TableName
 
 __all__ = ["forget_export"]
 
@@ -18,7 +19,9 @@ __all__ = ["forget_export"]
 @click.command("forget")
 @click.argument("partition_id")
 @click.option("--table", "source_table", required=True, help="The source table (database.table).")
-@click.option("--to", help="The destination, when the partition was exported to several.")
+@click.option(
+    "--to", help="The destination, where there are several: catalog.namespace.table, or hive:URI."
+)
 @ledger_options
 @output_options
 def forget_export(
@@ -39,7 +42,7 @@ def forget_export(
     Example:
       mergeberg exports forget 202401 --table db.events --to lake.analytics.events
     """  # noqa: D301  \b is Click's mark for lines to keep
-    destination = LakeName.parse(to) if to is not None else None
+    destination = destination_name(to) if to is not None else None
     table = TableName.parse(source_table)
     output = output_for(as_json=as_json)
     with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as opened:

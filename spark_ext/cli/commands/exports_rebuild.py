@@ -9,14 +9,13 @@ from pathlib import Path
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
+from spark_ext.cli.destination import destination_name, open_iceberg
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
 from spark_ext.existing_table import open_existing
 from tableformat.effects import Direct
 from tableformat.export.rebuilding import rebuild
 from tableformat.export.settling import Ports
-from tableformat.names import LakeName
 
 __all__ = ["rebuild_exports"]
 
@@ -44,9 +43,9 @@ def rebuild_exports(
     Example:
       mergeberg exports rebuild --to lake.analytics.events --ledger sqlite:/var/lib/new-ledger.db
     """  # noqa: D301  \b is Click's mark for lines to keep
-    name = LakeName.parse(to)
+    name = destination_name(to)
     what = f"rebuild the ledger of {name}"
-    catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
+    catalog = open_iceberg(name, what, warehouse=warehouse, time_outs=time_outs)
     table, known = open_existing(catalog, name, what, ledger=ledger)
     output = output_for(as_json=as_json)
     with contextlib.closing(known):

@@ -8,10 +8,9 @@ from pathlib import Path
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import open_catalog
 from catalog.ledgers.memory import milliseconds
 from catalog.sources import SourcePlace, open_source
-from spark_ext.cli.destination import parse_destination
+from spark_ext.cli.destination import open_iceberg, parse_destination
 from spark_ext.cli.options import (
     catalog_options,
     ledger_options,
@@ -50,7 +49,7 @@ def show_watermark(
     table = TableName.parse(source_table)
     name = parse_destination(to, table, source)
     what = f"tell the watermark of {table} in {name}"
-    catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
+    catalog = open_iceberg(name, what, warehouse=warehouse, time_outs=time_outs)
     lake, known = open_existing(catalog, name, what, ledger=ledger)
     with contextlib.closing(known), open_source(source) as opened:
         found = find_watermark(opened.describe(table), opened, lake, known, now=milliseconds())

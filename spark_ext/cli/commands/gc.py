@@ -10,12 +10,13 @@ from typing import Any
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import open_catalog
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import hosts_to_look_at
 from catalog.sources import SourcePlace
+from spark_ext.cli.destination import destination_name, open_destination
 from spark_ext.cli.options import (
     catalog_options,
+    cluster_host_option,
     ledger_options,
     output_for,
     output_options,
@@ -28,24 +29,22 @@ from spark_ext.existing_table import open_existing
 from spark_ext.sweeping import sweep, sweep_sources
 from tableformat.errors import UsageError
 from tableformat.export.thing import Thing
-from tableformat.names import LakeName, TableName
+from tableformat.names import TableName
 
 __all__ = ["gc"]
 
 
 @click.command()
-@click.option("--to", help="The lake table: catalog.namespace.table. Without it: --source only.")
+@click.option(
+    "--to",
+    help="The lake table: catalog.namespace.table, or hive:URI. Without it: --source only.",
+)
 @source_options(default=None, says="Look for staging tables there, on every host:")
 @click.option("--cluster", help="Look on every host of every shard of this cluster.")
 @click.option(
     "--table", help="Look on every host of every shard of this Distributed table of the source."
 )
-@click.option(
-    "--cluster-host",
-    multiple=True,
-    metavar="NAME:PORT=HOST:PORT",
-    help="Where a host of the cluster, as the cluster names it, speaks HTTP. Repeatable.",
-)
+@cluster_host_option
 @click.option(
     "--older-than",
     default="0s",
@@ -77,7 +76,7 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
       mergeberg gc --source https://ch1.example --cluster main --yes
     """  # noqa: D301  \b is Click's mark for lines to keep
     age = parse_duration("--older-than", older_than)
-    name = None if to is None else LakeName.parse(to)
+    name = None if to is None else destination_name(to)
     if name is None and source is None:
         message = "Cannot clean up: name the lake table by --to, or a source by --source, or both."
         raise UsageError(message)
@@ -86,7 +85,7 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
         with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as known:
             swept = sweep_sources(known, places, older_than=age, removes=yes)
     else:
-        catalog = open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
+        catalog = open_destination(name, warehouse=warehouse, time_outs=time_outs, looks_only=True)
         lake, known = open_existing(catalog, name, f"clean up {name}", ledger=ledger)
         with contextlib.closing(known):
             swept = sweep(lake, known, places, older_than=age, removes=yes)

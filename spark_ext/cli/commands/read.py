@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from catalog.bounded_rest import TimeOuts
-from catalog.hive import OpenedTree, open_tree, tree_name
+from catalog.hive import OpenedTree, open_tree
+from catalog.tree_names import tree_name
 from spark_ext.cli.options import catalog_options, output_for, output_options
 from spark_ext.cli.output import Output
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
@@ -75,7 +77,7 @@ def _print_files(
     records = []
     for commit in commits:
         for file in commit.files:
-            opened.check(commit, file, content=check)
+            opened.files.check(commit, file, content=check)
             records.append(
                 {
                     "partition_id": commit.partition_id,
@@ -91,7 +93,7 @@ def _print_files(
 def _print_rows(output: Output, opened: OpenedTree, commits: list[CommitFile]) -> None:
     for commit in commits:
         for file in commit.files:
-            for row in _rows(opened.content(commit, file)):
+            for row in _rows(opened.files.content(commit, file)):
                 output.record(row)
 
 
@@ -104,6 +106,9 @@ def _rows(data: bytes) -> Iterator[dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     match value:
+        case float() if not math.isfinite(value):
+            # JSON has no number for it.
+            return str(value)
         case None | bool() | int() | float() | str():
             return value
         case bytes():

@@ -28,6 +28,8 @@ _INSTEAD: Final = {
     "--packages": "--conf spark.jars.packages=",
     "--properties-file": "--conf ",
 }
+_JOINED: Final = ("spark.jars", "spark.jars.packages", "spark.sql.extensions")
+_CONF: Final = ("--conf", "-c")
 
 
 class _Source(click.ParamType[tuple[str, str]]):
@@ -116,14 +118,22 @@ def spark(
 
 
 def _check(arguments: Sequence[str]) -> None:
-    for argument in arguments:
-        option = argument.partition("=")[0]
+    for at, argument in enumerate(arguments):
+        option, _, value = argument.partition("=")
         if option in _INSTEAD:
-            message = (
-                f"Cannot start the shell: after -- {option} would take the place of what mergeberg "
-                f"needs. Give {_INSTEAD[option]}… before --; it is added to the rest."
-            )
-            raise UsageError(message)
+            raise _in_its_place(option, _INSTEAD[option])
+        if option in _CONF:
+            name = (value or "".join(arguments[at + 1 : at + 2])).partition("=")[0]
+            if name in _JOINED:
+                raise _in_its_place(f"{option} {name}", f"--conf {name}=")
+
+
+def _in_its_place(given: str, instead: str) -> UsageError:
+    message = (
+        f"Cannot start the shell: after -- {given} would take the place of what mergeberg needs. "
+        f"Give {instead}… before --; it is added to the rest."
+    )
+    return UsageError(message)
 
 
 def _check_names(names: Sequence[str]) -> None:

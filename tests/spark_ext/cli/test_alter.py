@@ -5,13 +5,20 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ext.cli.result_file import FORMATS, rendered
+from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.uris import LEDGER_FILE
+from spark_ext.cli.statement_answer import FORMATS, rendered
 from spark_ext.sql.statements import Ending
+from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.ledger import Row, State
+from tests.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 ALLOWED = "SETTINGS allow_experimental_export_merge_tree_part = 1"
@@ -131,6 +138,10 @@ def test_a_statement_about_a_clickhouse_table_needs_a_permission(places: Places)
 
     code, _, err = run(places, statement)
     assert (code, "Allow it with --allow-alter" in err) == (3, True), err
+    code, _, said = run(places, statement, "--dry-run")
+    assert (code, said.splitlines()[0]) == (3, err.splitlines()[0]), "as the run itself"
+    code, out, err = run(places, statement, "--dry-run", "--allow-alter")
+    assert (code, out) == (0, "it would be run by ClickHouse on db.other; nothing was done\n"), err
     code, out, err = run(places, statement, "--allow-alter")
     assert (code, out) == (0, "run by ClickHouse on db.other\n"), err
     assert [one["partition_id"] for one in places.outcomes("partitions", "db.other")] == ["202401"]
@@ -148,6 +159,77 @@ def test_what_cannot_be_read_is_a_wrong_use(places: Places, statement: str) -> N
     code, _, err = run(places, statement)
 
     assert (code, "Cannot read the statement" in err) == (2, True)
+
+
+def interrupted(places: Places, to: str) -> str:
+    """Leave an export of two partitions that did not end; return the name of its statement."""
+
+    def interrupt(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
+        raise KeyboardInterrupt
+
+    places.before = interrupt
+    assert places.run("export", "db.keyed", "--all", "--to", to)[0] == 130
+    (query_id,) = {row.claim.query_id for row in rows_to(places, to)}
+    return query_id
+
+
+def rows_to(places: Places, to: str) -> list[Row]:
+    ledger = SqliteLedger(places.warehouse / LEDGER_FILE)
+    found = [
+        row
+        for row in ledger.rows()
+        if row.destination_table.endswith(to.rsplit(":", maxsplit=1)[-1])
+    ]
+    ledger.close()
+    return found
+
+
+@pytest.fixture
+def keyed(places: Places) -> Iterator[Places]:
+    """Return the places with a table that goes into a catalog as well as into directories."""
+    places.clickhouse_run(
+        "CREATE TABLE db.keyed (k UInt8, id Int64) ENGINE = MergeTree PARTITION BY k ORDER BY id",
+        "INSERT INTO db.keyed VALUES (1, 1), (2, 2)",
+    )
+    yield places
+    places.clickhouse_run("DROP TABLE db.keyed SYNC")
+
+
+@pytest.mark.parametrize(("mode", "more"), [("TEST", ()), ("SYNC", ("--dry-run",))])
+def test_a_kill_that_only_looks_changes_nothing(
+    keyed: Places, mode: str, more: tuple[str, ...]
+) -> None:
+    """Harm prevented: who asked what would be given up has given it up."""
+    to = f"lake.n.looked_{mode.lower()}"
+    query_id = interrupted(keyed, to)
+    before = rows_to(keyed, to)
+
+    code, out, err = run(keyed, f"KILL QUERY WHERE query_id = '{query_id}' {mode}", *more)
+
+    assert (code, out.count("it would be given up")) == (0, 2), err
+    assert rows_to(keyed, to) == before
+    assert {row.state for row in before} == {State.RUNNING}
+
+
+@pytest.mark.parametrize("door", ["command line", "session"])
+@pytest.mark.parametrize("kind", ["catalog", "tree"])
+def test_a_kill_gives_up_what_goes_to_a_table_and_to_directories(
+    keyed: Places, tmp_path: Path, kind: str, door: str
+) -> None:
+    """Harm prevented: its run is stopped and the row says for ever that it goes on."""
+    name = door.replace(" ", "_")
+    to = f"hive:{tmp_path}/tree" if kind == "tree" else f"lake.n.{name}"
+    statement = f"KILL QUERY WHERE query_id = '{interrupted(keyed, to)}' SYNC"
+
+    if door == "session":
+        session = NoSpark({"spark.mergeberg.warehouse": str(keyed.warehouse)})
+        said = [row["status"] for row in session.call("execute_alter", statement=statement)]
+    else:
+        _, out, _ = run(keyed, statement, "--json")
+        said = [json.loads(line)["kill_status"] for line in out.splitlines()]
+
+    assert said == ["finished", "finished"]
+    assert {row.state for row in rows_to(keyed, to)} == {State.KILLED}
 
 
 @given(st.lists(st.tuples(st.none() | st.text(), st.none() | st.integers()), min_size=1))

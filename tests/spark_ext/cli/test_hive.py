@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,42 @@ def test_partitions_are_exported_listed_read_and_verified(keyed: Places, tmp_pat
     code, out, _ = keyed.run("exports", "list", "--json")
     assert code == 0
     assert f"hive:file://{tmp_path}/tree" in out
+
+
+def test_a_number_that_json_has_not_is_text(keyed: Places, tmp_path: Path) -> None:
+    """Harm prevented: what reads the rows stops at NaN, which is no JSON."""
+    keyed.clickhouse_run(
+        "CREATE OR REPLACE TABLE db.floats (k UInt8, f Float64, a Array(Float32)) "
+        "ENGINE = MergeTree PARTITION BY k ORDER BY k",
+        "INSERT INTO db.floats VALUES (1, nan, [inf, -inf, 1.5])",
+    )
+    assert keyed.run("export", "db.floats", "--all", "--to", tree(tmp_path))[0] == 0
+
+    code, rows, err = read(tree(tmp_path), "--rows")
+
+    assert code == 0, err
+    assert json.loads(rows, parse_constant=pytest.fail) == {
+        "k": 1,
+        "f": "nan",
+        "a": ["inf", "-inf", 1.5],
+    }
+
+
+def test_a_completed_export_is_forgotten_by_the_name_that_was_given(
+    keyed: Places, tmp_path: Path
+) -> None:
+    """Harm prevented: a tree's name has its whole location in the ledger, and is not found."""
+    assert keyed.run(*EXPORT, tree(tmp_path))[0] == 0
+    (partition_id, *_) = (
+        json.loads(line)["partition_id"] for line in read(tree(tmp_path), "--json")[1].splitlines()
+    )
+    relative = f"hive:{os.path.relpath(tmp_path)}/tree"
+
+    code, out, err = keyed.run(
+        "exports", "forget", partition_id, "--table", "db.keyed", "--to", relative
+    )
+
+    assert (code, partition_id in out) == (0, True), err
 
 
 def test_a_dry_run_writes_nothing(keyed: Places, tmp_path: Path) -> None:
@@ -136,6 +173,71 @@ def test_what_is_no_tree_cannot_be_read(name: str, text: str) -> None:
 
     assert code in (2, 3)
     assert (out, text in err) == ("", True)
+
+
+def test_a_partition_that_nobody_can_see_is_not_equal(keyed: Places, tmp_path: Path) -> None:
+    """Harm prevented: `verify` is content, and every reader lacks the partition."""
+    to = tree(tmp_path)
+    assert keyed.run(*EXPORT, to)[0] == 0
+    gone, damaged = sorted((tmp_path / "tree" / "_mergeberg" / "commits").iterdir())
+    content = damaged.read_bytes()
+    gone.unlink()
+    damaged.write_bytes(content[:1])
+
+    code, out, _ = keyed.run("verify", "db.keyed", "--all", "--to", to)
+
+    assert code == 1
+    assert f"its commit file file://{gone} is not there; the next export writes it" in out
+    assert "remove it: the next export writes it anew" in out
+    damaged.unlink()
+    assert keyed.run(*EXPORT, to)[0] == 0
+    assert damaged.read_bytes() == content
+    code, out, _ = keyed.run("verify", "db.keyed", "--all", "--to", to)
+    assert (code, out.count("equal")) == (0, 2)
+
+
+def test_what_dead_exports_left_in_a_tree_goes_by_gc(keyed: Places, tmp_path: Path) -> None:
+    """Harm prevented: an export says that `mergeberg gc` removes it, and gc knows no trees."""
+    to = tree(tmp_path)
+    assert keyed.run(*EXPORT, to)[0] == 0
+    one, other = sorted((tmp_path / "tree").rglob("*.parquet"))
+    twice = one.with_name(f"{one.stem}b.parquet")
+    twice.write_bytes(one.read_bytes())
+    theirs = one.with_name("theirs.parquet")
+    theirs.write_bytes(b"rows")
+
+    code, told, _ = keyed.run("gc", "--to", to, "--json")
+    assert code == 0
+    assert [json.loads(line)["location"] for line in told.splitlines()] == [f"file://{twice}"]
+    assert keyed.run("gc", "--to", to, "--yes")[0] == 0
+
+    assert sorted((tmp_path / "tree").rglob("*.parquet")) == sorted([one, other, theirs])
+    assert read(to, "--check")[0] == 0
+    assert keyed.run("verify", "db.keyed", "--all", "--to", to)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "db.keyed"),
+        ("archive", "db.keyed", "--all"),
+        ("exports", "watermark", "--table", "db.keyed"),
+        ("exports", "rebuild"),
+    ],
+)
+def test_what_knows_no_trees_says_so(keyed: Places, words: tuple[str, ...], tmp_path: Path) -> None:
+    _, out, err = keyed.run(*words, "--to", tree(tmp_path), "--json")
+
+    error = json.loads(err.splitlines()[-1])
+    assert (out, error["code"]) == ("", 48)
+    assert "of trees of Hive directories only export, verify, read, gc" in error["error"]
+
+
+def test_a_table_of_a_catalog_that_is_called_hive_is_no_tree(keyed: Places) -> None:
+    _, out, err = keyed.run(*EXPORT, "hive.analytics.events")
+
+    assert out == ""
+    assert "Cannot find the catalog 'hive': it is not configured" in err
 
 
 def test_a_file_that_is_not_what_was_written_is_told_by_name(keyed: Places, tmp_path: Path) -> None:

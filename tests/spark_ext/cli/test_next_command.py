@@ -75,6 +75,22 @@ def test_options_before_the_command_are_seen_and_kept(
     assert after(line, code, error) == f"mergeberg {said}"
 
 
+@pytest.mark.parametrize(
+    ("to", "kept"),
+    [
+        ("a.b.c", " --to a.b.c"),
+        ("hive:./tree", ""),
+        ("hive:s3://bucket.example.com/a.tree", ""),
+        ("db.`a.b.c`", ""),
+    ],
+)
+def test_a_destination_is_kept_where_the_next_command_reads_it(to: str, kept: str) -> None:
+    """Harm prevented: what is told to be run is refused, because dots were counted."""
+    line = shlex.join(("export", "db.t", "--to", to))
+
+    assert after(line, 3, REFUSED) == f"mergeberg check db.t{kept}"
+
+
 @given(
     st.lists(st.sampled_from(["export", "exports", "list", "--log", "--all", "-x", "--to=a", "w"])),
     st.sampled_from([1, 2, 3, 4, 5, 6, 130]),

@@ -5,7 +5,6 @@ RQ.ClickHouse.ExportPartition.PartialProgress.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Callable
@@ -13,9 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from catalog.ledgers import uris
 from spark_ext import wiring
-from spark_ext.cli.known_destinations import KnownDestinations
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan
@@ -124,50 +121,27 @@ def test_after_a_failure_parts_and_the_error_are_told(
 
 
 @pytest.fixture
-def lake_is_away(
-    places: Places, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> list[LakeName]:
-    """Fail an export, then let its catalog be away; return which destinations are asked for."""
-    asked: list[LakeName] = []
+def _lake_is_away(places: Places, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail an export, then let its catalog be away."""
 
     def fail() -> None:
         raise FULL
 
-    def away(name: LakeName, **_: object) -> None:
-        asked.append(name)
+    def away(_name: LakeName, **_: object) -> None:
         raise RefusedError("Cannot open the catalog lake: it is away. Wait.")
 
     monkeypatch.setattr(wiring, "SparkWriter", lambda *_: Watched(before=fail))
     places.run(*words)
-    monkeypatch.setattr("spark_ext.cli.known_destinations.open_destination", away)
-    return asked
+    monkeypatch.setattr("spark_ext.cli.commands.exports.open_destination", away)
 
 
-@pytest.mark.usefixtures("lake_is_away")
+@pytest.mark.usefixtures("_lake_is_away")
 def test_a_lake_that_does_not_answer_hides_the_figures_and_says_so(
     places: Places, words: tuple[str, ...]
 ) -> None:
     """Harm prevented: 0 is told where nobody knows."""
     assert listed(places, words) == ("FAILED", 2, None, None)
     assert (
-        "how far partition 202401 is, is not known: Cannot open the catalog lake: it is away"
+        f"how far exports to {words[4]} are, is not known: Cannot open the catalog lake: it is away"
         in (places.run("exports", "show", "202401", "--table", words[1])[2])
     )
-
-
-def test_a_lake_that_does_not_answer_is_waited_for_once_in_a_look(
-    places: Places, words: tuple[str, ...], lake_is_away: list[LakeName]
-) -> None:
-    """Harm prevented: of a thousand rows each waits for the time-out of its catalog."""
-    lake = KnownDestinations(places.warehouse)
-    with contextlib.closing(uris.open_ledger(None, local_warehouse=places.warehouse)) as ledger:
-        (row,) = (row for row in ledger.rows() if row.source_table == words[1])
-
-    for asked in (1, 1):
-        with pytest.raises(RefusedError, match="it is away"):
-            lake.destination(row)
-        assert len(lake_is_away) == asked
-    lake.look_again()
-    with pytest.raises(RefusedError, match="it is away"):
-        lake.destination(row)
-    assert len(lake_is_away) == 2

@@ -187,6 +187,18 @@ def test_what_would_replace_ours_is_refused_after_the_dashes(option: str) -> Non
     assert f"after -- {option.partition('=')[0]} would take the place" in err.getvalue()
 
 
+@pytest.mark.parametrize("name", ["spark.jars", "spark.jars.packages", "spark.sql.extensions"])
+@pytest.mark.parametrize("words", [("--conf", "{}=x"), ("-c", "{}=x"), ("--conf={}=x",)])
+def test_nor_may_settings_replace_ours(name: str, words: tuple[str, ...]) -> None:
+    """Harm prevented: a shell that starts, and knows nothing of mergeberg."""
+    err = io.StringIO()
+
+    given = ["-e", "SELECT 1", *(word.format(name) for word in words)]
+    assert invoke(["spark", "--", *given], io.StringIO(), err) == 2
+    assert f"{name} would take the place" in err.getvalue()
+    assert f"Give --conf {name}=… before --" in err.getvalue()
+
+
 def test_two_sources_of_one_name_are_refused() -> None:
     """The second would silently be the only one."""
     err = io.StringIO()

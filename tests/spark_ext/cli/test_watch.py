@@ -17,6 +17,7 @@ from catalog.ledgers import uris
 from catalog.processes import this_process
 from spark_ext.cli.output import JsonOutput, TextOutput
 from spark_ext.cli.watching import Records, follow
+from tableformat.errors import RefusedError
 from tableformat.ledger import Lease, Ledger
 from tests.wrong.places import Places
 
@@ -107,6 +108,27 @@ def test_a_person_ends_it_by_ctrl_c_and_that_is_no_failure(
     assert (code, err, pauses) == (0, "", [])
     assert out.count("source_table") == 1, "the table was drawn again though nothing changed"
     assert "IN_PROGRESS" in out
+
+
+def test_a_lake_that_is_away_is_said_once_however_often_it_is_looked_at(
+    places: Places,
+    ledger: Ledger,
+    lease: Lease,
+    pauses: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Harm prevented: the table is lost among notes, one for each partition every two seconds."""
+
+    def away(*_: object, **__: object) -> None:
+        raise RefusedError("Cannot open the catalog lake: it is away. Wait.")
+
+    monkeypatch.setattr("spark_ext.cli.commands.exports.open_destination", away)
+    pauses += [nothing, nothing, lambda: ledger.release(lease)]
+
+    code, _, err = places.run("exports", "list", "--watch", "7.5")
+
+    assert (code, pauses) == (0, [])
+    assert err.count("how far exports to lake.n.watched are, is not known") == 1, err
 
 
 def test_where_nothing_runs_it_shows_what_there_is_and_ends(

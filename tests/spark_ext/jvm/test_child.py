@@ -151,6 +151,61 @@ def test_the_child_of_a_cancelled_statement_ends(
     assert statement.state == "57014"
 
 
+WORKING = """
+import threading
+import spark_ext.child
+
+def work(batches):
+    yield from batches
+    with open({fifo!r}, "w") as alive:
+        print("begun", file=alive, flush=True)
+        threading.Event().wait(40)
+        alive.write("over")
+
+def answer(request, session):
+    context = session.sparkContext
+    def job():
+        context.setJobGroup("ours", "as an export's", interruptOnCancel=True)
+        session.range(0, 1, 1, 1).mapInArrow(work, "id long").collect()
+    threading.Thread(target=job, daemon=True).start()
+    try:
+        threading.Event().wait()
+    except BaseException:
+        context.cancelJobGroup("ours")
+        raise
+
+spark_ext.child.answer = answer
+spark_ext.child.main()
+"""
+
+
+def test_the_spark_job_of_a_cancelled_statement_ends_with_it(
+    spark: SparkSession, python: Any, tmp_path: Path
+) -> None:
+    """Harm prevented: a cancelled export of hours keeps the cluster; its child cannot say stop."""
+    fifo, working, child = tmp_path / "alive", tmp_path / "working.py", tmp_path / "child"
+    os.mkfifo(fifo)
+    working.write_text(WORKING.format(fifo=str(fifo)))
+    child.write_text(f"#!/bin/sh\nexec {sys.executable} {working}\n")
+    child.chmod(0o755)
+    python(child)
+    statement = Running(spark)
+    jvm: Any = spark._jvm
+    register(spark)
+    jvm.mergeberg.spark.PyBridge.register(None)
+    thread = jvm.java.lang.Thread(statement)
+
+    thread.start()
+    with fifo.open() as alive:
+        assert alive.readline() == "begun\n"
+        thread.interrupt()
+        # The end of the pipe: the task has ended, and not because it was done.
+        assert alive.read() == ""
+    thread.join()
+
+    assert statement.state == "57014"
+
+
 def test_a_child_ends_with_its_parent() -> None:
     """An orphan would go on exporting, with nobody to hear of it."""
     child = subprocess.Popen(

@@ -12,7 +12,7 @@ import pyspark
 import pytest
 
 from spark_ext.java import find_java
-from tests.light_machine import JAVA_VARIABLES
+from tests.quick_java import JAVA_VARIABLES
 from tests.repository.source_files import ROOT
 
 pytestmark = pytest.mark.spark

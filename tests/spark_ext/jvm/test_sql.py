@@ -272,8 +272,10 @@ def test_a_statement_of_clickhouse_reaches_python_word_for_word(
 def test_variables_are_put_into_statements_of_clickhouse_too(
     spark: SparkSession, answers: Answers
 ) -> None:
+    """Also into names, which say that it is a statement of ClickHouse's."""
     spark.conf.set("spark.mergeberg.test.day", "202401")
-    spark.sql("ALTER TABLE db.t DROP PARTITION ${spark.mergeberg.test.day}")
+    spark.conf.set("spark.mergeberg.test.db", "db")
+    spark.sql("ALTER TABLE ${spark.mergeberg.test.db}.t DROP PARTITION ${spark.mergeberg.test.day}")
 
     (request,) = answers.taken()
     assert request["arguments"] == {"statement": "ALTER TABLE db.t DROP PARTITION 202401"}

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
+from pyspark.errors import PySparkException
 
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.server import client
 from catalog.iceberg import open_catalog
-from tableformat.errors import DestinationError, RefusedError
-from tableformat.names import LakeName
+from catalog.shards import LocalTable
+from catalog.sources import SourcePlace
+from spark_ext.sql import session_settings
+from tableformat.errors import DestinationError, RefusedError, SourceError, TableFormatError
+from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.names import LakeName, TableName
 from tests.damaged_files import lose_a_row
 from tests.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
@@ -45,6 +52,19 @@ def verify(session: NoSpark, table: str) -> Row:
         "verify_partition", source=f"ch.db.{table}", partition_id="1", table=f"n.{table}"
     )
     return row
+
+
+@pytest.fixture
+def half(table: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let the table be of two shards, and nobody be there at the address of the second."""
+
+    def shards(place: SourcePlace, name: TableName, **_: object) -> tuple[LocalTable, ...]:
+        gone = replace(place, uri="http://127.0.0.1:1", allow_insecure=True)
+        return LocalTable(place, name, 1), LocalTable(gone, name, 2)
+
+    monkeypatch.setattr(client, "_PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(session_settings, "local_tables", shards)
+    return table
 
 
 def in_source(places: Places, table: str) -> tuple[int, int]:
@@ -130,3 +150,56 @@ def test_what_was_never_exported_cannot_be_compared(
 
     with pytest.raises(RefusedError, match=r"partition 1: not_exported: the ledger knows no"):
         verify(session, table)
+
+
+def test_a_difference_is_told_also_when_another_shard_cannot_be_read(
+    places: Places, session: NoSpark, half: str
+) -> None:
+    """Harm prevented: "cannot reach shard 2" hides that shard 1 is not what the lake has."""
+    places.run("export", f"db.{half}", "--all", "--to", f"lake.n.{half}")
+    damage(places, half)
+
+    with pytest.raises(DestinationError) as caught:
+        verify(session, half)
+
+    assert "partition 1 of shard 1: differs" in caught.value.message
+    assert "Cannot verify 1 of 2 shards: shard 2: Cannot" in caught.value.message
+
+
+def test_what_was_taken_out_is_told_also_when_another_shard_cannot_be_read(
+    places: Places, session: NoSpark, half: str
+) -> None:
+    """Harm prevented: nobody hears that shard 1's rows have left the table."""
+    with pytest.raises(TableFormatError) as caught:
+        archive(session, half)
+
+    said = caught.value.message
+    assert "Cannot archive from 1 of 2 shards: shard 2: Cannot" in said
+    assert "taken out of the source: partition 1 of shard 1 (detached)." in said
+    assert in_source(places, half) == (2, 1)
+
+
+def test_why_it_is_not_archived_is_told_also_when_spark_cannot_show_the_table(
+    places: Places, session: NoSpark, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: an error of Spark's in the place of the one that matters."""
+    session.settings["spark.sql.catalog.lake"] = "org.apache.iceberg.spark.SparkCatalog"
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{places.root}/own.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{places.root}/own")
+    session.settings["spark.mergeberg.ledger"] = f"sqlite:{places.root}/own-ledger.db"
+
+    def unreadable(_name: str) -> bool:
+        raise PySparkException("its metadata is gone")
+
+    def gone(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
+        raise SourceError("Cannot read part 1_1_1_0: the disk is gone. Mend it.")
+
+    monkeypatch.setattr(session, "tableExists", unreadable)
+    places.reads_parts, places.before = False, gone
+
+    with pytest.raises(TableFormatError) as caught:
+        archive(session, table)
+
+    assert "they stay in the source: partition 1: " in caught.value.message
+    assert "the disk is gone" in caught.value.message
+    assert f"Cannot show lake.n.{table} in this session as it is now" in caught.value.message

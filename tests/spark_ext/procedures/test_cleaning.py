@@ -69,6 +69,16 @@ def test_it_goes_when_that_is_wanted_and_then_nothing_is_left(
     assert swept(session, table(request), dry_run=False) == []
 
 
+def test_null_is_no_word_for_removing(
+    session: NoSpark, file: Path, request: pytest.FixtureRequest
+) -> None:
+    """Harm prevented: a variable that was never set deletes files."""
+    with pytest.raises(UsageError, match=r"call gc: `dry_run` is NULL\. Give .*, or leave it out"):
+        session.call("gc", table=table(request), dry_run=None)
+
+    assert file.exists()
+
+
 def test_what_is_younger_stays_and_why_is_said_in_sql(
     session: NoSpark, file: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
+from spark_ext import python_api
 from spark_ext.sql import background
 from spark_ext.sql.dispatch import answer
 from tableformat.errors import NotFoundError, RefusedError, SourceError, StoppedError, UsageError
@@ -125,7 +126,7 @@ def test_a_session_that_has_the_table_sees_it_as_it_is_now_also_when_a_partition
     many: Places, session: NoSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[str] = []
-    monkeypatch.setattr("spark_ext.sql.exporting.refresh", lambda _, name: shown.append(str(name)))
+    monkeypatch.setattr("spark_ext.sql.refreshing.refresh", lambda _, name: shown.append(str(name)))
     session.call("export_partition", table="n.seen", source=MANY, partition_id="1")
     insert(many, 1)
     with pytest.raises(RefusedError):
@@ -141,10 +142,10 @@ def test_a_session_that_has_the_table_sees_it_as_it_is_now_also_when_a_partition
     [
         ({}, {}, Share(3)),
         ({"max_slices": 2}, {}, Share(2)),
-        ({"max_bandwidth": 10_000_000}, {}, Share(2, 5_000_000)),
+        ({"max_bandwidth": 10_000_000}, {}, Share(2, 10_000_000)),
         ({}, {"background_move_pool_size": "1"}, Share(1)),
         ({"max_slices": 2}, {"background_move_pool_size": "1"}, Share(2)),
-        ({}, {"max_exports_bandwidth_for_server": "8000000"}, Share(2, 4_000_000)),
+        ({}, {"max_exports_bandwidth_for_server": "8000000"}, Share(2, 8_000_000)),
         ({"max_bandwidth": 0}, {"max_exports_bandwidth_for_server": "8000000"}, Share(3)),
     ],
 )
@@ -264,6 +265,26 @@ def test_a_cancelled_spark_job_ends_the_export_as_stopped_and_is_not_tried_again
     assert [one["status"] for one in again] == ["committed"] * 3
 
 
+def test_a_row_speaks_the_words_of_its_door(
+    many: Places, session: NoSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: who can give no option is told to give one."""
+    session.call("export_partitions", table="n.worded", source=MANY)
+    many.clickhouse_run("INSERT INTO db.many VALUES (1, 99)")
+
+    ready, *_ = session.call("export_partitions", table="n.unworded", source=MANY, dry_run=True)
+    rows = session.call("export_partitions", table="n.worded", source=MANY, dry_run=True)
+    said = " ".join(row["message"] or "" for row in rows)
+
+    assert ready["message"] is None
+    monkeypatch.setattr(python_api, "settings_of", lambda _: session.settings)
+    of_python = python_api.export_partitions(session.session, "lake.n.worded", MANY, dry_run=True)
+
+    assert "`force => true`" in said
+    assert "--force" not in said
+    assert "`force=True`" in " ".join(one.message or "" for one in of_python)
+
+
 def test_in_sql_a_cancelled_job_has_the_state_of_what_is_cancelled(
     many: Places, session: NoSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,6 +308,38 @@ def test_in_sql_a_cancelled_job_has_the_state_of_what_is_cancelled(
     error = json.loads(answer(json.dumps(request), session.session))["error"]
 
     assert (error["kind"], error["sqlstate"]) == ("StoppedError", "57014")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"table": "ch.db.many", "cluster": None, "more": 1}])
+def test_a_jar_with_other_parameters_is_another_mergebergs(
+    session: NoSpark, arguments: dict[str, object]
+) -> None:
+    """Harm prevented: "this is a bug" is said of an installation that the user can mend."""
+    request = {"call": "partitions", "catalog": "lake", "arguments": arguments}
+
+    error = json.loads(answer(json.dumps(request), session.session))["error"]
+
+    assert error["kind"] == "UsageError"
+    assert error["message"].startswith(
+        "Cannot answer partitions: the jar in this Spark is of another mergeberg than the Python"
+    )
+
+
+def test_null_is_refused_where_it_is_no_default(
+    session: NoSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: a traceback, or a guess of what NULL was to mean."""
+    monkeypatch.setattr("spark_ext.sql.dispatch.settings_of", lambda _: session.settings)
+    request = {
+        "call": "partitions",
+        "catalog": "lake",
+        "arguments": {"table": None, "cluster": None},
+    }
+
+    error = json.loads(answer(json.dumps(request), session.session))["error"]
+
+    assert (error["kind"], error["sqlstate"]) == ("UsageError", "42000")
+    assert error["message"] == "Cannot call partitions: `table` is NULL. Give it a value."
 
 
 def _wait(going_on: threading.Event) -> None:

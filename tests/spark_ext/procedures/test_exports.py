@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.uris import LEDGER_FILE
+from spark_ext.killing import KilledPartition, KillStatus
+from spark_ext.procedures import statements
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.session_without_spark import NoSpark, Row
@@ -77,6 +83,55 @@ def cancel(session: NoSpark, name: str) -> Row:
     return row
 
 
+def under_way_twice(places: Places, name: str) -> None:
+    """Leave two exports of a partition, as two shards have them, that did not end."""
+    interrupted(places, name)
+    with contextlib.closing(SqliteLedger(places.warehouse / LEDGER_FILE)) as ledger:
+        (row,) = (r for r in ledger.rows() if r.destination_table == f"lake.n.{name}")
+        other = replace(row.key, source="the other shard")
+        ledger.write(replace(row, key=other, version=0))
+
+
+def test_exports_of_shards_into_one_table_are_cancelled_together(
+    places: Places, session: NoSpark
+) -> None:
+    """Harm prevented: "it is exported to t, t. Name one of them", and nobody can cancel it."""
+    under_way_twice(places, "by_call")
+
+    rows = session.call(
+        "cancel_export", source="ch.db.events", partition_id="202401", table="n.by_call"
+    )
+
+    assert [row["status"] for row in rows] == ["killed", "killed"]
+    under_way_twice(places, "by_command")
+    code, out, err = places.run(
+        "exports", "cancel", "202401", "--table", "db.events", "--to", "lake.n.by_command"
+    )
+    assert (code, out) == (0, "partition 202401: KILLED\n" * 2), err
+
+
+def test_an_export_that_cannot_be_cancelled_keeps_none_of_the_others_back(
+    places: Places, session: NoSpark
+) -> None:
+    """The table was made anew; the row of the one before it says for ever that it goes on."""
+    interrupted(places, "anew")
+    with contextlib.closing(SqliteLedger(places.warehouse / LEDGER_FILE)) as ledger:
+        (row,) = (r for r in ledger.rows() if r.destination_table == "lake.n.anew")
+        ledger.write(replace(row, key=replace(row.key, destination="gone"), version=0))
+
+    with pytest.raises(RefusedError) as caught:
+        cancel(session, "n.anew")
+
+    assert "is not the table that it goes to any more" in caught.value.message
+    assert f"Given up: the transactions {row.last.transaction_id}." in caught.value.message
+    states = set(listed(session, table="n.anew"))
+    assert states == {("lake.n.anew", "KILLED"), ("lake.n.anew", "INTERRUPTED")}
+    code, _, err = places.run(
+        "exports", "cancel", "202401", "--table", "db.events", "--to", "lake.n.anew"
+    )
+    assert (code, "is not the table that it goes to any more" in err) == (3, True)
+
+
 def test_an_interrupted_export_is_cancelled_and_stays_cancelled(
     places: Places, session: NoSpark
 ) -> None:
@@ -106,11 +161,10 @@ def test_an_export_that_there_is_not_is_said_to_be_none(session: NoSpark) -> Non
         session.call("cancel_export", table="n.none", source="ch.db.events", partition_id="1")
 
 
-@pytest.mark.parametrize("wait", [-1, None])
-def test_a_time_to_wait_is_a_number_of_seconds(session: NoSpark, wait: int | None) -> None:
+def test_a_time_to_wait_is_a_number_of_seconds(session: NoSpark) -> None:
     with pytest.raises(UsageError, match=r"Cannot wait .* seconds"):
         session.call(
-            "cancel_export", table="n.none", source="ch.db.events", partition_id="1", wait=wait
+            "cancel_export", table="n.none", source="ch.db.events", partition_id="1", wait=-1
         )
 
 
@@ -127,3 +181,21 @@ def test_what_was_forgotten_is_exported_again_without_being_refused(
     assert "exporting it again is no longer refused" in row["message"]
     code, out, _ = places.run(*JANUARY, "--to", "lake.n.forgotten")
     assert (code, "unchanged" in out) == (0, True)
+
+
+def test_a_killed_export_is_told_in_the_words_of_the_statement(
+    places: Places, session: NoSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: who gave a statement is told of an option that only commands have."""
+    places.run("export", "db.events", "--all", "--to", "lake.n.told")
+    with contextlib.closing(SqliteLedger(places.warehouse / LEDGER_FILE)) as ledger:
+        row = next(one for one in ledger.rows() if one.destination_table == "lake.n.told")
+    found = KilledPartition(row, KillStatus.CANT_CANCEL, "Cannot do it. Give another --ledger.")
+    monkeypatch.setattr(statements, "kill_in_session", lambda *_: (found,))
+
+    (told,) = session.call("execute_alter", statement="KILL QUERY WHERE query_id = 'q'")
+
+    assert told["status"] == "cant_cancel"
+    assert told["message"].endswith(
+        ": db.events to lake.n.told: Cannot do it. Give another spark.mergeberg.ledger."
+    )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tableformat.errors import NotFoundError, UsageError
+from spark_ext.system_tables.parts import PARTS
+from tableformat.errors import DestinationError, NotFoundError, UsageError
 from tests.session_without_spark import NoSpark
+from tests.system_tables import asked
 from tests.wrong.places import Places
 
 
@@ -28,6 +30,20 @@ def test_the_partitions_of_a_lake_table(places: Places, session: NoSpark) -> Non
     shown = [(r["partition_id"], r["partition"], r["files"], r["rows"]) for r in rows]
     assert shown == [(None, "ts_month=2024-01", 1, 1), (None, "ts_month=2024-02", 1, 2)]
     assert min(r["bytes"] for r in rows) > 0
+
+
+def test_a_lake_table_whose_manifests_are_gone_is_an_error_with_its_name(
+    places: Places, session: NoSpark
+) -> None:
+    """Harm prevented: a traceback, or no partitions."""
+    places.run("export", "db.events", "--all", "--to", "lake.n.lost")
+    for manifest in (places.warehouse / "n" / "lost" / "metadata").glob("*-m*.avro"):
+        manifest.unlink()
+
+    with pytest.raises(DestinationError, match=r"list the files of n\.lost: a manifest cannot be"):
+        session.call("partitions", table="n.lost")
+    with pytest.raises(DestinationError, match=r"list the files of n\.lost: a manifest cannot be"):
+        asked(PARTS, session.settings)
 
 
 def test_a_lake_table_without_rows_has_no_partitions(session: NoSpark) -> None:

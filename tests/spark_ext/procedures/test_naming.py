@@ -94,11 +94,25 @@ def test_the_ledger_is_that_of_the_session_whatever_the_catalog(tmp_path: Path) 
     ledger.close()
 
 
+@pytest.mark.parametrize("catalog", ["lake", "mergeberg", "spark_catalog", "second"])
 def test_without_a_ledger_it_is_beside_the_warehouse_of_the_built_in_catalog(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Harm prevented: a call refuses to list what the system tables of the session show."""
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    ledger = names("lake", {}, settings={"spark.mergeberg.warehouse": str(tmp_path)}).open_ledger()
+    ledger = names(catalog, {}, settings={"spark.mergeberg.warehouse": str(tmp_path)}).open_ledger()
 
     assert str(tmp_path) in ledger.uri
     ledger.close()
+
+
+def test_the_ledger_of_exports_into_another_catalog_has_to_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: two sessions with two warehouses do not know of one another's exports."""
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    rest = {"spark.sql.catalog.r": ICEBERG, "spark.sql.catalog.r.type": "rest"}
+    conf = {**rest, "spark.sql.catalog.r.uri": "https://127.0.0.1:1"}
+
+    with pytest.raises(UsageError, match="Cannot choose a ledger: the catalog 'r'"):
+        names("lake", {}, settings=conf).open_ledger(LakeName("r", ("n",), "t"))

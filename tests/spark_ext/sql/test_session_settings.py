@@ -11,19 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import OpenedCatalog
 from catalog.ledgers.uris import LEDGER_FILE
 from catalog.sources import SourcePlace, server_of
 from spark_ext.cli.options import source_options
 from spark_ext.sql.catalogs import open_named, open_session_ledger
-from spark_ext.sql.session_settings import SessionSettings
+from spark_ext.sql.names import Names
+from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.source_settings import OPTIONS
 from tableformat.errors import NotFoundError, RefusedError, UsageError
-from tableformat.names import TableName, quote_identifier
+from tableformat.names import TableName, quote_identifier, split_identifiers
 from tests.repository.source_files import ROOT
 
 SOURCE = "spark.mergeberg.source.ch"
 ADDRESS = "https://exporter@ch1.example"
+ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
 HOST = st.from_regex(r"([a-z0-9.-]{1,12}|\[[0-9a-f:]{2,12}\]):[0-9]{1,5}", fullmatch=True)
 
 
@@ -212,6 +213,13 @@ def test_a_setting_that_would_go_unheard_is_refused(setting: str, text: str, sai
         SessionSettings.of({SOURCE: ADDRESS, f"spark.mergeberg.{setting}": text})
 
 
+def source_of(settings: SessionSettings, text: str) -> SourceTable:
+    """Return the table that a text names in a session without catalogs."""
+    nothing = frozenset[str]()
+    names = Names(settings, nothing, nothing, ("spark_catalog", "default"), lambda _: False)
+    return names.source(split_identifiers(text))
+
+
 @given(
     st.tuples(
         *[st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=8)] * 2
@@ -221,35 +229,35 @@ def test_a_table_of_a_source_is_named_with_any_quotes(names: tuple[str, str]) ->
     settings = SessionSettings.of({SOURCE: ADDRESS})
     text = ".".join(map(quote_identifier, ("ch", *names)))
 
-    assert settings.source_table(text).table == TableName(*names)
+    assert source_of(settings, text).table == TableName(*names)
 
 
 @pytest.mark.parametrize(
     ("text", "error", "said"),
     [
         ("chh.db.t", NotFoundError, r"the session has the source\(s\) ch\. Did you mean ch\?"),
-        ("ch.t", UsageError, r"it has 2 part\(s\)\. Write source\.database\.table"),
+        ("ch", UsageError, r"it has 1 part\(s\); .*\. Write source\.database\.table"),
     ],
 )
 def test_a_table_of_no_source_is_refused_with_what_there_is(
     text: str, error: type[UsageError], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        SessionSettings.of({SOURCE: ADDRESS}).source_table(text)
+        source_of(SessionSettings.of({SOURCE: ADDRESS}), text)
 
 
 def test_a_ledger_lies_beside_the_built_in_catalog_only(tmp_path: Path) -> None:
     conf = {"spark.mergeberg.warehouse": str(tmp_path)}
-    settings = SessionSettings.of(conf)
 
-    ledger = open_session_ledger(settings, open_named("lake", conf))
+    ledger = open_session_ledger(conf)
     ledger.next_epoch()
     ledger.close()
 
     assert (tmp_path / LEDGER_FILE).exists()
-    other = OpenedCatalog("prod", None, {"type": "sql"})
+    other = conf | {"spark.sql.catalog.prod": ICEBERG, "spark.sql.catalog.prod.type": "rest"}
+    other["spark.sql.catalog.prod.uri"] = "https://127.0.0.1:1"
     with pytest.raises(UsageError, match=r"Set spark\.mergeberg\.ledger, for example"):
-        open_session_ledger(settings, other)
+        open_session_ledger(other, "prod")
     with pytest.raises(NotFoundError, match="the Iceberg catalogs of the session are none"):
         open_named("prod", conf)
 

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from catalog.iceberg import IcebergTable
 from catalog.spark_setting_table import found
 from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger, settings_of
-from spark_ext.sql.session_settings import SessionSettings
 from tableformat.errors import UsageError
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest, export
@@ -77,7 +76,7 @@ class Session:
     def export(self, to: LakeName, source: Partitions) -> list[Outcome]:
         """Export into a catalog as the session has it."""
         lake = open_named(to.catalog, self.conf)
-        ledger = open_session_ledger(SessionSettings.of(self.conf), lake)
+        ledger = open_session_ledger(self.conf, to.catalog)
         ports = replace(ports_of(self.directory, source), lake=lake, ledger=ledger)
         request = ExportRequest(TableName("db", "t"), to, AllPartitions(), Wish(), {})
         outcomes = [*export(request, ports, slots=1)]

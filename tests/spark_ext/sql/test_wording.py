@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ext.sql.wording import in_call, in_statement
+from spark_ext.cli.commands.alter import alter
+from spark_ext.cli.commands.export import export
+from spark_ext.cli.commands.gc import gc
+from spark_ext.sql.wording import in_alter, in_call, in_statement
 from tests.repository.source_files import source_files
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
@@ -103,6 +106,51 @@ def test_no_option_of_the_command_is_left_in_any_message() -> None:
 )
 def test_a_message_is_said_in_the_words_of_its_door(text: str, call: str, statement: str) -> None:
     assert (in_call(text), in_statement(text)) == (call, statement)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "Use --force to replace it.",
+            "Use `export_merge_tree_partition_force_export = 1` to replace it.",
+        ),
+        ("Say it with `--allow-alter`.", "Say it with --allow-alter."),
+        (
+            "--convert id=string makes them equal; --evolve-schema adds it",
+            (
+                "--convert id=string makes them equal; --evolve-schema adds it. "
+                "`mergeberg export` has --convert and --evolve-schema."
+            ),
+        ),
+        ("give --same-table to `mergeberg export`.", "give --same-table to `mergeberg export`."),
+        (
+            "Look with `mergeberg verify db.t --partition-id 1`. Run the command again.",
+            "Look with `mergeberg verify db.t --partition-id 1`. Run the command again.",
+        ),
+    ],
+)
+def test_a_message_of_alter_names_what_alter_has(text: str, said: str) -> None:
+    assert in_alter(text) == said
+
+
+def test_alter_names_no_option_that_nobody_has() -> None:
+    """Harm prevented: an error that says to give an option, and the command refuses it."""
+    of_alter, of_export, of_gc = (
+        {name for one in command.params for name in one.opts} for command in (alter, export, gc)
+    )
+    found = [(place, in_alter(text)) for place, text in texts() if place.startswith("tableformat/")]
+    left = [
+        (place, option)
+        for place, said in found
+        for option in OPTION.findall(said)
+        if option not in of_alter
+        and not ("`mergeberg export`" in said and option in of_export)
+        and not ("sweeping" in place and option in of_gc)
+    ]
+
+    assert left == []
+    assert len(found) > 20, "or nothing was looked at"
 
 
 @given(st.text())

@@ -61,10 +61,11 @@ class Parser implements ParserInterface {
     try {
       plan = theirs.plan();
     } catch (Exception refused) { // Spark's ParseException, or Iceberg's AnalysisException.
-      if (!Shapes.isClickHouse(text)) {
+      String substituted = new VariableSubstitution().substitute(text);
+      if (!Shapes.isClickHouse(substituted)) {
         throw refused;
       }
-      return statement(new VariableSubstitution().substitute(text));
+      return statement(substituted);
     }
     return bound(plan);
   }

@@ -89,11 +89,14 @@ public final class PyChild {
           + "statement again to go on.", "57014");
     } finally {
       WAITING.remove(token);
-      if (waiting.goesOn) {
-        child.onExit().thenRun(server::shutdown);
-      } else {
-        end(child);
+      if (child == null) {
         server.shutdown();
+      } else {
+        // Until it has ended it needs this JVM: to go on, or to cancel its Spark jobs.
+        child.onExit().thenRun(server::shutdown);
+        if (!waiting.goesOn) {
+          end(child);
+        }
       }
     }
   }
@@ -148,7 +151,7 @@ public final class PyChild {
 
   /** Ask the child to end, and see that it does; it holds its input, and ends when that ends. */
   private static void end(Process child) {
-    if (child == null || !child.isAlive()) {
+    if (!child.isAlive()) {
       return;
     }
     child.destroy();

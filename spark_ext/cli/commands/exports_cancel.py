@@ -10,10 +10,12 @@ import click
 
 from catalog.bounded_rest import TimeOuts
 from catalog.ledgers.uris import open_ledger
-from spark_ext.cancelling import PROOF_SECONDS, Cancelled, cancel, row_to_cancel
+from spark_ext.cancelling import PROOF_SECONDS, Cancelled, cancel_each, rows_to_cancel
 from spark_ext.cli.destination import destination_name, open_destination
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
 from spark_ext.cli.output import Output, counted, human_bytes
+from tableformat.errors import TableFormatError
+from tableformat.export.exit_codes import worst
 from tableformat.ledger import Row
 from tableformat.names import LakeName, PartitionId, TableName
 
@@ -57,14 +59,23 @@ def cancel_export(
     wanted = (PartitionId(partition_id), TableName.parse(source_table))
     name = destination_name(to) if to is not None else None
     with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as known:
-        row = row_to_cancel(known, *wanted, name)
-        to_cancel = LakeName.parse(row.destination_table)
+        rows = rows_to_cancel(known, *wanted, name)
+        to_cancel = LakeName.parse(rows[0].destination_table)
         catalog = open_destination(
             to_cancel, warehouse=warehouse, time_outs=time_outs, looks_only=False
         )
-        cancelled = cancel(row, catalog, known, wait=wait, note=output.note)
-    _tell(output, row, cancelled, as_json=as_json)
-    return _CODES.get(cancelled.status, 0)
+        codes, errors = [], list[TableFormatError]()
+        for row, became in cancel_each(rows, catalog, known, wait=wait, note=output.note):
+            if isinstance(became, TableFormatError):
+                errors.append(became)
+                continue
+            _tell(output, row, became, as_json=as_json)
+            codes.append(_CODES.get(became.status, 0))
+    if errors:
+        for other in errors[1:]:
+            output.note(other.message)
+        raise errors[0]
+    return worst(codes)
 
 
 def _tell(output: Output, row: Row, cancelled: Cancelled, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.front.access import Access, Policy, User, is_about_access
+from tests.services.clickhouse_http.access import Access, Policy, User, is_about_access
 
 _NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 _TEXTS = st.text(max_size=8)

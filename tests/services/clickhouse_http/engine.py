@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from chdb import session
 
-from tests.front.access import ADMINISTRATOR, DEFAULT_USER, Access, User, role_of
+from tests.services.clickhouse_http.access import ADMINISTRATOR, DEFAULT_USER, Access, User, role_of
 
 __all__ = ["MARK", "Engine", "EngineError", "Session"]
 

@@ -10,7 +10,7 @@ from base64 import b64decode
 from collections.abc import Mapping
 from typing import Final
 
-from tests.front.access import DEFAULT_USER, User
+from tests.services.clickhouse_http.access import DEFAULT_USER, User
 
 __all__ = ["RefusedError", "user_of"]
 

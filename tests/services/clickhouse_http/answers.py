@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from tests.front.faults import BrokenStream, Fault, Kind
+from tests.services.clickhouse_http.faults import BrokenStream, Fault, Kind
 
 __all__ = ["BUFFER", "Answer", "EndedError", "cut_off", "encoding_of", "status_of"]
 

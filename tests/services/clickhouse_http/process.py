@@ -1,7 +1,8 @@
 """The front's server: ClickHouse's HTTP interface over the engine of this process.
 
-`python -m tests.front.process FILE`; the file is written by `tests.services.clickhouse_front`,
-which also asks over the control port: one line of JSON each way in a connection of its own.
+`python -m tests.services.clickhouse_http.process FILE`; the file is written by
+`tests.services.clickhouse_front`, which also asks over the control port: one line of JSON each way
+in a connection of its own.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from catalog.clickhouse.connection import JSON_SETTINGS
-from tests.front.access import Access, User
-from tests.front.answers import BUFFER, Answer, EndedError, cut_off, encoding_of
-from tests.front.engine import MARK, Engine, EngineError, Session
-from tests.front.faults import BrokenStream, Fault, Kind
-from tests.front.recognition import RefusedError, user_of
+from tests.services.clickhouse_http.access import Access, User
+from tests.services.clickhouse_http.answers import BUFFER, Answer, EndedError, cut_off, encoding_of
+from tests.services.clickhouse_http.engine import MARK, Engine, EngineError, Session
+from tests.services.clickhouse_http.faults import BrokenStream, Fault, Kind
+from tests.services.clickhouse_http.recognition import RefusedError, user_of
 
 __all__ = ["main"]
 

@@ -81,7 +81,7 @@ def check_ending(ending: Ending) -> None:
 
     Raises:
         UnsupportedError: another format (code 73), or another compression (48).
-        RefusedError: the file is there already (code 76).
+        RefusedError: the file is there already, or cannot be made there (code 76).
     """
     form = ending.format or _DEFAULT
     if form not in FORMATS:
@@ -100,12 +100,28 @@ def check_ending(ending: Ending) -> None:
             "rows. Write COMPRESSION 'gzip' or leave it out."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
-    if Path(outfile.path).exists() and not (outfile.truncate or outfile.append):
-        message = (
-            f"Cannot write the answer to {outfile.path}: the file is there already. Write TRUNCATE "
-            "or APPEND behind its name, or another name."
-        )
+    refused = _refused(Path(outfile.path), keeps=not (outfile.truncate or outfile.append))
+    if refused:
+        message = f"Cannot write the answer to {outfile.path}: {refused}"
         raise RefusedError(message, code=CANNOT_OPEN_FILE)
+
+
+def _refused(path: Path, *, keeps: bool) -> str:
+    """Return why no file can be written there, and what to do, '' when it can.
+
+    Args:
+        path: of the file.
+        keeps: whether one that is there is left alone.
+    """
+    if path.is_dir():
+        return "it is a directory. Name a file."
+    if not path.parent.is_dir():
+        return f"{path.parent} is no directory. Make it, or write another name."
+    if keeps and path.exists():
+        return (
+            "the file is there already. Write TRUNCATE or APPEND behind its name, or another name."
+        )
+    return ""
 
 
 def rendered(ending: Ending, columns: Sequence[str], rows: Rows) -> str:
@@ -123,8 +139,10 @@ def write_answer(outfile: Outfile, text: str) -> None:
     if _compression(outfile) == "gzip":
         level = 9 if outfile.level is None else outfile.level
         content = gzip.compress(content, compresslevel=level)
+    # "x": one that somebody else made since it was looked at is left alone, too.
+    mode = "ab" if outfile.append else "wb" if outfile.truncate else "xb"
     try:
-        with Path(outfile.path).open("ab" if outfile.append else "wb") as file:
+        with Path(outfile.path).open(mode) as file:
             file.write(content)
     except OSError as error:
         message = (

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 import urllib3
 
-from tests.front import faults
-from tests.front.faults import BrokenStream, Fault
 from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
+from tests.services.clickhouse_http import faults
+from tests.services.clickhouse_http.faults import BrokenStream, Fault
 from tests.services.server_process import wait_until
 
 _FAILS_LATE: Final = "SELECT throwIf(number = 900000), number FROM numbers(1000000) FORMAT TSV"

@@ -1,0 +1,227 @@
+"""Whole exports by Iceberg Java's own REST server into S3, with credentials that the catalog lends.
+
+As a user runs them: processes of their own, and a catalog that is configured once, in PyIceberg's
+file, without any key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+from tableformat.file_names import RECEIPTS
+from tests.local_spark import SPARK_MARKS
+from tests.repository.source_files import ROOT
+from tests.services.lending_catalog import LendingCatalog
+from tests.services.minio import MinIO
+from tests.services.rest_server import RestServer
+from tests.services.server_process import wait_until
+from tests.watched_export import WatchedExport
+
+pytestmark = SPARK_MARKS
+
+ROWS = 1_500
+SMALL = "toString(number)"
+# At random, so that a file of them is large, too, and takes six seconds when it is sent slowly.
+LARGE = "randomPrintableASCII(20000)"
+SLOWLY = ("--master", "local[1]", "--max-bandwidth", "2000000")
+RUN = "from spark_ext.cli.main import run; run()"
+SECONDS = 240.0
+READ = """
+import json, sys
+from pyiceberg.catalog import load_catalog
+table = load_catalog("far").load_table(sys.argv[1])
+print(json.dumps(table.scan(selected_fields=("p", "k")).to_arrow().to_pylist(), default=int))
+"""
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")
+
+
+class Lake:
+    """A catalog `far` that lends, with a table to export into a namespace of its own there."""
+
+    def __init__(self, lender: LendingCatalog, server: RestServer, directory: Path) -> None:
+        self.lender, self.server, self.directory = lender, server, directory
+        self.name = f"n{secrets.token_hex(4)}.t"
+        self.ledger = f"sqlite:{directory}/ledger.db"
+        (directory / ".pyiceberg.yaml").write_text(
+            "catalog:\n  far:\n" + _yaml(lender.properties, " " * 4)
+        )
+        self.environment = {"PYICEBERG_HOME": str(directory)}
+
+    def fill(self, column: str) -> None:
+        rows = f"SELECT ['a', 'b'][number % 2 + 1], number, {column} FROM numbers({ROWS})"
+        with EmbeddedConnection(self.directory / "clickhouse", create=True) as connection:
+            connection.command("CREATE DATABASE db")
+            connection.command(
+                "CREATE TABLE db.t (p LowCardinality(String), k UInt64, s String)"
+                " ENGINE = MergeTree PARTITION BY p ORDER BY k"
+            )
+            connection.command(f"INSERT INTO db.t {rows}")
+
+    def words(self, *more: str) -> tuple[str, ...]:
+        source = ("--source", f"chdb:{self.directory}/clickhouse")
+        return ("db.t", "--all", *source, "--to", f"far.{self.name}", *self.keeps, *more)
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        return ("--ledger", self.ledger)
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", RUN, *words],
+            cwd=self.directory,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **self.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def ended(self, *words: str) -> tuple[int, str]:
+        """Run a command to its end; return its exit code and what it said."""
+        command = self.begin(*words)
+        said, _ = command.communicate(timeout=SECONDS)
+        return command.returncode, said
+
+    def files(self) -> list[str]:
+        """Return the keys of the data files."""
+        return [key for key in self.objects() if key.endswith(".parquet")]
+
+    def receipts(self) -> list[str]:
+        """Return the keys of what tells of finished files."""
+        return [key for key in self.objects() if f"/{RECEIPTS}/" in key]
+
+    def objects(self) -> list[str]:
+        below = f"wh/{self.name.replace('.', '/')}/"
+        client = self.server.store.client()
+        pages = client.get_paginator("list_objects_v2").paginate(
+            Bucket=self.server.bucket, Prefix=below
+        )
+        return [one["Key"] for page in pages for one in page.get("Contents", ())]
+
+    def uploads(self) -> list[str]:
+        found = self.server.store.client().list_multipart_uploads(Bucket=self.server.bucket)
+        return [one["Key"] for one in found.get("Uploads", ())]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what PyIceberg itself reads, with what it is lent."""
+        trusting = {
+            "SSL_CERT_FILE": str(self.server.store.ca_file),
+            "REQUESTS_CA_BUNDLE": str(self.server.authority.file),
+        }
+        read = subprocess.run(
+            [sys.executable, "-c", READ, self.name],
+            env={**os.environ, **self.environment, **trusting},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert read.returncode == 0, read.stderr
+        return list(json.loads(read.stdout))
+
+
+def _yaml(properties: dict[str, Any], indent: str) -> str:
+    return "".join(
+        f"{indent}{name}:\n{_yaml(value, indent + '  ')}"
+        if isinstance(value, dict)
+        else f"{indent}{name}: {value}\n"
+        for name, value in properties.items()
+    )
+
+
+@pytest.fixture
+def lake(
+    rest_server_of_session: RestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Lake]:
+    """Lend a lake to a test, on a machine that has no credentials of its own."""
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    with LendingCatalog(rest_server_of_session) as lender:
+        yield Lake(lender, rest_server_of_session, tmp_path)
+
+
+def test_an_export_by_the_server_is_there_once_and_shows_nothing_that_was_lent(
+    lake: Lake, minio_server: MinIO, tmp_path: Path
+) -> None:
+    """Read back by PyIceberg; the second run finds it there, and compares it with the source."""
+    lake.fill(SMALL)
+    runs = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        run = WatchedExport(tmp_path / name, minio_server.secret_key.encode())
+        run.run(*lake.words(), environment=lake.environment)
+        runs.append(run)
+
+    first, second = runs
+    assert (first.code, first.out.count(" exported"), first.out.count("verified")) == (0, 2, 2), (
+        first.out + first.err
+    )
+    assert (second.code, second.out.count("already exported")) == (0, 2), second.out + second.err
+    found = lake.rows()
+    assert sorted(row["k"] for row in found) == list(range(ROWS))
+    assert all(row["p"] == "ab"[row["k"] % 2] for row in found)
+    assert len(lake.files()) == 2
+    lent = {word for one in lake.lender.lent for word in (one.secret_key, one.token or "")}
+    assert lent >= {lake.lender.lent[0].secret_key}
+    for run in runs:
+        assert run.shows() == []
+        seen = [(n, word) for n, c in run.everything() for word in lent if word.encode() in c]
+        assert seen == []
+
+
+def begun_and_ended(lake: Lake, *words: str) -> tuple[int, str, list[str]]:
+    """End what was lent when one of two files is finished; return how the export ended, and it."""
+    run = lake.begin("export", *lake.words(*words))
+    wait_until(
+        lambda: run.poll() is not None or lake.receipts() != [],
+        "one file was finished",
+        seconds=SECONDS,
+    )
+    lake.server.store.end_accounts()
+    finished = lake.files()
+    said, _ = run.communicate(timeout=SECONDS)
+    assert len(finished) == 1, said
+    assert "The credentials have ended: get new ones" in said
+    assert "Traceback" not in said
+    return run.returncode, said, finished
+
+
+def test_an_export_goes_on_by_itself_with_the_credentials_of_a_new_load(lake: Lake) -> None:
+    """The file that was on its way is written again, that one alone."""
+    lake.fill(LARGE)
+
+    code, said, finished = begun_and_ended(lake, *SLOWLY)
+
+    assert code == 0, said
+    assert said.count("1 file(s) are written again (1 of 3)") == 1
+    assert sorted(row["k"] for row in lake.rows()) == list(range(ROWS))
+    assert {*finished} < {*lake.files()}
+    assert len(lake.files()) == 2
+
+
+def test_where_nothing_is_tried_again_the_same_command_goes_on(lake: Lake) -> None:
+    """The run says so in a sentence, and keeps what is finished; gc removes what was cut off."""
+    lake.fill(LARGE)
+    words = (*SLOWLY, "--max-retries", "0")
+
+    code, said, finished = begun_and_ended(lake, *words)
+
+    assert code == 4, said
+    assert lake.files() == finished
+    again = lake.ended("export", *lake.words(*words))
+    assert again[0] == 0, again[1]
+    assert "1 of 1 file(s) were finished by an earlier run and are kept" in again[1]
+    assert sorted(row["k"] for row in lake.rows()) == list(range(ROWS))
+    assert {*finished} < {*lake.files()}
+    swept = lake.ended("gc", "--to", f"far.{lake.name}", *lake.keeps, "--yes")
+    assert swept[0] == 0, swept[1]
+    assert lake.uploads() == []
+    assert len(lake.files()) == 2

@@ -1,0 +1,146 @@
+"""`mergeberg alter`: what became of each partition is written, whatever becomes of the others."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from spark_ext.cli.statement_answer import check_ending, write_answer
+from spark_ext.sql.statements import Ending, Outfile
+from tableformat.errors import DestinationError, RefusedError
+from tableformat.export.slices import SliceTask, WritePlan
+from tests.wrong.places import Places
+
+ALLOWED = "SETTINGS allow_experimental_export_merge_tree_part = 1"
+TWO = (
+    "ALTER TABLE ch.db.events EXPORT PARTITION ID '202401' TO TABLE lake.n.{name}, "
+    "EXPORT PARTITION ID '{second}' TO TABLE lake.n.{to}"
+)
+
+
+def run(places: Places, statement: str, *more: str) -> tuple[int, str, str]:
+    where = ("--source", f"chdb:{places.clickhouse}", "--source-wait", "0.3")
+    return places.run("alter", statement, *where, "--warehouse", str(places.warehouse), *more)
+
+
+def answered(path: Path) -> list[tuple[str, str]]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [(row["partition_id"], row["status"]) for row in rows]
+
+
+def test_an_error_of_one_export_loses_no_answer_and_no_other_export(places: Places) -> None:
+    """Harm prevented: what the first one committed is said nowhere, and the third is not tried."""
+    path = places.root / "with_error.json"
+    three = TWO.format(name="first", second="209912", to="first") + (
+        ", EXPORT PARTITION ID '202402' TO TABLE lake.n.first"
+    )
+
+    code, out, err = run(places, f"{three} INTO OUTFILE '{path}' FORMAT JSONEachRow {ALLOWED}")
+
+    assert (code, out) == (3, ""), err
+    assert "209912" in err
+    assert answered(path) == [("202401", "committed"), ("202402", "committed")]
+
+
+def test_errors_of_several_exports_are_all_said(places: Places) -> None:
+    """And where nothing came of it, no file is left that the next try is refused for."""
+    path = places.root / "nothing.json"
+    both = TWO.replace("202401", "209911").format(name="none", second="209912", to="none")
+
+    code, out, err = run(places, f"{both} INTO OUTFILE '{path}' AND STDOUT {ALLOWED}")
+
+    assert (code, out, path.exists()) == (3, "", False)
+    assert "209911" in err
+    assert "209912" in err
+
+
+def test_an_interruption_leaves_the_answer_about_what_is_committed(places: Places) -> None:
+    path = places.root / "interrupted.json"
+    written: list[WritePlan] = []
+
+    def interrupt_the_second(plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
+        written.append(plan)
+        if len(written) > 1:
+            raise KeyboardInterrupt
+
+    places.before = interrupt_the_second
+    two = TWO.format(name="left", second="202402", to="left")
+
+    code, _, _ = run(places, f"{two} INTO OUTFILE '{path}' FORMAT JSONEachRow {ALLOWED}")
+
+    assert code == 130
+    assert answered(path) == [("202401", "committed")]
+
+
+def test_what_was_not_begun_when_it_was_told_to_stop_is_said(places: Places) -> None:
+    """Harm prevented: a shutdown between two exports ends with 0, as if both were done."""
+
+    def shut_down(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    places.before = shut_down
+    two = TWO.format(name="shut", second="202402", to="shut")
+
+    code, out, err = run(places, f"{two} FORMAT JSONEachRow {ALLOWED}")
+
+    assert code == 4, err
+    assert "202402" not in out
+    assert "Cannot export db.events to lake.n.shut: the command was told to stop before" in err
+
+
+def test_a_dry_run_says_all_errors_too(places: Places) -> None:
+    two = TWO.format(name="rehearsed", second="209912", to="rehearsed")
+
+    code, out, err = run(places, f"{two} {ALLOWED}", "--dry-run")
+
+    assert code == 3, err
+    assert ("202401" in out, "209912" in err) == (True, True)
+
+
+@pytest.mark.parametrize("more", ["", "SETTINGS export_merge_tree_partition_wait = 0"])
+def test_exports_are_waited_for(places: Places, more: str) -> None:
+    """Harm prevented: a setting that is taken and does nothing."""
+    one = "ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.waited"
+    settings = f"{ALLOWED}, {more.removeprefix('SETTINGS ')}" if more else ALLOWED
+
+    code, _, err = run(places, f"{one} {settings}")
+
+    assert (code, "`mergeberg alter` ends with its exports" in err) == (
+        (3, True) if more else (0, False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("nowhere/answer.tsv", "nowhere is no directory. Make it"),
+        ("", "it is a directory. Name a file"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["", "TRUNCATE", "APPEND"])
+def test_nothing_is_exported_when_the_answer_cannot_be_written(
+    places: Places, tmp_path: Path, path: str, said: str, mode: str
+) -> None:
+    before = places.files()
+    one = "ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.unwritten"
+
+    code, _, err = run(places, f"{one} INTO OUTFILE '{tmp_path / path}' {mode} {ALLOWED}")
+
+    assert (code, said in err) == (3, True), err
+    assert places.files() == before
+
+
+def test_a_file_that_came_into_being_meanwhile_is_kept(tmp_path: Path) -> None:
+    """Harm prevented: it is looked for before an export of hours, and overwritten behind it."""
+    outfile = Outfile(str(tmp_path / "answer.tsv"))
+    check_ending(Ending(outfile))
+    Path(outfile.path).write_text("mine")
+
+    with pytest.raises(DestinationError, match="File exists"):
+        write_answer(outfile, "ours")
+    assert Path(outfile.path).read_text() == "mine"
+    with pytest.raises(RefusedError, match="the file is there already"):
+        check_ending(Ending(outfile))

@@ -1,0 +1,44 @@
+"""`mergeberg exports list`: which are listed, and since when each is there."""
+
+from __future__ import annotations
+
+import contextlib
+
+from catalog.ledgers import uris
+from spark_ext.cli.times import shown_time
+from tests.wrong.places import Places
+
+
+def export(places: Places, name: str, *more: str) -> None:
+    to = ("--to", f"lake.n.{name}", "--partition-id", "202401")
+    assert places.run("export", "db.events", *to, *more)[0] == 0
+
+
+def listed(places: Places, name: str, *more: str) -> list[dict[str, object]]:
+    found = places.outcomes("exports", "list", *more)
+    return [one for one in found if one["destination_table"] == f"lake.n.{name}"]
+
+
+def test_an_export_was_created_when_it_was_begun_also_where_another_was_before(
+    places: Places,
+) -> None:
+    """srs-016, SystemTables.Exports: "when the export operation was created"."""
+    export(places, "created")
+    export(places, "created", "--force")
+
+    with contextlib.closing(uris.open_ledger(None, local_warehouse=places.warehouse)) as ledger:
+        (row,) = (r for r in ledger.rows() if r.destination_table == "lake.n.created")
+    (found,) = listed(places, "created")
+    assert found["create_time"] == shown_time(row.claim.begun)
+    assert found["create_time"] != shown_time(row.created)
+
+
+def test_a_status_that_there_is_not_is_refused_and_any_letters_do(places: Places) -> None:
+    """Harm prevented: an empty table after a slip of the hand reads as nothing that failed."""
+    export(places, "status")
+
+    code, out, err = places.run("exports", "list", "--status", "COMPLETE")
+
+    assert (code, out, "'completed'" in err) == (2, "", True), err
+    (found,) = listed(places, "status", "--status", "completed")
+    assert found["status"] == "COMPLETED"

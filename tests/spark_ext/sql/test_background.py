@@ -1,0 +1,27 @@
+"""Exports of several statements that go on in one process."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from spark_ext.sql import background
+
+
+class Begins(threading.Thread):
+    """A thread that has ended; whoever asks it meets a statement that begins another."""
+
+    def is_alive(self) -> bool:
+        """Begin another one."""
+        background._RUNNING.add(threading.Thread())
+        return False
+
+
+def test_what_runs_can_be_told_while_another_statement_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Harm prevented: a statement of a server fails because another one began."""
+    monkeypatch.setattr(background, "_RUNNING", {Begins(), Begins()})
+
+    assert not background.are_running()
