@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from catalog.ledgers.embedded import SqliteLedger
-from catalog.storage import LocalStorage
 from tableformat.effects import Direct, Effects
 from tableformat.export.cleaning import Cleaning
 from tableformat.export.commit import Ports
@@ -15,6 +13,7 @@ from tableformat.export.leases import Leases
 from tableformat.export.sweeping import Sweeping
 from tableformat.export.thing import Thing
 from tableformat.ledger import Owner
+from tests.places.found import place_at
 from tests.scenarios import CLOCK, lake
 
 __all__ = ["GC", "clean_up", "left_behind", "sweeping"]
@@ -30,10 +29,12 @@ def sweeping(
     clock: Callable[[], int] = CLOCK.__next__,
 ) -> Sweeping:
     """Return what `gc` works with."""
-    ledger = SqliteLedger(directory / "ledger.db", clock=clock)
+    place = place_at(directory)
+    ledger = place.ledger(clock)
     table, acts = lake(directory), effects or Direct()
     ports = Ports(acts, table, ledger, clock, lambda _: None)
-    cleaning = Cleaning(ports, LocalStorage(), table.load().location)
+    location = table.load().location
+    cleaning = Cleaning(ports, place.storage(location), location)
     leases = Leases(ledger, GC, effects=acts, is_alive=lambda owner: owner == GC)
     return Sweeping(cleaning, leases, lambda _: None, older_than, clock())
 
@@ -46,7 +47,9 @@ def clean_up(one: Sweeping) -> tuple[Thing, ...]:
 
 def left_behind(directory: Path, *, clock: Callable[[], int] = CLOCK.__next__) -> list[str]:
     """Clean up; return what is told of afterwards, which is what stays with a reason."""
-    clean_up(sweeping(directory, clock=clock))
+    first = sweeping(directory, clock=clock)
+    clean_up(first)
+    first.cleaning.ports.ledger.close()
     again = sweeping(directory, clock=clock)
     try:
         return [f"{one.kind}: {one.location}: {one.why}" for one in again.find()]

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlparse
+from typing import Any
 
 from pyiceberg.table import Table
 
@@ -19,6 +19,9 @@ from tableformat.file_names import RECEIPTS, exported_by
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row, State
 from tableformat.manifest_names import sequence_number_in
+from tableformat.storage import Storage
+from tests.places.found import place_at
+from tests.places.place import objects_below
 from tests.scenarios import ledger_rows, state
 
 __all__ = ["unexplained"]
@@ -26,32 +29,35 @@ __all__ = ["unexplained"]
 
 def unexplained(directory: Path) -> list[str]:
     """Return the files below the table's location, relative to it, that nothing explains."""
-    table = table_of(state(directory))
+    table, place = table_of(state(directory)), place_at(directory)
     uuid = str(table.metadata.table_uuid)
     rows = [r for r in ledger_rows(directory) if r.key.destination == uuid]
-    location, referred = _path(table.metadata.location), frozenset(_referred(table))
+    location, referred = table.metadata.location, frozenset(_referred(table))
+    storage = place.storage(location)
+    files = sorted(one.location for one in objects_below(storage, location))
     found = _Explained(
         table,
+        storage,
+        tuple(files),
         referred,
-        frozenset(e for p in referred if (e := exported_by(p.name)) is not None),
+        frozenset(e for p in referred if (e := exported_by(p)) is not None),
         frozenset((r.key.hash, r.claim.transaction_id) for r in rows if r.state is State.RUNNING),
         tuple(rows),
     )
-    files = sorted(p for p in location.rglob("*") if p.is_file())
-    return [str(p.relative_to(location)) for p in files if not found.is_known(p, location)]
+    return [p.removeprefix(f"{location}/") for p in files if not found.is_known(p, location)]
 
 
-def _referred(table: Table) -> Iterator[Path]:
+def _referred(table: Table) -> Iterator[str]:
     """Yield everything that the table's metadata refers to, data files and its own versions too."""
     meta = table.metadata
-    yield _path(table.metadata_location)
-    yield from (_path(v.metadata_file) for v in meta.metadata_log)
+    yield table.metadata_location
+    yield from (v.metadata_file for v in meta.metadata_log)
     for snapshot in meta.snapshots:
-        yield _path(snapshot.manifest_list)
+        yield snapshot.manifest_list
         for manifest in snapshot.manifests(table.io):
-            yield _path(manifest.manifest_path)
+            yield manifest.manifest_path
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                yield _path(entry.data_file.file_path)
+                yield entry.data_file.file_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,73 +68,76 @@ class _Explained:
     """
 
     table: Table
-    referred: frozenset[Path]
+    storage: Storage
+    files: tuple[str, ...]
+    referred: frozenset[str]
     in_snapshots: frozenset[tuple[str, str]]
     resumable: frozenset[tuple[str, str]]
     rows: tuple[Row, ...]
 
-    def is_known(self, path: Path, location: Path) -> bool:
+    def is_known(self, path: str, location: str) -> bool:
         """Whether somebody can say why a file is there."""
         if path in self.referred:
             return True
-        below = path.relative_to(location).as_posix()
+        below = path.removeprefix(f"{location}/")
         if below.startswith(f"{RECEIPTS}/groups/"):
             return self._is_listed(path)
         if below.startswith(f"{RECEIPTS}/"):
-            return path.suffix == ".json" and self._is_of_use(path)
+            return path.endswith(".json") and self._is_of_use(path)
         if below.startswith("metadata/"):
             return self._is_of_others(path)
-        export = exported_by(path.name)
+        export = exported_by(path)
         return export is None or export in self.resumable
 
-    def _is_of_use(self, path: Path) -> bool:
+    def _is_of_use(self, path: str) -> bool:
         """Whether a receipt, or digest, is of an export that is there, or may be gone on with.
 
         Of another one that landed a single receipt stays.
         """
-        key, transaction_id = path.parts[-3:-1]
+        key, transaction_id, name = path.split("/")[-3:]
         if (key, transaction_id) in self.resumable:
             return True
         if (key, transaction_id) in self.in_snapshots:
-            return path.name == "digest.json" or self._is_of_a_file_there(path)
+            return name == "digest.json" or self._is_of_a_file_there(path)
         row = next((r for r in self.rows if r.key.hash == key), None)
         if row is None or not any(x.transaction_id == transaction_id for x in row.landed):
             return False
-        if path.name == "digest.json":
+        if name == "digest.json":
             return row.done is not None and row.done.landed.transaction_id == transaction_id
-        return path == min(path.parent.glob("[0-9]*.json"))
+        beside = path.removesuffix(name)
+        receipts = (p for p in self.files if p.startswith(beside) and p.endswith(".json"))
+        return path == min(p for p in receipts if p.removeprefix(beside)[0].isdecimal())
 
-    def _is_of_a_file_there(self, receipt: Path) -> bool:
+    def _is_of_a_file_there(self, receipt: str) -> bool:
         """Whether the file of a receipt is in a snapshot; another one was written twice."""
-        wrote = json.loads(receipt.read_text(encoding="utf-8"))["file_path"]
-        return _path(wrote) in self.referred
+        return self._read(receipt)["file_path"] in self.referred
 
-    def _is_listed(self, path: Path) -> bool:
+    def _is_listed(self, path: str) -> bool:
         """Whether a list tells of what is in a snapshot, or landed last, or may be gone on with.
 
         Of an export that a later claim went on with, the list of the claim that landed.
         """
-        if path.suffix != ".json":
+        if not path.endswith(".json"):
             return False
-        exports = json.loads(path.read_text(encoding="utf-8"))["exports"]
+        exports = self._read(path)["exports"]
         listed = {(e["key"], e["transaction_id"], e["epoch"]) for e in exports}
         landed = {(r.key.hash, x.transaction_id, x.epoch) for r in self.rows for x in r.landed}
         last = {(r.key.hash, r.landed[-1].transaction_id) for r in self.rows if r.landed}
         there = {e for e in listed & landed if e[:2] in self.in_snapshots | last}
         return bool(there or {e[:2] for e in listed} & self.resumable)
 
-    def _is_of_others(self, path: Path) -> bool:
+    def _is_of_others(self, path: str) -> bool:
         """Whether another writer, or a catalog for one, left a file in the metadata directory."""
-        uuid = str(self.table.metadata.table_uuid)
-        if not path.name.endswith(".metadata.json"):
-            return sequence_number_in(path.name, uuid) is None
-        snapshots = json.loads(path.read_text(encoding="utf-8"))["snapshots"]
+        uuid, name = str(self.table.metadata.table_uuid), path.rsplit("/", 1)[-1]
+        if not name.endswith(".metadata.json"):
+            return sequence_number_in(name, uuid) is None
+        snapshots = self._read(path)["snapshots"]
         last = max(snapshots, key=lambda s: s["sequence-number"], default=None)
         known = {s.snapshot_id for s in self.table.metadata.snapshots}
         if last is None or last["snapshot-id"] in known:
             return True
         return sequence_number_in(last["manifest-list"], uuid) is None
 
-
-def _path(location: str) -> Path:
-    return Path(urlparse(location).path)
+    def _read(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.storage.read(path))
+        return found

@@ -7,14 +7,13 @@ import itertools
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pyiceberg.schema import Schema
 
 from catalog.clickhouse.comparison import paired
-from catalog.iceberg import open_catalog
-from catalog.ledgers.embedded import SqliteLedger
-from catalog.storage import open_storage
+from catalog.storages.opening import open_storage
 from tableformat.digest import Digest, KeptDigest
 from tableformat.effects import Direct, Effects
 from tableformat.errors import NotFoundError, StoppedError
@@ -38,7 +37,9 @@ from tableformat.source import (
     ProbedValue,
     SourceSnapshot,
 )
+from tableformat.storage import Storage
 from tests.dying import Dies
+from tests.places.found import place_at
 
 TABLE = MergeTreeTable(
     name=TableName("db", "t"),
@@ -208,6 +209,7 @@ class FakeWriter:
     most: int | None = None
     written: int = 0
     attempts: itertools.count[int] = field(default_factory=itertools.count)
+    storage: Callable[[str], Storage] = open_storage
 
     def versions(self) -> tuple[tuple[str, str], ...]:
         return ()
@@ -241,7 +243,7 @@ class FakeWriter:
                 transaction_first=plan.transaction_first,
             )
             content, path = self.content(piece), f"{plan.data_location}/{name}"
-            open_storage(path).put(path, content)
+            self.storage(path).put(path, content)
             receipt = Receipt(
                 piece.key,
                 piece.transaction_id,
@@ -264,7 +266,7 @@ class FakeWriter:
             )
             below = f"{plan.receipts_location}/{piece.key}/{piece.transaction_id}"
             stored = f"{below}/{piece.number}-{attempt}.json"
-            open_storage(stored).put(stored, receipt.to_json().encode())
+            self.storage(stored).put(stored, receipt.to_json().encode())
             receipts.append(receipt)
             on_rows(receipt.rows)
             yield
@@ -304,19 +306,19 @@ def job_ports(
     digests: FakeDigests | None = None,
 ) -> JobPorts:
     """Return the ports of a new process: earlier ones are dead, their leases can be taken over."""
-    owner = Owner("host", next(_PIDS), "now")
+    owner, place = Owner("host", next(_PIDS), "now"), place_at(directory)
     return JobPorts(
         effects=effects or Direct(),
         source=source,
-        lake=open_catalog("lake", warehouse=directory / "warehouse"),
-        ledger=SqliteLedger(directory / "ledger.db", clock=clock),
-        writer=FakeWriter,
+        lake=place.lake(),
+        ledger=place.ledger(clock),
+        writer=partial(FakeWriter, storage=place.storage),
         owner=owner,
         is_alive=lambda other: other == owner,
         clock=clock,
         pause=lambda _: None,
         new_transaction=lambda epoch: TransactionId(str(5000 + epoch)),
-        storage=open_storage,
+        storage=place.storage,
         job="job",
         job_is_alive=lambda job: job == "job",
         observer=Silent(),

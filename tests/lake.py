@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg import IcebergTable, open_catalog
+from catalog.iceberg import IcebergTable, OpenedCatalog, open_catalog
 from tableformat.committer import Commit, CommitOutcome, KeyCommit, LakeTableState, Sent, Staged
 from tableformat.effects import Direct
 from tableformat.export.claim import claimed
@@ -29,7 +29,12 @@ KEY = Key("source", "202401", "table")
 
 def make_table(directory: Path, *, version: str = "2") -> IcebergTable:
     """Create an unpartitioned table with one long column in a new local catalog."""
-    return open_catalog("lake", warehouse=directory).create(
+    return make_table_in(open_catalog("lake", warehouse=directory), version=version)
+
+
+def make_table_in(lake: OpenedCatalog, *, version: str = "2") -> IcebergTable:
+    """Create the same table in a catalog that does not have it."""
+    return lake.create(
         NAME,
         schema=Schema(NestedField(1, "n", LongType(), required=True)),
         spec=UNPARTITIONED_PARTITION_SPEC,

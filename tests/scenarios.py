@@ -7,6 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
@@ -15,9 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
-from catalog.iceberg import IcebergTable, open_catalog
-from catalog.ledgers.embedded import SqliteLedger
-from catalog.ledgers.uris import open_ledger
+from catalog.iceberg import IcebergTable
+from catalog.ledgers.memory import milliseconds
 from tableformat.committer import LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.export.claim import Wish
@@ -34,6 +34,7 @@ from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TableName
 from tableformat.source import FrozenPart, Probe, SourceSnapshot
 from tests.fakes import FakeSource, FakeWriter, frozen_snapshot, job_ports
+from tests.places.found import place_at
 
 T = TypeVar("T")
 TO = LakeName("lake", ("n",), "t")
@@ -140,7 +141,8 @@ def ports_of(
     alive: bool = False,
 ) -> JobPorts:
     """Return the ports of a new process; `alive`: it takes every other owner for a living one."""
-    ports = replace(job_ports(directory, source, effects=effects, clock=clock), writer=RealFiles)
+    ports = job_ports(directory, source, effects=effects, clock=clock)
+    ports = replace(ports, writer=partial(RealFiles, storage=ports.storage))
     return replace(ports, is_alive=lambda _: True) if alive else ports
 
 
@@ -179,7 +181,7 @@ def statuses(outcomes: list[Outcome]) -> list[str]:
 
 def lake(directory: Path) -> IcebergTable:
     """Return the destination as it is."""
-    table = open_catalog("lake", warehouse=directory / "warehouse").table(TO)
+    table = place_at(directory).lake().table(TO)
     assert table is not None
     return table
 
@@ -211,11 +213,8 @@ def rows_in_main(directory: Path) -> int:
 
 
 def ledger_of(directory: Path) -> Ledger:
-    """Open the ledger: the one that the file `ledger` names, where a test has written it."""
-    named = directory / "ledger"
-    if named.exists():
-        return open_ledger(named.read_text(), local_warehouse=None)
-    return SqliteLedger(directory / "ledger.db")
+    """Open the ledger."""
+    return place_at(directory).ledger(milliseconds)
 
 
 def ledger_rows(directory: Path) -> list[Row]:

@@ -2,10 +2,10 @@
 
 Then the truth, and what is left when everything was cleaned up.
 
-    python -m tests.chaos --minutes 10 --workers 4 --partitions 60 --seed 7
+    python -m tests.chaos --minutes 10 --workers 4 --partitions 60 --seed 7 [--far]
 
-Prints what was done and what the judge found, and ends with 1 when anything is wrong. Part of
-`make soak`.
+Far, ledger and lake are in services, which are killed and cut off besides (`setting.py`). Prints
+what was done and what the judge found, and ends with 1 when anything is wrong. Part of `make soak`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pyiceberg.exceptions import CommitFailedException
 
 from tableformat.iceberg.snapshot import table_of
 from tests.chaos.judge import Judge
-from tests.chaos.world import Answered, World
+from tests.chaos.setting import Setting, far, local
+from tests.chaos.world import Answered, World, quiet
 from tests.explained import unexplained
 from tests.lying_catalog.faults import WAITING, Asked, every_fault
-from tests.lying_catalog.server import LyingCatalog
-from tests.scenarios import lake, ledger_rows, pyiceberg, state
+from tests.scenarios import ledger_rows, pyiceberg, state
 
 _LIES: Final = [
     *(f for f in every_fault() if f.kind not in WAITING),
@@ -49,14 +49,23 @@ class _Chaos:
     """What happens, and how often it did."""
 
     world: World
-    catalog: LyingCatalog
+    setting: Setting
     chance: random.Random
     most: int
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     cleaner: subprocess.Popen[bytes] | None = None
     done: Counter[str] = field(default_factory=Counter)
 
-    def keep_every_version(self) -> None:
+    def begin(self) -> None:
+        """Export everything once; what other engines append would be refused before that."""
+        self.setting.calm(self.world)
+        self.run(0, "1").wait()
+        told = {said.partition_id: said.status for said in self.world.answers()}
+        assert told == dict.fromkeys(self.world.content(), "committed"), told
+        self._keep_every_version()
+        self.setting.rough(self.world)
+
+    def _keep_every_version(self) -> None:
         """Let the judge read every version of the table: by default old ones are deleted."""
         with pyiceberg(self.world.directory).transaction() as transaction:
             transaction.set_properties(
@@ -81,14 +90,14 @@ class _Chaos:
 
     def run(self, seed: int, *more: str, program: str = "worker") -> subprocess.Popen[bytes]:
         """Start one process."""
-        words = [str(self.world.directory), self.catalog.uri, str(seed), *more]
+        words = [str(self.world.directory), str(seed), *more]
         return subprocess.Popen([sys.executable, "-m", f"tests.chaos.{program}", *words])
 
     def act(self) -> None:
         """Do one thing that may happen."""
         acts = (
             (6, self.kill), (2, self.pause), (3, self.grow), (8, self.lie), (3, self.deliver),
-            (1, self.append), (1, self.expire), (1, self.move_main),
+            (1, self.append), (1, self.expire), (1, self.move_main), *self.setting.acts,
         )  # fmt: skip
         act = self.chance.choices([a for _, a in acts], [w for w, _ in acts])[0]
         try:
@@ -120,11 +129,12 @@ class _Chaos:
 
     def lie(self) -> None:
         """Put lies on the catalog's list."""
-        self.catalog.lie(*self.chance.choices(_LIES, k=self.chance.randint(1, 4)))
+        self.setting.catalog.lie(*self.chance.choices(_LIES, k=self.chance.randint(1, 4)))
 
     def deliver(self) -> None:
         """Let a request arrive that its client gave up long ago."""
-        for held in self.chance.sample(self.catalog.held, min(2, len(self.catalog.held))):
+        late = self.setting.catalog.held
+        for held in self.chance.sample(late, min(2, len(late))):
             held.apply()
 
     def append(self) -> None:
@@ -165,18 +175,18 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--partitions", type=int, default=60)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--far", action="store_true", help="over Keeper, REST and S3")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else random.randrange(10**6)  # noqa: S311  chaos
     _say(f"seed {seed}, {given.workers} workers, {given.partitions} partitions")
+    quiet()
     with tempfile.TemporaryDirectory(prefix="mergeberg-chaos-") as name:
         world, chance = World(Path(name)), random.Random(seed)  # noqa: S311  chaos
         world.write({f"p{n}": [chance.randint(1, 9)] for n in range(given.partitions)})
-        with LyingCatalog(Path(name) / "warehouse") as catalog:
-            chaos = _Chaos(world, catalog, chance, given.workers)
+        with far(world, chance) if given.far else local(world) as setting:
+            chaos = _Chaos(world, setting, chance, given.workers)
             try:
-                first = chaos.run(0, "1")
-                first.wait()
-                chaos.keep_every_version()
+                chaos.begin()
                 ends = time.monotonic() + given.minutes * 60
                 while time.monotonic() < ends:
                     chaos.start()
@@ -189,8 +199,8 @@ def main() -> int:
 
 def _judged(chaos: _Chaos) -> int:
     """Let everything arrive that is under way, run quietly, and look."""
-    chaos.catalog.lie()
-    for held in chaos.catalog.held:
+    chaos.setting.calm(chaos.world)
+    for held in chaos.setting.catalog.held:
         held.apply()
     time.sleep(1.2)
     for n in range(_QUIET_RUNS):
@@ -201,29 +211,31 @@ def _judged(chaos: _Chaos) -> int:
     before = len(unexplained(world.directory))
     for n in range(_CLEANINGS):
         chaos.run(n, "1", program="cleaner").wait()
-    judge = Judge(state(world.directory).metadata_location, keys, world.removed)
+    judge = Judge(state(world.directory).metadata_location, keys, world.removed.io())
     versions = judge.read()
     answers = world.answers()
     wrong = [*judge.wrong, *(f"false: {a}" for a in judge.false_answers(answers, versions))]
-    if missing := judge.dangling(table_of(lake(world.directory).load()).metadata):
+    if missing := judge.dangling(table_of(state(world.directory)).metadata, world.locations()):
         wrong.append(f"dangling: {missing} file(s)")
     wrong += (f"unexplained: {path}" for path in unexplained(world.directory))
     last = _last_answers([a for a in answers if a.status != "killed"])
     there = judge.rows_in(versions[-1])
     for partition, rows in world.content().items():
-        said = last[partition]
-        if said.status == "refused" and "main was moved away from it" in said.message:
+        said, found = last.get(partition), there.get(partition, 0)
+        if said is None:
+            wrong.append(f"not settled: nobody was told of {partition}")
+        elif said.status == "refused" and "main was moved away from it" in said.message:
             continue
-        if said.status not in {"committed", "replaced", "unchanged", "already_exported"}:
+        elif said.status not in {"committed", "replaced", "unchanged", "already_exported"}:
             wrong.append(f"not settled: {said}")
-        elif there[partition] != sum(rows):
-            wrong.append(f"lost: {partition} has {there[partition]} of {sum(rows)} rows: {said}")
+        elif found != sum(rows):
+            wrong.append(f"lost: {partition} has {found} of {sum(rows)} rows: {said}")
     told = Counter(a.status for a in answers)
-    lies = Counter(str(f.kind) for f in chaos.catalog.told)
+    lies = Counter(str(f.kind) for f in chaos.setting.catalog.told)
     _say(f"happened: {_counted(chaos.done)}")
     _say(f"lies: {_counted(lies)}")
-    _say(f"answers: {_counted(told)}")
-    removed = Counter(_kind(p) for p in world.removed.rglob("*") if p.is_file())
+    _say(f"answers: {_counted(told)}; longest wait {world.longest_wait():.1f} s")
+    removed = Counter(_kind(Path(name)) for name in world.removed.names())
     _say(f"cleaned up: {_counted(removed)}; {before} file(s) unexplained before the last time")
     kinds = Counter(text.partition(":")[0] for text in wrong)
     _say(f"versions {len(versions)}, wrong {len(wrong)}: {_counted(kinds)}")

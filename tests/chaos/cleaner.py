@@ -1,6 +1,6 @@
 """One process of a chaos run that cleans up and cancels at random moments, until it is killed.
 
-    python -m tests.chaos.cleaner DIRECTORY URI SEED [RUNS]
+    python -m tests.chaos.cleaner DIRECTORY SEED [RUNS]
 
 With a number of runs it only cleans up, so often. As for the workers, leases end after a second and
 every owner counts as living.
@@ -14,9 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlparse
 
-from catalog.storage import LocalStorage
 from tableformat.effects import Direct
 from tableformat.errors import TableFormatError
 from tableformat.export import leases
@@ -27,8 +25,7 @@ from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.sweeping import Sweeping
 from tableformat.ledger import State
-from tests.chaos.worker import opened
-from tests.chaos.world import World, clock
+from tests.chaos.world import World, clock, quiet
 from tests.scenarios import TO, ports_of
 
 _LONGEST_PAUSE = 1.5
@@ -37,32 +34,33 @@ _CANCELS = 0.4
 
 def main() -> None:
     """Clean up and cancel until killed, or clean up so many times."""
-    directory, uri, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    directory, seed = Path(sys.argv[1]), int(sys.argv[2])
     world, chance = World(directory), random.Random(seed)  # noqa: S311  chaos, no secret
+    quiet()
     leases.LEASE_SECONDS, leases.RENEW_SECONDS = 1.0, 0.2  # type: ignore[misc]
-    if len(sys.argv) > 4:
-        for _ in range(int(sys.argv[4])):
-            clean(world, uri)
+    if len(sys.argv) > 3:
+        for _ in range(int(sys.argv[3])):
+            clean(world)
         return
     while True:
         time.sleep(chance.uniform(0, _LONGEST_PAUSE))
         # What the catalog lies about is an error, and the next turn comes.
         with contextlib.suppress(TableFormatError):
             if chance.random() < _CANCELS:
-                cancel(world, uri, chance, f"cleaner-{seed}")
+                cancel(world, chance, f"cleaner-{seed}")
             else:
-                clean(world, uri)
+                clean(world)
 
 
-def clean(world: World, uri: str) -> None:
+def clean(world: World) -> None:
     """Do what `mergeberg gc --yes` does."""
-    with cleaning(world, uri) as (of, held):
+    with cleaning(world) as (of, held):
         Sweeping(of, held, of.ports.ledger.holder, 0, clock()).sweep()
 
 
-def cancel(world: World, uri: str, chance: random.Random, name: str) -> None:
+def cancel(world: World, chance: random.Random, name: str) -> None:
     """Do what `mergeberg exports cancel` does to an export that is under way; log what was said."""
-    with cleaning(world, uri) as (of, held):
+    with cleaning(world) as (of, held):
         running = [r for r in of.ports.ledger.rows() if r.state is State.RUNNING]
         if not running:
             return
@@ -77,30 +75,16 @@ def cancel(world: World, uri: str, chance: random.Random, name: str) -> None:
 
 
 @contextlib.contextmanager
-def cleaning(world: World, uri: str) -> Iterator[tuple[Cleaning, Leases]]:
+def cleaning(world: World) -> Iterator[tuple[Cleaning, Leases]]:
     """Open everything as the commands do."""
-    ports = ports_of(world.directory, world.source(), clock=clock, alive=True)
-    table = opened(uri).table(TO)
+    ports = ports_of(world.front, world.source(), clock=clock, alive=True)
+    table = ports.lake.table(TO)
     assert table is not None
     location = table.load().location
     held = Leases(ports.ledger, ports.owner, effects=Direct(), is_alive=ports.is_alive)
     acts = Ports(Direct(), table, ports.ledger, clock, lambda _: time.sleep(0.05))
     with contextlib.closing(ports.ledger), held:
-        yield Cleaning(acts, _Removed(world.removed), location), held
-
-
-class _Removed(LocalStorage):
-    """Keeps what it removes, below another directory, under the same path."""
-
-    def __init__(self, removed: Path) -> None:
-        self._removed = removed
-
-    def delete(self, location: str) -> None:
-        path = Path(urlparse(location).path)
-        kept = self._removed / path.relative_to("/")
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            path.rename(kept)
+        yield Cleaning(acts, world.removed.storage(location), location), held
 
 
 if __name__ == "__main__":

@@ -12,12 +12,10 @@ What was cleaned up meanwhile is read from where the chaos keeps it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from urllib.parse import urlparse
 
-from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
@@ -28,19 +26,6 @@ from tests.chaos.world import Answered
 __all__ = ["Judge"]
 
 _IN_MAIN = frozenset(("committed", "replaced", "unchanged", "already_exported"))
-
-
-class _Kept(PyArrowFileIO):
-    """Reads what was removed from where it is kept."""
-
-    def __init__(self, removed: Path) -> None:
-        super().__init__()
-        self._removed = removed
-
-    def new_input(self, location: str) -> PyArrowFile:
-        path = Path(urlparse(location).path)
-        kept = self._removed / path.relative_to("/")
-        return super().new_input(str(kept) if kept.exists() else location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +41,16 @@ class _Version:
 class Judge:
     """Reads a table from its last version. `keys`: partition id to the hash in its files' names.
 
-    Below `removed` lies, under its old path, what was cleaned up.
+    `io` also reads what was cleaned up.
     """
 
     current: str
     keys: dict[str, str]
-    removed: Path = Path("/nowhere")
+    io: FileIO
     _exports: set[str] = field(default_factory=set)
     _rows: dict[int, Counter[str]] = field(default_factory=dict)
     _manifests: dict[str, Counter[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
-
-    @property
-    def _io(self) -> PyArrowFileIO:
-        return _Kept(self.removed)
 
     def read(self) -> tuple[_Version, ...]:
         """Read every version that was the table's; note doubled rows of any snapshot.
@@ -77,9 +58,9 @@ class Judge:
         A commit that lost its race leaves a metadata file that never was: not in the log.
         """
         found = []
-        last: TableMetadata = FromInputFile.table_metadata(self._io.new_input(self.current))
+        last: TableMetadata = FromInputFile.table_metadata(self.io.new_input(self.current))
         for location in (*(entry.metadata_file for entry in last.metadata_log), self.current):
-            metadata: TableMetadata = FromInputFile.table_metadata(self._io.new_input(location))
+            metadata: TableMetadata = FromInputFile.table_metadata(self.io.new_input(location))
             for snapshot in metadata.snapshots:
                 self._read(snapshot)
             main = metadata.current_snapshot_id
@@ -87,22 +68,24 @@ class Judge:
             found.append(_Version(metadata.last_updated_ms, main, ids))
         return tuple(sorted(found, key=lambda v: v.since))
 
-    def dangling(self, metadata: TableMetadata) -> int:
-        """Count what snapshots of a version refer to and is not there."""
-        missing = 0
+    def dangling(self, metadata: TableMetadata, there: Collection[str]) -> int:
+        """Count what snapshots of a version refer to and is not there, among these locations."""
+        needed = set[str]()
         for snapshot in metadata.snapshots:
-            for manifest in snapshot.manifests(self._io):
-                for entry in manifest.fetch_manifest_entry(self._io, discard_deleted=True):
-                    path = Path(entry.data_file.file_path.removeprefix("file://"))
-                    missing += not path.exists()
-        return missing
+            needed.add(snapshot.manifest_list)
+            for manifest in snapshot.manifests(self.io):
+                needed.add(manifest.manifest_path)
+                entries = manifest.fetch_manifest_entry(self.io, discard_deleted=True)
+                needed.update(entry.data_file.file_path for entry in entries)
+        return len(needed.difference(there))
 
     def false_answers(
         self, answers: list[Answered], versions: tuple[_Version, ...]
     ) -> Iterator[str]:
         """Yield the answers that were true of main at no moment of their run."""
         for said in answers:
-            key = self.keys[said.partition_id]
+            # Of one that was never claimed the ledger knows nothing, and nothing is in main.
+            key = self.keys.get(said.partition_id, "")
             if said.status == "killed" and not said.message:
                 if f"{key}-{said.transaction_id}" in self._exports:
                     yield f"{said} and its rows were seen in a snapshot"
@@ -126,7 +109,7 @@ class Judge:
         if snapshot.snapshot_id in self._rows:
             return
         by_transaction: Counter[str] = Counter()
-        for manifest in snapshot.manifests(self._io):
+        for manifest in snapshot.manifests(self.io):
             if manifest.content == ManifestContent.DATA:
                 by_transaction += self._of(manifest)
         rows: Counter[str] = Counter()
@@ -149,7 +132,7 @@ class Judge:
         found = self._manifests.get(manifest.manifest_path)
         if found is None:
             found = Counter()
-            for entry in manifest.fetch_manifest_entry(self._io, discard_deleted=True):
+            for entry in manifest.fetch_manifest_entry(self.io, discard_deleted=True):
                 name = entry.data_file.file_path.rsplit("/", 1)[-1]
                 found["-".join(name.split("-")[:2])] += entry.data_file.record_count
             self._manifests[manifest.manifest_path] = found

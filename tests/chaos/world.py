@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tableformat.export.outcome import Outcome
+from tests.chaos.removed import Removed, removed_in
+from tests.places.found import place_at
 from tests.scenarios import Partitions, parts_of
 
-__all__ = ["Answered", "World", "clock"]
+__all__ = ["Answered", "World", "clock", "quiet"]
 
 
 def clock() -> int:
     """Return milliseconds since 1970, the clock of everybody."""
     return time.time_ns() // 1_000_000
+
+
+def quiet() -> None:
+    """Let this process say nothing of outages, which are what a run is about."""
+    logging.getLogger("catalog").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +48,20 @@ class World:
     directory: Path
 
     @property
-    def removed(self) -> Path:
-        """Where what was cleaned up is kept, so that the judge can still read it."""
-        return self.directory / "removed"
+    def front(self) -> Path:
+        """Stands for the place as the processes of the run see it."""
+        return self.directory / "front"
+
+    @property
+    def removed(self) -> Removed:
+        """What was cleaned up, which the judge can still read."""
+        return removed_in(self.directory, self.front)
+
+    def locations(self) -> frozenset[str]:
+        """Return where something is in the warehouse now."""
+        place = place_at(self.directory)
+        storage = place.storage(place.warehouse)
+        return frozenset(one.location for one in storage.list(place.warehouse))
 
     @property
     def _content(self) -> Path:
@@ -73,6 +92,16 @@ class World:
         )  # fmt: skip
         with (self.directory / f"{worker}.log").open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(said)) + "\n")
+
+    def log_wait(self, worker: str, begun: int) -> None:
+        """Add to a worker's log for how long it ran until it was told everything, or refused."""
+        with (self.directory / f"{worker}.waits").open("a", encoding="utf-8") as file:
+            file.write(f"{clock() - begun}\n")
+
+    def longest_wait(self) -> float:
+        """Return the longest of all workers, in seconds."""
+        texts = (path.read_text(encoding="utf-8") for path in self.directory.glob("*.waits"))
+        return max(int(line) for text in texts for line in text.splitlines()) / 1000
 
     def answers(self) -> list[Answered]:
         """Return all answers of all workers; a line that a kill cut off is left out."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -25,20 +25,39 @@ from tests.enumeration.oracle import (
 )
 from tests.enumeration.scenarios import Prepared, Ran, Scenario, World
 
-__all__ = ["Cases"]
+__all__ = ["Cases", "Settled", "here"]
 
+Settled = Callable[[Path], AbstractContextManager[object]]
+"""Says in a directory where its world is, for the time of a context."""
 _HONEST: Final = (*IN_MAIN, Status.IN_PROGRESS)
 _MOST_RUNS: Final = 2
+
+
+def here(_directory: Path) -> AbstractContextManager[object]:
+    """Let the world be in the directory itself."""
+    return contextlib.nullcontext()
 
 
 class Cases(AbstractContextManager["Cases"]):
     """The cases of one scenario; `steps` are the effects of a run without a fault."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        """Prepare the world and record the run without a fault."""
+    def __init__(self, scenario: Scenario, settled: Settled = here) -> None:
+        """Prepare the world and record the run without a fault.
+
+        Args:
+            scenario: what is tried.
+            settled: where.
+        """
         self.scenario = scenario
-        self._directory = Path(tempfile.mkdtemp())
-        self._prepared = Prepared(scenario, self._directory)
+        with contextlib.ExitStack() as stack:
+            made = Path(stack.enter_context(tempfile.TemporaryDirectory()), "world")
+            made.mkdir()
+            stack.enter_context(settled(made))
+            self._record(Prepared(scenario, made))
+            self._until_the_end = stack.pop_all()
+
+    def _record(self, prepared: Prepared) -> None:
+        self._prepared, scenario = prepared, self.scenario
         world = self._prepared.world()
         recorder = Recorder(world.effects, world.outside)
         self._at_first = _look(world)
@@ -58,8 +77,9 @@ class Cases(AbstractContextManager["Cases"]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Remove the world."""
-        shutil.rmtree(self._directory)
+        """Remove the world, and those who died in it."""
+        self._prepared.world()
+        self._until_the_end.close()
 
     def check(self, fault: Fault, numbers: Iterable[int]) -> None:
         """Let a fault meet each of some effects, each in a world of its own.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
-from urllib.parse import urlparse
 
 from pyiceberg.table import Table
 
-from catalog.ledgers.embedded import SqliteLedger
 from tableformat.committer import LakeTableState
 from tableformat.export.outcome import Outcome, Status
 from tableformat.file_names import exported_by
@@ -20,7 +18,7 @@ from tests.cleaning_up import left_behind
 from tests.enumeration.faults import DEATHS, PAUSES, Fault
 from tests.enumeration.scenarios import Scenario, World
 from tests.explained import unexplained
-from tests.scenarios import lake
+from tests.places.place import objects_below
 
 __all__ = [
     "IN_MAIN",
@@ -89,15 +87,12 @@ class Seen:
 
 def look(world: World) -> Seen:
     """Look at everything once."""
-    state = lake(world.directory).load()
+    state = world.table().load()
     tasks = table_of(state).scan(snapshot_id=state.main).plan_files() if state.main else ()
     main = tuple((t.file.file_path, t.file.record_count) for t in tasks)
-    ledger = SqliteLedger(world.directory / "ledger.db", clock=world.clock)
-    try:
+    with contextlib.closing(world.place.ledger(world.clock)) as ledger:
         rows = tuple(ledger.rows())
         leases = tuple(held for r in rows if (held := ledger.holder(r.key.hash)) is not None)
-    finally:
-        ledger.close()
     return Seen(state, main, rows, leases)
 
 
@@ -132,7 +127,7 @@ def check_end(
     assert now.figures == undisturbed.figures
     assert len(now.main) == len(dict(now.main)), "a file is in main twice"
     _check_snapshots(now, snapshots, undisturbed)
-    check_reachable(now)
+    check_reachable(world, now)
     _check_ledger(now, undisturbed, repeats=scenario.repeats)
     _check_written(world, now, fault)
     assert now.leases == (), "a lease is left"
@@ -141,23 +136,25 @@ def check_end(
 
 def check_cleaned_up(world: World) -> None:
     """Clean up a world in which every export ended: all that nothing explains goes, no more."""
-    location = _path(lake(world.directory).load().location)
-    useless, before = {*unexplained(world.directory)}, _files(location)
+    head = f"{world.table().load().location}/"
+    useless, before = {head + path for path in unexplained(world.directory)}, _files(world)
     kept = left_behind(world.directory, clock=world.clock)
-    wrong = sorted((before - _files(location)) ^ useless)
+    wrong = sorted((before - _files(world)) ^ useless)
     assert wrong == [], "it is not what nothing explains that was removed"
     assert kept == [], "what dead attempts left stays"
 
 
-def _files(location: Path) -> set[str]:
-    """Return what lies below the table's location, relative to it."""
-    return {str(p.relative_to(location)) for p in location.rglob("*") if p.is_file()}
+def _files(world: World) -> set[str]:
+    """Return the locations of all that is in the warehouse."""
+    place = world.place
+    found = objects_below(place.storage(place.warehouse), place.warehouse)
+    return {one.location for one in found}
 
 
 def unknown_files(world: World, now: Seen) -> list[str]:
     """Return the data files of exports that no ledger row tells of, so that nobody removes them."""
     known = {(r.key.hash, c) for r in now.rows for c in _transactions(r)}
-    files = (str(p) for p in (world.directory / "warehouse").rglob("*.parquet"))
+    files = (f for f in _files(world) if f.endswith(".parquet"))
     return [f for f in files if (owner := exported_by(f)) is not None and owner not in known]
 
 
@@ -178,17 +175,17 @@ def _check_snapshots(now: Seen, allowed: range, undisturbed: Seen) -> None:
     assert len(seen.keys() - landed) == others, "a snapshot that the ledger does not tell of"
 
 
-def check_reachable(now: Seen) -> None:
+def check_reachable(world: World, now: Seen) -> None:
     """Check that everything is there that a snapshot of the table refers to."""
-    io, checked = now.table.io, set[str]()
+    io, checked, there = now.table.io, set[str](), _files(world)
     for snapshot in now.table.metadata.snapshots:
-        assert _path(snapshot.manifest_list).exists(), snapshot
+        assert snapshot.manifest_list in there, snapshot
         for manifest in snapshot.manifests(io):
             if manifest.manifest_path in checked:
                 continue
             checked.add(manifest.manifest_path)
             for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
-                assert _path(entry.data_file.file_path).exists(), entry.data_file
+                assert entry.data_file.file_path in there, entry.data_file
 
 
 def _check_ledger(now: Seen, undisturbed: Seen, *, repeats: bool) -> None:
@@ -227,10 +224,6 @@ def _check_written(world: World, now: Seen, fault: Fault) -> None:
         landed = sum(x.fingerprint == newest for x in row.landed)
         most = landed + doubled
         assert landed <= times <= most, f"{partition_id} {rows} was written {times} times"
-
-
-def _path(location: str) -> Path:
-    return Path(urlparse(location).path)
 
 
 def explained(fault: Fault, scenario: Scenario, undisturbed: int, struck: int, later: int) -> range:

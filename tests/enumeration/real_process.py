@@ -18,8 +18,8 @@ from typing import Final, TypeVar
 
 from catalog.iceberg import open_catalog
 from catalog.sources import SourcePlace
-from spark_ext.exporting import exit_code, export_all, slots
-from spark_ext.session import SparkSettings
+from spark_ext.running_exports import exit_code, export_all
+from spark_ext.session import SparkSettings, slots
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.effects import Step
 from tableformat.export.claim import Wish

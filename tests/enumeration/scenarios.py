@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import shutil
-import sqlite3
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
-from catalog.iceberg import open_catalog
+from catalog.iceberg import IcebergTable
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import InternalError, TableFormatError
 from tableformat.export.claim import Wish
@@ -28,15 +26,19 @@ from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Lake
 from tableformat.export.selection import ById
 from tableformat.export.slices import FileFormat, Slice
+from tableformat.ledger import Ledger
 from tableformat.mergetree.parts import Part
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import Simple
 from tableformat.names import PartitionId
+from tableformat.storage import Storage
 from tests.dying import Dies
 from tests.fakes import TABLE, FakeWriter, job_ports
-from tests.lake import make_table
+from tests.lake import make_table_in
 from tests.other_engines import rewrite
-from tests.scenarios import ALL, AtStep, Partitions, parts_of, pyiceberg
+from tests.places.found import place_at
+from tests.places.place import Place
+from tests.scenarios import ALL, AtStep, Partitions, lake, parts_of, pyiceberg
 
 __all__ = ["FOREIGN", "SCENARIOS", "Piece", "Prepared", "Ran", "Scenario", "World"]
 
@@ -45,14 +47,6 @@ Piece = tuple[str, tuple[tuple[str, str, int | None, int | None], ...]]
 
 FOREIGN: Final = 4
 """Rows that another engine appends where a scenario says so."""
-_LEDGER: Final = "ledger.db"
-_TOLD: Final = (
-    "* FROM rows",
-    "* FROM events",
-    "* FROM counters",
-    "* FROM landed",
-    "key, host, pid, start, since FROM leases",
-)
 _TTL: Final = 180_000
 _MANY: Final = 1_000_000
 _SMALL_FILES: Final = FileFormat(target_file_bytes=80)
@@ -69,20 +63,12 @@ class Ran:
     error: TableFormatError | None
 
 
-def _told(ledger: Path) -> list[list[tuple[object, ...]]]:
-    """Return what a ledger has; one that nobody has made yet has nothing."""
-    if not ledger.exists():
-        return [[] for _ in _TOLD]
-    with contextlib.closing(sqlite3.connect(f"{ledger.as_uri()}?mode=ro", uri=True)) as database:
-        made = bool(database.execute("SELECT 1 FROM sqlite_master").fetchall())
-        return [database.execute(f"SELECT {what}").fetchall() if made else [] for what in _TOLD]
-
-
 @dataclass
 class World:
     """Everything outside the processes. `written` counts how often rows became a file.
 
-    `effects` is how the effects of all processes are performed: what others do meanwhile is there.
+    `directory` stands for the place of lake and ledger. `effects` is how the effects of all
+    processes are performed: what others do meanwhile is there.
     """
 
     directory: Path
@@ -90,6 +76,11 @@ class World:
     now: int = 1_700_000_000_000
     written: Counter[Piece] = field(default_factory=Counter)
     effects: Effects = field(default_factory=Direct)
+    place: Place = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find the place."""
+        self.place = place_at(self.directory)
 
     def clock(self) -> int:
         """Return a time that nobody was told before."""
@@ -98,19 +89,15 @@ class World:
 
     def lake(self) -> Lake:
         """Open what has the destination, for a new process."""
-        return open_catalog("lake", warehouse=self.directory / "warehouse")
+        return self.place.lake()
+
+    def table(self) -> IcebergTable:
+        """Return the lake table as it is."""
+        return lake(self.directory)
 
     def outside(self) -> object:
-        """Return what a process that dies leaves, to compare: files, ledger, and the source.
-
-        Left out: when a lease ends, which its holder moves between effects, and an empty ledger.
-        """
-        found = {
-            (str(path), path.stat().st_size, path.stat().st_mtime_ns)
-            for path in self.directory.rglob("*")
-            if path.is_file() and not path.name.startswith(_LEDGER)
-        }
-        return found, _told(self.directory / _LEDGER), repr(self.source), self.written.total()
+        """Return what a process that dies leaves, to compare: files, ledger, and the source."""
+        return self.place.outside(), repr(self.source), self.written.total()
 
     def run(
         self,
@@ -139,27 +126,40 @@ class World:
             lake=self.lake(),
             job=own,
             job_is_alive=lambda job: others_live or job in ("job", own),
-            writer=lambda: _CountingWriter(self.written, most_files),
+            writer=lambda: _CountingWriter(ports.storage, self.written, most_files),
         )
         if others_live:
             ports = replace(ports, is_alive=lambda _: True)
         outcomes: list[Outcome] = []
-        try:
-            outcomes.extend(export(request, ports, slots=1))
-        except InternalError:
-            raise
-        except TableFormatError as error:
-            return Ran(tuple(outcomes), error)
-        finally:
-            ports.ledger.close()
+        with self._ending(ports.ledger):
+            try:
+                outcomes.extend(export(request, ports, slots=1))
+            except InternalError:
+                raise
+            except TableFormatError as error:
+                return Ran(tuple(outcomes), error)
         return Ran(tuple(outcomes), None)
+
+    @contextlib.contextmanager
+    def _ending(self, ledger: Ledger) -> Iterator[None]:
+        """Close the ledger of a process, unless that dies."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(ledger.close)
+            try:
+                yield
+            except Dies:
+                stack.pop_all()
+                self.place.dies(ledger)
+                raise
 
 
 class _CountingWriter(FakeWriter):
     """Counts the files that it writes, and dies when they are enough."""
 
-    def __init__(self, written: Counter[Piece], most: int) -> None:
-        super().__init__()
+    def __init__(
+        self, storage: Callable[[str], Storage], written: Counter[Piece], most: int
+    ) -> None:
+        super().__init__(storage=storage)
         self._written, self._left = written, most
 
     def content(self, piece: Slice) -> bytes:
@@ -204,22 +204,20 @@ class Scenario:
 class Prepared:
     """A scenario's world, made once and put back for each case.
 
-    It is always in the same directory, because a lake's metadata name their files in full.
+    It is always in the same place, because a lake's metadata name their files in full.
     """
 
     def __init__(self, scenario: Scenario, directory: Path) -> None:
-        """Make the world below an existing directory, and keep a copy."""
+        """Make the world in an existing directory, or where that says, and keep a copy."""
         self.scenario = scenario
-        self._kept, self._used = directory / "kept", directory / "used"
-        self._used.mkdir()
-        self._world = scenario.world(self._used)
-        shutil.copytree(self._used, self._kept)
+        self._world = scenario.world(directory)
+        self._kept = self._world.place.keep()
 
     def world(self) -> World:
         """Return the world as it was prepared; the one returned before is gone."""
-        shutil.rmtree(self._used)
-        shutil.copytree(self._kept, self._used)
-        world = copy.deepcopy(self._world)
+        self._world.place.put_back(self._kept)
+        world = copy.copy(self._world)
+        world.source, world.written = copy.deepcopy((world.source, world.written))
         world.effects = self.scenario.meddle(world)
         return world
 
@@ -277,7 +275,7 @@ def _left_by_a_dead_one(world: World) -> None:
 
 
 def _lacks_a_column(world: World) -> None:
-    make_table(world.directory / "warehouse")
+    make_table_in(world.place.lake())
     world.source.table = _WIDE
 
 

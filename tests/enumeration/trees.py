@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast
 
 from catalog.hive import OpenedTree, open_tree
 from catalog.ledgers.embedded import SqliteLedger
-from catalog.storage import Storages, open_storage
+from catalog.storages.opening import Storages, open_storage
 from tableformat.committer import Sent
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, TableFormatError

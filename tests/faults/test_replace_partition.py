@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from catalog.iceberg import open_catalog
-from catalog.storage import open_storage
+from catalog.storages.opening import open_storage
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.claim import Wish

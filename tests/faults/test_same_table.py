@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.storage import open_storage
+from catalog.storages.opening import open_storage
 from tableformat.effects import Step
 from tableformat.export.claim import Wish
 from tableformat.export.dry_run import rehearse

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.front import faults
-from tests.front.faults import BrokenStream, Fault
 from tests.server_trouble import Said, Trouble
 from tests.services.clickhouse_front import ClickHouseFront
+from tests.services.clickhouse_http import faults
+from tests.services.clickhouse_http.faults import BrokenStream, Fault
 from tests.services.relay import Relay, relay
 
 # Of the statements of an export only those that read a slice name parts.

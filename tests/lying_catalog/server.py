@@ -60,9 +60,15 @@ class _Server(ThreadingHTTPServer):
 class LyingCatalog:
     """The server: truthful, but for the faults on its list."""
 
-    def __init__(self, warehouse: Path) -> None:
-        """Serve the built-in catalog of a warehouse, made when it is missing."""
-        held = open_catalog(LOCAL_CATALOG, warehouse=warehouse).catalog
+    def __init__(self, truth: Path | OpenedCatalog) -> None:
+        """Serve a catalog in a database.
+
+        Args:
+            truth: it, or the warehouse of the built-in one, made when it is missing.
+        """
+        if isinstance(truth, Path):
+            truth = open_catalog(LOCAL_CATALOG, warehouse=truth)
+        held = truth.catalog
         assert isinstance(held, SqlCatalog)
         self._sql, self._true = held, TrueCatalog(held)
         self._script: list[Fault] = []

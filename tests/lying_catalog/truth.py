@@ -27,6 +27,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest, CommitTableResponse, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
+from tableformat.errors import DestinationError
 from tests.lying_catalog.faults import Asked
 
 __all__ = ["Answer", "Request", "TrueCatalog", "refusal"]
@@ -41,6 +42,8 @@ _STATUS: Final = (
     (NoSuchTableError, 404),
     (NoSuchNamespaceError, 404),
     (ValueError, 400),
+    # Where the metadata should be stored, nobody answers.
+    (DestinationError, 503),
 )
 _NAMESPACES, _NAMESPACE, _TABLES, _TABLE = 2, 3, 4, 5
 
