@@ -14,6 +14,7 @@ STAMP := $(VENV)/.ready-py$(VERSION)
 READERS := .readers
 READERS_LOCK := requirements/readers/readers.lock
 READERS_STAMP := $(READERS)/.ready-py$(VERSION)
+TRINO_STAMP := $(READERS)/.trino
 # A Spark Connect client, which cannot be installed beside PySpark.
 CONNECT_LOCK := requirements/connect/connect.lock
 CONNECT_STAMP := $(READERS)/.connect-py$(VERSION)
@@ -22,9 +23,7 @@ JARS_STAMP := $(READERS)/.jars
 SERVERS := .servers
 SERVERS_STAMP := $(SERVERS)/.ready
 
-# The Java side of Spark SQL; what it is made of is checked by a digest, so a look costs two seconds.
 JAR := spark_ext/jvm/mergeberg-spark.jar
-JAR_OF := $(wildcard spark_ext/jvm/*.py spark_ext/jvm/src/mergeberg/spark/*.java spark_ext/procedures/*.py)
 
 CODE := $(wildcard tableformat catalog spark_ext conformance) tests
 PYTEST := $(BIN)/python -m pytest
@@ -34,7 +33,7 @@ IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-r
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo clean-demo check test readers servers services soak model big bench lint format lock lock-readers clean
+.PHONY: help venv jar demo clean-demo check test readers servers services soak model big bench lint format lock lock-readers clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,19 +56,26 @@ $(READERS_STAMP): $(READERS_LOCK)
 	$(READERS)/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	touch $@
 
+# Half a gigabyte, which `make test` does without.
+$(TRINO_STAMP): tests/services/trino_files.py | $(STAMP) $(READERS_STAMP)
+	$(BIN)/python -m tests.services.trino_files
+	touch $@
+
 $(CONNECT_STAMP): $(CONNECT_LOCK)
 	rm -rf $(READERS)/connect $(READERS)/.connect-*
 	$(PYTHON) -m venv $(READERS)/connect
 	$(READERS)/connect/bin/pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --requirement $<
 	touch $@
 
-$(JAR): $(JAR_OF) | $(STAMP)
+# Without a list of files: columns and defaults from anywhere in our Python are in the jar. A digest of
+# what it is made of tells whether it is current, in two seconds.
+jar: $(STAMP) ## Make the Java side of Spark SQL anew, when something in it has changed
 	$(BIN)/python -m spark_ext.jvm.build
-	touch $@
 
 # Before the tests, because two processes must not fetch into one directory at once.
-$(JARS_STAMP): tests/iceberg_runtime.py | $(STAMP)
+$(JARS_STAMP): tests/iceberg_runtime.py spark_ext/pinned_jars.py tests/services/rest_jars.py | $(STAMP)
 	$(BIN)/python -m tests.services.java_catalog
+	$(BIN)/python -m tests.services.rest_jars
 	touch $@
 
 $(SERVERS_STAMP): tests/services/debian_packages.py | $(STAMP)
@@ -88,13 +94,13 @@ demo: $(STAMP) ## Fill an embedded ClickHouse, export it through Spark, read it 
 clean-demo: ## Remove what the demo made
 	rm -rf demo
 
-check: lint $(JAR) ## Lint and the fast tests: before every commit
+check: lint jar ## Lint and the fast tests: before every commit
 	$(PYTEST) -m 'not spark and not slow'
 
-test: lint $(JAR) $(READERS_STAMP) $(CONNECT_STAMP) $(JARS_STAMP) $(SERVERS_STAMP) services ## Everything: lint, then all tests, the fast ones first, two at once
+test: lint jar $(READERS_STAMP) $(CONNECT_STAMP) $(JARS_STAMP) $(SERVERS_STAMP) services ## Everything: lint, then all tests, the fast ones first, two at once
 	$(PYTEST) $(IN_TWO)
 
-readers: $(STAMP) $(READERS_STAMP) ## Ask every reading engine; with ARGS=record write down what it says
+readers: $(STAMP) $(READERS_STAMP) $(JARS_STAMP) services $(if $(filter record over-s3,$(ARGS)),$(TRINO_STAMP)) ## Ask every reading engine; ARGS=over-s3 asks all of it over S3, Trino too, ARGS=record writes it down
 	$(if $(ARGS),$(BIN)/python -m tests.readers $(ARGS),$(PYTEST) tests/readers)
 
 servers: $(SERVERS_STAMP) ## Get the servers that tests start
@@ -103,14 +109,17 @@ servers: $(SERVERS_STAMP) ## Get the servers that tests start
 services: $(STAMP) ## Build the servers in Go that tests start, once for a machine
 	$(BIN)/python -m tests.services.go_programs
 
-soak: $(STAMP) ## Hours of generated tables, crashes, competition, chaos, kills, the older Spark and the model; ARGS="--tables 500 --seed 7"
+soak: $(STAMP) $(JARS_STAMP) $(TRINO_STAMP) services ## Hours of generated tables, crashes, competition, chaos, kills, readers over S3, the older Spark and the model; ARGS="--tables 500 --seed 7"
 	$(BIN)/python -m tests.properties $(ARGS)
 	$(BIN)/python -m tests.properties --tables 500 --way arrow
 	$(BIN)/python -m tests.properties --tables 500 --way native
 	$(BIN)/python -m tests.enumeration && $(BIN)/python -m tests.enumeration.real
+	$(BIN)/python -m tests.enumeration --far
 	$(BIN)/python -m tests.competition
 	$(BIN)/python -m tests.chaos --minutes 10
+	$(BIN)/python -m tests.chaos --minutes 10 --far
 	$(BIN)/python -m tests.big --kills 10
+	$(BIN)/python -m tests.readers over-s3
 	$(BIN)/python -m tests.other_spark
 	$(BIN)/python -m tests.model
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import tableformat.errors
 from catalog.clickhouse.server.settings import ServerSettings
+from catalog.storages.opening import Storages
 from spark_ext.tasks import installed_versions
 from tableformat.errors import TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
@@ -18,8 +19,9 @@ __all__ = ["ChildWriter"]
 _WRITE = """
 from types import SimpleNamespace
 from spark_ext.tasks import TaskWork, write_slices
-plan, tasks, server = values
-work = TaskWork(plan, tasks, None, None if server is None else SimpleNamespace(value=server))
+plan, tasks, *told = values
+server, storage = (None if one is None else SimpleNamespace(value=one) for one in told)
+work = TaskWork(plan, tasks, None, server, storage)
 answer([row for task in tasks for batch in write_slices(work, task) for row in batch.to_pylist()])
 """
 
@@ -27,7 +29,8 @@ answer([row for task in tasks for batch in write_slices(work, task) for row in b
 class ChildWriter:
     """A `tableformat.export.ports.SliceWriter`. `before` is called before anything is written.
 
-    `server` is where the slices are read, None for files.
+    `server` is where the slices are read, None for files; `storages` are of the lake, None where it
+    is in files.
     """
 
     slots = 2
@@ -36,8 +39,9 @@ class ChildWriter:
         self,
         before: Callable[[WritePlan, tuple[SliceTask, ...]], None],
         server: ServerSettings | None = None,
+        storages: Storages | None = None,
     ) -> None:
-        self._before, self._server = before, server
+        self._before, self._server, self._storages = before, server, storages
 
     def versions(self) -> tuple[tuple[str, str], ...]:
         return installed_versions()
@@ -51,7 +55,8 @@ class ChildWriter:
         should_stop: Callable[[], bool],  # noqa: ARG002  all slices are begun at once
     ) -> Writing:
         self._before(plan, tasks)
-        rows = in_child(_WRITE, plan, tasks, self._server)
+        access = self._storages.access(plan.receipts_location) if self._storages else None
+        rows = in_child(_WRITE, plan, tasks, self._server, access)
         on_rows(0)
         yield
         receipts = tuple(Receipt.from_json(r["receipt"]) for r in rows if r["receipt"])

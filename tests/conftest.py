@@ -12,6 +12,7 @@ from hypothesis import settings
 from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
 from tests.services.minio import MinIO, minio
 from tests.services.old_clickhouse import OldPair, old_pair
+from tests.services.rest_server import RestServer, rest_server
 from tests.services.zookeeper import ZooKeeper, zookeeper
 
 pytest_plugins = ["tests.light_machine"]
@@ -29,6 +30,7 @@ _SLOW = (
     "tests/properties/",
     "tests/readers/test_all_readers.py",
     "tests/readers/test_clickhouse_files.py",
+    "tests/readers/test_over_s3.py",
     "tests/spark_ext/",
 )
 
@@ -97,6 +99,13 @@ def minio_server(minio_server_of_session: MinIO) -> Iterator[MinIO]:
     """Lend the object store to a test, which may end and pause it; the next one finds it mended."""
     yield minio_server_of_session
     minio_server_of_session.mend()
+
+
+@pytest.fixture(scope="session")
+def rest_server_of_session(minio_server_of_session: MinIO) -> Iterator[RestServer]:
+    """Run a REST catalog for all tests that ask for it; each has a namespace of its own there."""
+    with rest_server(minio_server_of_session) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

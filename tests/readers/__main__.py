@@ -1,7 +1,11 @@
-"""The readers by hand: `python -m tests.readers record | write-docs`.
+"""The readers by hand: `python -m tests.readers record | over-s3 | write-docs`.
 
 record        ask every reader everything, record the answers (recorded.json), write the pages
+over-s3       ask every reader everything over S3, say which answers are not those recorded
 write-docs    write docs/reference/readers.md and clickhouse-parquet.md from what is recorded
+
+`record` asks about local files, but readers that read none. `make readers ARGS=record` and so on
+fetch Trino before.
 """
 
 from __future__ import annotations
@@ -9,22 +13,32 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from tests.readers import native_parquet, pages, recorded
-from tests.readers.engines import ENGINES, Reader
+from tests.readers.engines import ENGINES, Engine, Reader
+from tests.readers.far import far_catalog
 from tests.readers.lake import open_lake
-from tests.readers.measure import truth_of
-from tests.readers.pruning import make_poisoned
+from tests.readers.measure import Truth, truth_of
+from tests.readers.pruning import Poisoned, make_poisoned
+from tests.readers.recorded import OfReader
+from tests.readers.store import ObjectStore
+from tests.services.minio import minio
+from tests.services.trino import trino
 
 __all__: list[str] = []
 
 
 def main() -> int:
-    """Do what was asked for; return the exit code."""
+    """Do what was asked for; return the exit code: 1 for answers that are not those recorded."""
     arguments = argparse.ArgumentParser(prog="python -m tests.readers")
-    arguments.add_argument("what", choices=("record", "write-docs"))
-    if arguments.parse_args().what == "record":
+    arguments.add_argument("what", choices=("record", "over-s3", "write-docs"))
+    what = arguments.parse_args().what
+    if what == "over-s3":
+        return _compare()
+    if what == "record":
         _record()
     pages.write()
     return 0
@@ -36,13 +50,45 @@ def _record() -> None:
             truths = [truth_of(lake, table) for table in lake.make_all()]
             poisoned = make_poisoned(lake)
             native_parquet.save(native_parquet.compare(lake, truths[0].table))
-        answers = {}
-        for engine in ENGINES:
-            sys.stdout.write(f"{engine.name}\n")
-            sys.stdout.flush()
-            with Reader(engine) as reader:
-                answers[engine.name] = recorded.measure(reader, truths, poisoned)
+        local = tuple(engine for engine in ENGINES if engine.of_files)
+        answers = {e.name: _measured(e, None, truths, poisoned) for e in local}
+    answers |= _over_s3([engine for engine in ENGINES if not engine.of_files])
     recorded.save(answers)
+
+
+def _compare() -> int:
+    known = recorded.load()
+    others = [
+        f"{name}: {part} {told}\n"
+        for name, found in _over_s3(ENGINES).items()
+        for part, told in asdict(found).items()
+        if told != asdict(known[name])[part]
+    ]
+    sys.stdout.writelines(others or ["All answers are those recorded.\n"])
+    return 1 if others else 0
+
+
+def _over_s3(engines: Sequence[Engine]) -> dict[str, OfReader]:
+    with (
+        tempfile.TemporaryDirectory(prefix="mergeberg-readers-") as directory,
+        minio() as store,
+        far_catalog(store, Path(directory)) as far,
+    ):
+        with open_lake(Path(directory), far.properties) as lake:
+            truths = [truth_of(lake, table) for table in lake.make_all()]
+            poisoned = make_poisoned(lake)
+        with trino(store, far.store.catalog) as server:
+            told = replace(far.store, trino=server.port)
+            return {e.name: _measured(e, told, truths, poisoned) for e in engines}
+
+
+def _measured(
+    engine: Engine, store: ObjectStore | None, truths: list[Truth], poisoned: tuple[Poisoned, ...]
+) -> OfReader:
+    sys.stdout.write(f"{engine.name}\n")
+    sys.stdout.flush()
+    with Reader(engine, store) as reader:
+        return recorded.measure(reader, truths, poisoned)
 
 
 if __name__ == "__main__":

@@ -16,20 +16,37 @@ from typing import Any, Final, Self
 
 from tests.readers.canonical import Cell
 from tests.readers.filters import Filter
+from tests.readers.store import ObjectStore
 
-__all__ = ["ENGINES", "Answer", "Engine", "Matches", "Reader", "environment_python"]
+__all__ = [
+    "ENGINES",
+    "Answer",
+    "Engine",
+    "Matches",
+    "Reader",
+    "environment_packages",
+    "environment_python",
+]
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _TAIL: Final = 2000
+_JAVA_TRUSTS: Final = "`-Djavax.net.ssl.trustStore=…`"
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A reading engine: its name in tables, its program, and which environment has it."""
+    """A reading engine: its name in tables, its program, and which environment has it.
+
+    `of_files` says whether it reads local files; every engine reads an object store. `far` is what
+    it is told there, in its user's words; `trusts` is how it learns of the store's own authority.
+    """
 
     name: str
     program: str
+    far: str
+    trusts: str = "`SSL_CERT_FILE`"
     of_our_environment: bool = True
+    of_files: bool = True
 
     @property
     def python(self) -> str:
@@ -38,13 +55,41 @@ class Engine:
 
 
 ENGINES: Final = (
-    Engine("PyIceberg", "pyiceberg"),
-    Engine("DuckDB", "duckdb"),
-    Engine("ClickHouse", "clickhouse"),
-    Engine("Spark", "spark"),
-    Engine("Polars", "polars", of_our_environment=False),
-    Engine("Daft", "daft", of_our_environment=False),
-    Engine("DataFusion", "datafusion", of_our_environment=False),
+    Engine("PyIceberg", "pyiceberg", "`s3.endpoint` and so on, as properties of the catalog"),
+    Engine(
+        "DuckDB",
+        "duckdb",
+        "its extension httpfs; `CREATE SECRET (TYPE s3, ENDPOINT …, URL_STYLE 'path')`",
+        "`SET ca_cert_file = …`",
+    ),
+    Engine(
+        "ClickHouse",
+        "clickhouse",
+        "`iceberg('https://HOST:PORT/BUCKET/PATH', KEY, SECRET)`",
+        "`<openSSL><client><caConfig>` of the server's configuration",
+    ),
+    Engine(
+        "Spark",
+        "spark",
+        "iceberg-aws-bundle; `io-impl` S3FileIO, `s3.path-style-access` of the catalog",
+        _JAVA_TRUSTS,
+    ),
+    Engine("Polars", "polars", "`storage_options`, as PyIceberg's", of_our_environment=False),
+    Engine("Daft", "daft", "as PyIceberg", of_our_environment=False),
+    Engine(
+        "DataFusion",
+        "datafusion",
+        "as PyIceberg, and `s3.path-style-access`",
+        of_our_environment=False,
+    ),
+    Engine(
+        "Trino",
+        "trino",
+        "`fs.native-s3.enabled`, `s3.path-style-access` of the catalog",
+        _JAVA_TRUSTS,
+        of_our_environment=False,
+        of_files=False,
+    ),
 )
 
 
@@ -59,6 +104,16 @@ def environment_python() -> Path:
         message = f"Cannot ask a reader: there is no {python}. Make it: make readers"
         raise FileNotFoundError(message)
     return python
+
+
+def environment_packages() -> Path:
+    """Return the directory of the packages that are in that environment.
+
+    Raises:
+        FileNotFoundError: it was not made.
+    """
+    (packages,) = environment_python().parents[1].glob("lib/python3.*/site-packages")
+    return packages
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +136,10 @@ class Matches:
 class Reader:
     """An engine's process. It is started when it is asked, and anew when a question ended it."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, store: ObjectStore | None = None) -> None:
+        """Take an engine, and the object store that it reads, when it reads no local files."""
         self.engine = engine
+        self._told = {} if store is None else store.environment
         self._process: subprocess.Popen[str] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
 
@@ -153,7 +210,8 @@ class Reader:
                 stderr=self._log,
                 text=True,
                 env=os.environ
-                | {"PYTHONWARNINGS": "ignore", "TZ": "UTC", "DAFT_ANALYTICS_ENABLED": "0"},
+                | {"PYTHONWARNINGS": "ignore", "TZ": "UTC", "DAFT_ANALYTICS_ENABLED": "0"}
+                | self._told,
             )
         return self._process
 

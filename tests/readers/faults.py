@@ -100,6 +100,8 @@ REMARKS: Final = (
     ("Spark", "`collect()` of a map", "a dictionary, in an order of its own", "`map_entries`"),
     ("DataFusion", "a filter, through the table provider of PyIceberg's core",
      "every file of the table is read", "another reader for large tables"),
+    ("Trino", "a table in local files", "an error: it has a scheme of its own for them, `local://`",
+     "a lake in an object store"),
 )  # fmt: skip
 """What is no wrong answer, or is not asked: (reader, what, answer, way round)."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from catalog.clickhouse.embedded import EmbeddedConnection
@@ -26,6 +27,7 @@ ID: Final = Column("id", "Int32", ())
 _DATABASE: Final = "db"
 _FORMAT: Final = FileFormat()
 _EVERYTHING: Final = AllPartitions()
+_NOT_FAR: Final[Mapping[str, str]] = MappingProxyType({})
 # Types and columns that ClickHouse asks a permission for, and texts of instants that keep the zone.
 _SETTINGS: Final = (
     "allow_suspicious_low_cardinality_types = 1",
@@ -200,10 +202,15 @@ class ReadersLake:
 
 
 @contextmanager
-def open_lake(root: Path) -> Iterator[ReadersLake]:
-    """Start a ClickHouse on an empty directory, with a warehouse beside it."""
+def open_lake(root: Path, far: Mapping[str, str] = _NOT_FAR) -> Iterator[ReadersLake]:
+    """Start a ClickHouse on an empty directory, with a warehouse beside it.
+
+    Args:
+        root: the directory.
+        far: PyIceberg's properties of a catalog whose warehouse is elsewhere.
+    """
     with EmbeddedConnection(root / "data", create=True) as connection:
-        yield ReadersLake(RealExport(connection, root), root)
+        yield ReadersLake(RealExport(connection, root, far=far), root)
 
 
 def _declared(column: Column) -> str:

@@ -34,6 +34,9 @@ all kinds; columns that were added later; a table without rows. Every value, and
 `<`, `>`, `IN`, `IS NULL` and `AND` find on every column of one value, is compared with ClickHouse's
 own answer. {versions}.
 
+The tables are in local files, and in an object store, S3 over TLS: a reader answers both alike.
+{far_only}
+
 ## Where a reader's answer differs
 
 The data and its metadata are right in each case; the answer of the reader is not, or not what one
@@ -51,6 +54,13 @@ was right all the same.
 ## As what types are shown
 
 {shown}
+
+## How a reader reaches S3
+
+A store behind `https://HOST:PORT` whose certificate an authority of one's own has signed, with the
+bucket in the path. Beside endpoint, region and credentials, in each reader's own words, it takes:
+
+{far}
 
 ## Defaults that are not functions of the row
 
@@ -97,6 +107,11 @@ def readers_page(answers: Mapping[str, OfReader]) -> str:
         faults=_table(("reader", "what", "answer", "way round"), rows),
         pruning=_table(("pruning", "what is left to read", *names), pruning),
         shown=_table(("Iceberg", *names), _shown(answers)),
+        far=_table(
+            ("reader", "what it is told", "how it trusts the authority"),
+            [(engine.name, engine.far, engine.trusts) for engine in ENGINES],
+        ),
+        far_only=_far_only(),
     )
 
 
@@ -122,6 +137,15 @@ def _right(answers: Mapping[str, OfReader]) -> str:
     counts = {name: sum(map(len, of.wrong.values())) for name, of in answers.items()}
     told = ", ".join(f"{name} {count}" for name, count in counts.items())
     return f"Of {answers['PyIceberg'].asked} questions so many are answered otherwise: {told}"
+
+
+def _far_only() -> str:
+    """Return which readers read no local files."""
+    names = [engine.name for engine in ENGINES if not engine.of_files]
+    return (
+        f"{' and '.join(names)} is asked in the object store alone, through the catalog that the "
+        "export has committed to."
+    )
 
 
 def _value(compared: Compared) -> str:

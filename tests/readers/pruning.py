@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlparse
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from catalog.iceberg import open_catalog
 from tableformat.export.slices import FileFormat
 from tableformat.names import TableName
 from tests.readers.columns import Column
@@ -160,20 +158,21 @@ def _least_id(file: DataFile) -> bytes:
 
 
 def _poisoned_copy(lake: ReadersLake, table: Table, files: list[DataFile], case: Case) -> str:
-    catalog = open_catalog("lake", warehouse=lake.exports.warehouse).catalog
+    catalog = lake.exports.catalog("lake").catalog
     name = f"n.pruned_{case.name.replace(' ', '_')}"
     made = catalog.create_table(name, table.schema(), partition_spec=table.spec())
-    directory = Path(urlparse(made.location()).path) / "data"
-    directory.mkdir(parents=True)
     with made.transaction() as change, change.update_snapshot().fast_append() as append:
         for number, file in enumerate(files):
-            origin = Path(unquote(urlparse(file.file_path).path))
-            poisoned = directory / f"{number}.parquet"
-            content = bytearray(origin.read_bytes())
+            poisoned = f"{made.location()}/data/{number}.parquet"
+            with table.io.new_input(file.file_path).open() as read:
+                content = bytearray(read.read())
+            origin = lake.directory / "whole.parquet"
+            origin.write_bytes(content)
             for start, end in case.poison(number, origin):
                 content[start:end] = b"\xdb" * (end - start)
-            poisoned.write_bytes(content)
+            with made.io.new_output(poisoned).create() as written:
+                written.write(bytes(content))
             entry = copy.deepcopy(file)
-            entry[_FILE_PATH] = poisoned.as_uri()
+            entry[_FILE_PATH] = poisoned
             append.append_data_file(entry)
     return made.metadata_location

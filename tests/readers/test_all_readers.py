@@ -28,6 +28,7 @@ pytestmark = [
                 engine, id=engine.name, marks=[pytest.mark.spark] * (engine.name == "Spark")
             )
             for engine in ENGINES
+            if engine.of_files
         ],
     ),
 ]

@@ -18,7 +18,7 @@ NOWHERE = "file:///nowhere/metadata/x.metadata.json"
 
 def test_a_reader_that_dies_says_so_and_is_asked_again() -> None:
     """Harm prevented: garbage that ends one reader ends all tests, or hides their answers."""
-    with Reader(Engine("gone", "nothing_of_that_name")) as reader:
+    with Reader(Engine("gone", "nothing_of_that_name", "nothing")) as reader:
         answers = [reader.read(NOWHERE, ["id"]) for _ in range(2)]
 
     for answer in answers:
@@ -27,7 +27,7 @@ def test_a_reader_that_dies_says_so_and_is_asked_again() -> None:
 
 
 def test_an_error_of_a_reader_is_its_answer() -> None:
-    with Reader(Engine("DuckDB", "duckdb")) as reader:
+    with Reader(Engine("DuckDB", "duckdb", "nothing")) as reader:
         answer = reader.read(NOWHERE, ["id"])
         (found,) = reader.matching(NOWHERE, [["null", "id"]])
 

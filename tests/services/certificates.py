@@ -23,6 +23,15 @@ class Identity:
     def texts(self) -> tuple[str, str]:
         return self.certificate.read_text(), self.key.read_text()
 
+    def kept_for_java(self, password: str) -> Path:
+        """Return a file with both that Java opens by a password."""
+        kept = self.certificate.with_suffix(".p12")
+        _openssl(
+            *("pkcs12", "-export", "-inkey", self.key, "-in", self.certificate),
+            *("-out", kept, "-passout", f"pass:{password}"),
+        )
+        return kept
+
 
 class Authority:
     """An authority whose certificate is in `file`; `name` tells several apart."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import tempfile
@@ -12,7 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import boto3
+import requests
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.services.certificates import Authority
@@ -26,6 +31,7 @@ _ONCE: Final = Config(
 )
 """So that a test sees every answer itself."""
 
+_OF_NOTHING: Final = hashlib.sha256().hexdigest()
 READ_ONLY: Final = ("s3:GetObject", "s3:ListBucket", "s3:GetBucketLocation")
 """What an account may do that reads."""
 
@@ -86,15 +92,16 @@ class MinIO(ServerProcess):
         """
         return self._client("s3", account, endpoint)
 
-    def account(self, *actions: str, bucket: str, seconds: int = 3600) -> Account:
+    def account(self, *actions: str, bucket: str, below: str = "", seconds: int = 3600) -> Account:
         """Return credentials, with a token, that may do some things with one bucket.
 
         Args:
             actions: as the store names them, `s3:GetObject`; `READ_ONLY` has those of a reader.
             bucket: the one they hold for.
+            below: of its objects those whose keys begin so; all by default.
             seconds: until they end, at least 900.
         """
-        resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+        resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/{below}*"]
         allowed = {"Effect": "Allow", "Action": list(actions), "Resource": resources}
         made = self._client("sts").assume_role(
             RoleArn="arn:aws:iam::0:role/of-tests",
@@ -103,6 +110,17 @@ class MinIO(ServerProcess):
             DurationSeconds=seconds,
         )["Credentials"]
         return Account(made["AccessKeyId"], made["SecretAccessKey"], made["SessionToken"])
+
+    def end_accounts(self) -> None:
+        """End what `account` returned until now, as their time does: the server forgets them."""
+        url = f"{self.endpoint}/minio/admin/v3/revoke-tokens/builtin?fullRevoke=true"
+        request = AWSRequest("POST", url, headers={"X-Amz-Content-Sha256": _OF_NOTHING})
+        keys = Credentials(self.root.access_key, self.root.secret_key)
+        SigV4Auth(keys, "s3", self.region).add_auth(request)
+        said = requests.post(
+            url, headers=dict(request.headers), verify=str(self.ca_file), timeout=30
+        )
+        assert said.ok, said.text
 
     def mend(self) -> None:
         """Let it run if it was ended or stands still."""

@@ -9,7 +9,7 @@ from pyiceberg.table import StaticTable
 
 from tests.readers.canonical import python_value
 from tests.readers.filters import Filter
-from tests.readers.programs.loop import Found, Question, answer_questions, of_arrow
+from tests.readers.programs.loop import STORE, Found, Question, answer_questions, of_arrow
 
 __all__: list[str] = []
 
@@ -35,7 +35,8 @@ def _expression(of: Filter, question: Question) -> Any:
 
 
 def _read(question: Question) -> Found:
-    frame = daft.read_iceberg(StaticTable.from_metadata(question.metadata))
+    table = StaticTable.from_metadata(question.metadata, STORE.properties if STORE else {})
+    frame = daft.read_iceberg(table)
     if question.filter is not None:
         frame = frame.where(_expression(question.filter, question))
     return of_arrow(frame.select(*(daft.col(c) for c in question.columns)).to_arrow())

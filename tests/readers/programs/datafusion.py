@@ -8,7 +8,7 @@ import datafusion
 from pyiceberg.table import StaticTable
 
 from tests.readers.filters import Dialect, where
-from tests.readers.programs.loop import Found, Question, answer_questions, of_arrow
+from tests.readers.programs.loop import STORE, Found, Question, answer_questions, of_arrow
 
 __all__: list[str] = []
 
@@ -30,7 +30,8 @@ _DIALECT = Dialect(
 
 def _read(question: Question) -> Found:
     session = datafusion.SessionContext()
-    session.register_table("t", StaticTable.from_metadata(question.metadata))
+    properties = {**STORE.properties, "s3.path-style-access": "true"} if STORE else {}
+    session.register_table("t", StaticTable.from_metadata(question.metadata, properties))
     sql = f"SELECT {', '.join(map(_DIALECT.name, question.columns))} FROM t"
     if question.filter is not None:
         sql += f" WHERE {where(question.filter, question.types, _DIALECT)}"

@@ -22,14 +22,19 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
+from pyarrow.fs import S3FileSystem
 
 from tests.readers.canonical import IcebergTypeJson, canonical
 from tests.readers.filters import Filter
+from tests.readers.store import ObjectStore
 
-__all__ = ["Found", "Question", "answer_questions", "of_arrow"]
+__all__ = ["STORE", "Found", "Question", "answer_questions", "of_arrow"]
+
+STORE: Final = ObjectStore.of_process()
+"""The object store that has the tables; None where they are in local files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Question:
     """What is asked of a reader: columns of the rows for which a filter holds.
 
     Attributes:
-        metadata: location of the table's metadata file, a file URI.
+        metadata: location of the table's metadata file, a URI.
         columns: names, top level.
         filter: None for all rows.
         types: of all columns of the table, by name.
@@ -50,8 +55,17 @@ class Question:
 
     @property
     def table_path(self) -> str:
-        """The table's directory, for readers that look for the newest metadata file themselves."""
-        return str(Path(self.metadata.removeprefix("file://")).parent.parent)
+        """The table's directory, for readers that look for the newest metadata file themselves.
+
+        In an object store it begins with the bucket.
+        """
+        path = self.metadata.removeprefix("file://").removeprefix("s3://")
+        return str(Path(path).parent.parent)
+
+    @property
+    def table_name(self) -> str:
+        """The table's name, for readers that ask a catalog."""
+        return Path(self.table_path).name
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +142,24 @@ def _answer(request: dict[str, Any], read: Read, several: Several | None) -> dic
 
 def _types(location: str) -> dict[str, IcebergTypeJson]:
     """Return the types of a table's columns from its metadata file."""
-    metadata = json.loads(Path(location.removeprefix("file://")).read_text(encoding="utf-8"))
+    metadata = json.loads(_content(location))
     schemas = {schema["schema-id"]: schema for schema in metadata["schemas"]}
     fields = schemas[metadata["current-schema-id"]]["fields"]
     return {field["name"]: field["type"] for field in fields}
+
+
+def _content(location: str) -> bytes:
+    """Return what is in a file, or in an object of the store."""
+    if STORE is None:
+        return Path(location.removeprefix("file://")).read_bytes()
+    files = S3FileSystem(
+        endpoint_override=STORE.endpoint,
+        region=STORE.region,
+        access_key=STORE.access_key,
+        secret_key=STORE.secret_key,
+    )
+    with files.open_input_file(location.removeprefix("s3://")) as file:
+        return bytes(file.read())
 
 
 def _rows(question: Question, found: Found) -> list[list[Any]]:

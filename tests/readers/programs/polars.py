@@ -10,7 +10,7 @@ import polars as pl
 
 from tests.readers.canonical import python_value
 from tests.readers.filters import Filter
-from tests.readers.programs.loop import Found, Question, answer_questions, of_arrow
+from tests.readers.programs.loop import STORE, Found, Question, answer_questions, of_arrow
 
 __all__: list[str] = []
 
@@ -40,7 +40,8 @@ def _literal(cell: Any, column: str, question: Question) -> Any:
 
 
 def _read(question: Question) -> Found:
-    frame = pl.scan_iceberg(question.metadata, reader_override="native")
+    options = STORE.properties if STORE else None
+    frame = pl.scan_iceberg(question.metadata, reader_override="native", storage_options=options)
     if question.filter is not None:
         frame = frame.filter(_expression(question.filter, question))
     return of_arrow(frame.select([pl.col(c) for c in question.columns]).collect().to_arrow())

@@ -20,7 +20,7 @@ from pyiceberg.table import StaticTable
 
 from tests.readers.canonical import python_value
 from tests.readers.filters import Filter
-from tests.readers.programs.loop import Found, Question, answer_questions, of_arrow
+from tests.readers.programs.loop import STORE, Found, Question, answer_questions, of_arrow
 
 __all__: list[str] = []
 
@@ -45,7 +45,7 @@ def _expression(of: Filter, question: Question) -> BooleanExpression:
 
 
 def _read(question: Question) -> Found:
-    table = StaticTable.from_metadata(question.metadata)
+    table = StaticTable.from_metadata(question.metadata, STORE.properties if STORE else {})
     kept = AlwaysTrue() if question.filter is None else _expression(question.filter, question)
     return of_arrow(
         table.scan(kept, selected_fields=question.columns).to_arrow().select(question.columns)

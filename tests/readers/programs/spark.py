@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from spark_ext.session import SparkSettings, open_session
-from tests.iceberg_runtime import VERSION, check_runtime, runtime_settings
+from tests.iceberg_runtime import (
+    AMAZON_CLIENT,
+    POSTGRESQL_DRIVER,
+    VERSION,
+    check_runtime,
+    runtime_settings,
+)
 from tests.readers.filters import Dialect, where
-from tests.readers.programs.loop import Found, Question, answer_questions
+from tests.readers.programs.loop import STORE, Found, Question, answer_questions
+from tests.readers.store import ObjectStore
+from tests.services.java_trust import trusting
 
 __all__: list[str] = []
 
@@ -32,20 +41,48 @@ _DIALECT: Final = Dialect(
 )
 
 
+def _catalog(store: ObjectStore) -> dict[str, str]:
+    """Return the settings of the catalog `lake`, and whom Java trusts."""
+    words = {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "jdbc",
+        ".uri": store.catalog,
+        ".warehouse": "s3://unused",
+        ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        ".client.region": store.region,
+        ".s3.endpoint": store.endpoint,
+        ".s3.path-style-access": "true",
+        ".s3.access-key-id": store.access_key,
+        ".s3.secret-access-key": store.secret_key,
+    }
+    trusted = " ".join(trusting(Path(store.trust_store)))
+    settings = {f"spark.sql.catalog.lake{name}": text for name, text in words.items()}
+    return settings | {"spark.driver.extraJavaOptions": trusted}
+
+
 def _open() -> SparkSession:
-    settings = runtime_settings("1g") | {
+    drivers = () if STORE is None else (POSTGRESQL_DRIVER, AMAZON_CLIENT)
+    settings = runtime_settings("1g", *drivers) | {
         "spark.sql.shuffle.partitions": "1",
         # Thousands of small queries: compiling each would take longer than running it.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
     }
+    if STORE is not None:
+        settings |= _catalog(STORE)
     session = open_session(SparkSettings("local[2]", tuple(settings.items())))
     check_runtime()
     return session
 
 
 _SESSION = _open()
+
+
+def _table(question: Question) -> str:
+    if STORE is not None:
+        return f"lake.n.{question.table_name}"
+    return _view(question.metadata)
 
 
 @functools.cache
@@ -58,7 +95,7 @@ def _view(metadata: str) -> str:
 
 def _sql(question: Question) -> str:
     names = ", ".join(map(_DIALECT.name, question.columns))
-    sql = f"SELECT {names} FROM {_view(question.metadata)}"
+    sql = f"SELECT {names} FROM {_table(question)}"
     if question.filter is not None:
         sql += f" WHERE {where(question.filter, question.types, _DIALECT)}"
     return sql
