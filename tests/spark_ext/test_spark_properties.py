@@ -34,7 +34,9 @@ def jvm() -> Iterator[Any]:
 def as_java_reads(jvm: Any, text: str) -> dict[str, str]:
     properties = jvm.java.util.Properties()
     properties.load(jvm.java.io.StringReader(text))
-    return dict(properties)
+    # Py4J ends an iteration by an error, which PySpark cannot tell of where no session runs.
+    names = properties.stringPropertyNames().toArray()
+    return {name: properties.getProperty(name) for name in names}
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
