@@ -59,6 +59,9 @@ def test_a_catalog_that_never_answers_does_not_hold_an_export_for_ever(
             client.close()
 
 
+_NONE = b'{"namespaces":[]}'
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """Serve a catalog over TLS; return where, and the authority that signed for it."""
@@ -66,7 +69,8 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     signed = authority.sign()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(signed.certificate, signed.key)
-    with FaultyHttp(answer(b'{"defaults":{},"overrides":{}}', ours=False), tls=tls) as server:
+    said = [answer(text, ours=False) for text in (b'{"defaults":{},"overrides":{}}', _NONE)]
+    with FaultyHttp(*said, tls=tls) as server:
         yield f"https://127.0.0.1:{server.host.port}", authority.file
 
 
@@ -82,7 +86,10 @@ def test_authorities_of_a_catalog_are_trusted_whatever_the_environment_has(
     """Harm prevented: `ssl.cabundle` has no effect where REQUESTS_CA_BUNDLE is set."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(Authority(tmp_path, "another").file))
 
-    opened(*served).catalog.close()
+    catalog = opened(*served).catalog
+
+    assert catalog.list_namespaces() == []
+    catalog.close()
 
 
 def test_no_others_are_trusted_than_a_catalog_names(

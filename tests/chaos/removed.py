@@ -125,11 +125,11 @@ class _Versions(FileIO):
 
     def new_output(self, location: str) -> OutputFile:
         message = f"Cannot write {location}: the judge only reads."
-        raise NotImplementedError(message)
+        raise io.UnsupportedOperation(message)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         message = f"Cannot delete {location}: the judge only reads."
-        raise NotImplementedError(message)
+        raise io.UnsupportedOperation(message)
 
 
 class _Version(InputFile):

@@ -125,6 +125,25 @@ class Running:
         implements = ["java.lang.Runnable"]  # noqa: RUF012  Py4J wants a list
 
 
+def cancelled(spark: SparkSession, alive: Path) -> str | None:
+    """Cancel a statement once its child has said so in a pipe; return the state that it ends with.
+
+    Who had the pipe open has ended by then, without another word.
+    """
+    statement = Running(spark)
+    jvm: Any = spark._jvm
+    register(spark)
+    jvm.mergeberg.spark.PyBridge.register(None)
+    thread = jvm.java.lang.Thread(statement)
+    thread.start()
+    with alive.open() as pipe:
+        assert pipe.readline() == "begun\n"
+        thread.interrupt()
+        assert pipe.read() == ""
+    thread.join()
+    return statement.state
+
+
 def test_the_child_of_a_cancelled_statement_ends(
     spark: SparkSession, python: Any, tmp_path: Path
 ) -> None:
@@ -134,21 +153,8 @@ def test_the_child_of_a_cancelled_statement_ends(
     endless.write_text(f"#!/bin/sh\nexec 3>{tmp_path}/alive\necho begun >&3\nexec sleep 600\n")
     endless.chmod(0o755)
     python(endless)
-    statement = Running(spark)
-    jvm: Any = spark._jvm
-    register(spark)
-    jvm.mergeberg.spark.PyBridge.register(None)
-    thread = jvm.java.lang.Thread(statement)
 
-    thread.start()
-    with (tmp_path / "alive").open() as alive:
-        assert alive.readline() == "begun\n"
-        thread.interrupt()
-        # The end of the pipe: whoever had it open has ended.
-        assert alive.read() == ""
-    thread.join()
-
-    assert statement.state == "57014"
+    assert cancelled(spark, tmp_path / "alive") == "57014"
 
 
 WORKING = """
@@ -189,21 +195,8 @@ def test_the_spark_job_of_a_cancelled_statement_ends_with_it(
     child.write_text(f"#!/bin/sh\nexec {sys.executable} {working}\n")
     child.chmod(0o755)
     python(child)
-    statement = Running(spark)
-    jvm: Any = spark._jvm
-    register(spark)
-    jvm.mergeberg.spark.PyBridge.register(None)
-    thread = jvm.java.lang.Thread(statement)
 
-    thread.start()
-    with fifo.open() as alive:
-        assert alive.readline() == "begun\n"
-        thread.interrupt()
-        # The end of the pipe: the task has ended, and not because it was done.
-        assert alive.read() == ""
-    thread.join()
-
-    assert statement.state == "57014"
+    assert cancelled(spark, fifo) == "57014"
 
 
 def test_a_child_ends_with_its_parent() -> None:
