@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,10 +26,13 @@ from typing import Final
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
 
+from tableformat.export.sweeping import Sweeping
 from tableformat.iceberg.snapshot import table_of
+from tableformat.ledger import Row
+from tests.chaos.cleaner import cleaning
 from tests.chaos.judge import Judge
 from tests.chaos.setting import Setting, far, local
-from tests.chaos.world import Answered, World, quiet
+from tests.chaos.world import Answered, World, clock, quiet
 from tests.explained import unexplained
 from tests.lying_catalog.faults import WAITING, Asked, every_fault
 from tests.scenarios import ledger_rows, pyiceberg, state
@@ -217,7 +221,7 @@ def _judged(chaos: _Chaos) -> int:
     wrong = [*judge.wrong, *(f"false: {a}" for a in judge.false_answers(answers, versions))]
     if missing := judge.dangling(table_of(state(world.directory)).metadata, world.locations()):
         wrong.append(f"dangling: {missing} file(s)")
-    wrong += (f"unexplained: {path}" for path in unexplained(world.directory))
+    wrong += _unexplained(world)
     last = _last_answers([a for a in answers if a.status != "killed"])
     there = judge.rows_in(versions[-1])
     for partition, rows in world.content().items():
@@ -242,6 +246,27 @@ def _judged(chaos: _Chaos) -> int:
     for text in wrong[:_MOST_TOLD]:
         _say(f"WRONG {text}")
     return 1 if wrong else 0
+
+
+def _unexplained(world: World) -> Iterator[str]:
+    """Yield what nothing explains, with what `gc` says of it and the ledger of its key."""
+    found = unexplained(world.directory)
+    with cleaning(world) as (of, held):
+        things = Sweeping(of, held, of.ports.ledger.holder, 0, clock()).find() if found else ()
+    why = {one.location: one.why for one in things}
+    rows = {r.key.hash: _briefly(r) for r in ledger_rows(world.directory)}
+    for path in found:
+        said = [text for location, text in why.items() if location.endswith(f"/{path}")]
+        of_it = [text for key, text in rows.items() if key in path]
+        yield f"unexplained: {path}: {[*said, *of_it]}"
+
+
+def _briefly(row: Row) -> str:
+    """Return how far the exports of a key are, each with its epoch."""
+    old = [f"{c.transaction_id}@{c.epoch}" for c in row.old]
+    landed = [f"{x.transaction_id}@{x.epoch} in {x.sequence_number}" for x in row.landed]
+    claim = f"{row.claim.transaction_id}@{row.claim.epoch}"
+    return f"{row.state} {claim}, old {old}, landed {landed}, {row.last_error!r}"
 
 
 def _kind(path: Path) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
@@ -10,7 +13,7 @@ from tests.wrong.places import STATEMENTS, Places, make_lake
 
 
 @pytest.fixture(scope="module")
-def module_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+def module_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
     places = Places(tmp_path_factory.mktemp("cli"))
     with EmbeddedConnection(places.clickhouse, create=True) as connection:
         for sql in ("CREATE DATABASE db", *STATEMENTS):
@@ -20,7 +23,11 @@ def module_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
     make_lake(places.warehouse)
-    return places
+    # `Places.files` asks for garbage before every look, which takes seconds late in a long run.
+    gc.collect()
+    gc.freeze()
+    yield places
+    gc.unfreeze()
 
 
 @pytest.fixture
