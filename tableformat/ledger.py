@@ -146,7 +146,7 @@ class Claim:
     the source snapshot. `rows`, `data_files` and `bytes` are noted when the files are there, before
     the commit. `recipe` is a digest of all that decides what its files hold: those of another are
     not taken over. The slices were planned with `bytes_ratio` and `slots`. `query_id` names the
-    statement that claimed last.
+    statement that claimed last. Of one on `old` that is `given_up` nothing can land any more.
     """
 
     epoch: int
@@ -162,6 +162,7 @@ class Claim:
     data_files: int = 0
     bytes: int = 0
     query_id: str = ""
+    given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)

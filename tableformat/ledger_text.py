@@ -1,7 +1,7 @@
 """The text form of a ledger's row: JSON under a checksum, in which a ledger stores it.
 
 The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. A row of the format
-before is read, too: it knew no node of Keeper.
+before is read, too: its claims do not say whether they were given up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tableformat.mergetree.keeper_node import KeeperNode
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 4
+ROW_FORMAT: Final = 5
 _READ: Final = (ROW_FORMAT - 1, ROW_FORMAT)
 
 
@@ -54,7 +54,7 @@ def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
         raw["old"] = tuple(_claim(c) for c in raw["old"])
         raw["landed"] = tuple(Landed(**x) for x in raw["landed"])
         raw["done"] = _record(raw["done"]) if raw["done"] else None
-        raw["keeper_node"] = KeeperNode(**node) if (node := raw.get("keeper_node")) else None
+        raw["keeper_node"] = KeeperNode(**node) if (node := raw["keeper_node"]) else None
         return Row(**raw, version=version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(what, repr(error)) from error

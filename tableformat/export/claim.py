@@ -272,8 +272,8 @@ def claimed(
     """Return the row of a new claim.
 
     One that goes on with the last transaction takes its place; any other leaves that one's files
-    behind, on the list `old`. A source table of which no node is known keeps the one that the row
-    knows.
+    behind, on the list `old`, as given up when the row was. A source table of which no node is
+    known keeps the one that the row knows.
     """
     if row is None:
         source, destination = names
@@ -281,13 +281,16 @@ def claimed(
         return replace(made, keeper_node=keeper_node)
     settled_before = {x.transaction_id for x in row.landed} | {claim.transaction_id}
     left = () if row.claim.transaction_id in settled_before else (row.claim,)
+    behind = (*(c for c in row.old if c.transaction_id != claim.transaction_id), *left)
+    if row.state in (State.KILLED, State.FAILED):
+        behind = tuple(replace(c, given_up=True) for c in behind)
     return replace(
         row,
         state=State.RUNNING,
         claim=claim,
         updated=now,
         ttl=ttl,
-        old=(*(c for c in row.old if c.transaction_id != claim.transaction_id), *left),
+        old=behind,
         last_error="",
         keeper_node=keeper_node or row.keeper_node,
     )

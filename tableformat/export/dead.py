@@ -5,6 +5,7 @@ dead in M and no snapshot of M refers to them. This file proves the first; it ne
 
 * KILLED or FAILED is written only when all requests of that epoch and of older ones are dead
   (step 9), and such a row is never gone on with: its own transaction and those on `old` are dead.
+  They stay dead when the key is claimed anew, and their claims on `old` say so.
 * An export of epoch E that landed in a snapshot of sequence number s was staged on a metadata that
   was loaded after the claim of E. Whatever an older epoch sent was staged on the metadata before
   that claim, and so has a number of s at most: dead in every M with seq(M) >= s. A transaction
@@ -92,6 +93,8 @@ def verdict(row: Row, state: LakeTableState, referred: int, transaction_id: str)
 def _of_claim(row: Row, seen: int, claim: Claim) -> Verdict:
     if row.state in (State.KILLED, State.FAILED):
         return Verdict(may_go=True, why=f"its export was given up ({row.state})")
+    if claim.given_up:
+        return Verdict(may_go=True, why="its export was given up")
     later = (x for x in row.landed if claim.epoch < x.epoch and 0 < x.sequence_number <= seen)
     proof = next(later, None)
     if proof is not None and claim is not row.claim:
@@ -156,6 +159,9 @@ def _is_outlived(row: Row, one: Listing, seen: int) -> bool:
     """Whether no request of this epoch of a listed export can be applied any more."""
     if row.state in (State.KILLED, State.FAILED):
         return one.epoch <= row.claim.epoch
+    claim = row.claim_of(one.transaction_id)
+    if claim is not None and claim.given_up:
+        return one.epoch <= claim.epoch
     if row.state is State.RUNNING and row.claim.transaction_id == one.transaction_id:
         return False
     later = (x for x in row.landed if 0 < x.sequence_number <= seen)

@@ -113,6 +113,26 @@ def test_what_a_cancelled_export_left_goes_with_the_next_run_of_any_partition(wo
     assert unexplained(world.directory) == []
 
 
+def test_what_a_cancelled_export_left_goes_though_another_one_is_under_way(world: World) -> None:
+    """Harm prevented: `gc` says of what was given up that it may still land, and keeps it."""
+    assert statuses(world.run(ALL)) == ["committed", "committed"]
+    landed = world.files()
+    forced = replace(ONE, wish=Wish(force=True))
+    world.interrupt(forced)
+    world.cancel()
+    cancelled = set(world.files()) - set(landed)
+    world.interrupt(forced)
+    begun = set(world.files()) - cancelled - set(landed)
+    assert (len(cancelled), len(begun)) == (2, 2)
+
+    clean_up(sweeping(world.directory, clock=world.clock))
+
+    assert row_of(world.directory, "p1").state is State.RUNNING
+    assert set(world.files()) == begun | set(landed)
+    assert unexplained(world.directory) == []
+    assert statuses(world.run(forced)) == ["replaced"]
+
+
 def test_an_export_that_nobody_went_on_with_for_a_week_is_given_up(world: World) -> None:
     """Harm prevented: what an interrupted export finished lies there for ever."""
     world.interrupt()

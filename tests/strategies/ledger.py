@@ -35,6 +35,7 @@ _CLAIMS = st.builds(
     data_files=_NUMBERS,
     bytes=_NUMBERS,
     query_id=_TEXTS,
+    given_up=st.booleans(),
 )
 _LANDED = st.builds(Landed, _NUMBERS, _DIGITS, _TEXTS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS)
 _RECORDS = st.builds(

@@ -116,7 +116,20 @@ def test_the_files_of_an_export_that_can_be_gone_on_with_stay(lake: Lake) -> Non
     assert len(lake.files()) == 2
 
 
-def test_an_export_given_up_before_goes_once_the_next_one_has_landed(lake: Lake) -> None:
+def test_a_cancelled_export_goes_though_the_key_was_claimed_anew(lake: Lake) -> None:
+    first = claim(lake.ledger)
+    lake.write(first)
+    lake.kill()
+    second = claim(lake.ledger, content="other")
+    lake.write(second)
+
+    assert lake.clean().files == 1
+
+    number = second.claim.transaction_id
+    assert lake.files() == [f"{number}/x", f"r:{number}/x"]
+
+
+def test_an_export_left_behind_goes_once_the_next_one_has_landed(lake: Lake) -> None:
     first = claim(lake.ledger)
     lake.write(first)
     second = claim(lake.ledger, content="other")
@@ -300,10 +313,11 @@ LANDED = st.builds(
     st.just(1), st.just(1),
 )  # fmt: skip
 CLAIMS = st.builds(Claim, EPOCHS, st.sampled_from("abcd"), st.just("f"), st.just(1))
+LEFT = st.builds(replace, CLAIMS, given_up=st.booleans())
 ROWS = st.builds(
     Row, st.just(KEY), st.just("db.t"), st.just("lake.n.t"), st.sampled_from(State), CLAIMS,
     st.just(1), st.just(1), landed=st.lists(LANDED, max_size=2).map(tuple),
-    old=st.lists(CLAIMS, max_size=2).map(tuple),
+    old=st.lists(LEFT, max_size=2).map(tuple),
 )  # fmt: skip
 
 
@@ -331,8 +345,8 @@ def test_what_may_go_is_always_proved(
     landed = [x for x in row.landed if x.transaction_id == one]
 
     if judged.may_go:
-        given_up = row.state in (State.KILLED, State.FAILED)
         claimed = row.claim_of(one)
+        given_up = row.state in (State.KILLED, State.FAILED) or (claimed and claimed.given_up)
         later = [x for x in row.landed if 0 < x.sequence_number <= seen]
         assert all(x.sequence_number <= seen for x in row.landed)
         if landed:
@@ -368,7 +382,9 @@ def test_a_list_goes_only_when_none_of_its_exports_needs_it(
         assert not any(x.epoch == one.epoch and x.snapshot_id in kept for x in same)
         assert not one.referred or (same and one.epoch not in {x.epoch for x in same})
         assert row.state is not State.RUNNING or row.claim.transaction_id != one.transaction_id
+        claim = row.claim_of(one.transaction_id)
         dead = row.state in (State.KILLED, State.FAILED) and one.epoch <= row.claim.epoch
+        dead = dead or (claim is not None and claim.given_up and one.epoch <= claim.epoch)
         passed = [x for x in row.landed if 0 < x.sequence_number <= seen]
         assert dead or any(x.epoch > one.epoch or x in same for x in passed)
 
