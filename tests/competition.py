@@ -71,8 +71,9 @@ _ALL: Final = replace(ALL, format=FileFormat(target_file_bytes=80))
 _REQUESTS: Final = {
     "all": replace(_ALL, wish=Wish(beside=True)),
     "each in its own": replace(_ALL, commit_every=1),
-    "force": replace(_ALL, wish=Wish(force=True, beside=True)),
+    "force": replace(_ALL, wish=Wish(force=True)),
 }
+"""None has both words: who says both lets rows double that others have written anew."""
 # Not here: who takes our marks out of a table, or puts it back to older metadata, has been told
 # that nothing protects from that (docs/spec/commit-protocol.md, requirements for writers).
 _OPERATORS: Final = (
