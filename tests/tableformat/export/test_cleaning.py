@@ -116,19 +116,6 @@ def test_the_files_of_an_export_that_can_be_gone_on_with_stay(lake: Lake) -> Non
     assert len(lake.files()) == 2
 
 
-def test_a_cancelled_export_goes_though_the_key_was_claimed_anew(lake: Lake) -> None:
-    first = claim(lake.ledger)
-    lake.write(first)
-    lake.kill()
-    second = claim(lake.ledger, content="other")
-    lake.write(second)
-
-    assert lake.clean().files == 1
-
-    number = second.claim.transaction_id
-    assert lake.files() == [f"{number}/x", f"r:{number}/x"]
-
-
 def test_an_export_left_behind_goes_once_the_next_one_has_landed(lake: Lake) -> None:
     first = claim(lake.ledger)
     lake.write(first)
