@@ -109,7 +109,7 @@ servers: $(SERVERS_STAMP) ## Get the servers that tests start
 services: $(STAMP) ## Build the servers in Go that tests start, once for a machine
 	$(BIN)/python -m tests.services.go_programs
 
-soak: $(STAMP) $(JARS_STAMP) $(TRINO_STAMP) services ## Hours of generated tables, crashes, competition, chaos, kills, readers over S3, the older Spark and the model; ARGS="--tables 500 --seed 7"
+soak: $(STAMP) $(JARS_STAMP) $(TRINO_STAMP) services ## Hours of generated tables, crashes, competition, chaos, bad networks (as root), kills, readers over S3, the older Spark and the model; ARGS="--tables 500 --seed 7"
 	$(BIN)/python -m tests.properties $(ARGS)
 	$(BIN)/python -m tests.properties --tables 500 --way arrow
 	$(BIN)/python -m tests.properties --tables 500 --way native
@@ -118,6 +118,8 @@ soak: $(STAMP) $(JARS_STAMP) $(TRINO_STAMP) services ## Hours of generated table
 	$(BIN)/python -m tests.competition
 	$(BIN)/python -m tests.chaos --minutes 10
 	$(BIN)/python -m tests.chaos --minutes 10 --far
+	$(BIN)/python -m tests.partition --minutes 10
+	$(BIN)/python -m tests.partition --minutes 10 --packets
 	$(BIN)/python -m tests.big --kills 10
 	$(BIN)/python -m tests.readers over-s3
 	$(BIN)/python -m tests.other_spark

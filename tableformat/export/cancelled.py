@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tableformat.effects import Step
-from tableformat.errors import LedgerError, StoppedError, TableFormatError
+from tableformat.errors import LedgerError, MissingError, StoppedError, TableFormatError
 from tableformat.export.giving_up import BEING_CANCELLED, QUERY_KILLED
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
@@ -68,20 +68,29 @@ class Cancelled:
 
     def outcome(self, one: Claimed) -> Outcome:
         """Say what became of a partition that is not ours any more."""
-        status, text = Status.IN_PROGRESS, _BY_ANOTHER
+        return self._look(one)[0]
+
+    def _look(self, one: Claimed) -> tuple[Outcome, bool]:
+        """Return that, and whether the ledger says that another run has claimed it."""
+        status, text, is_anothers = Status.IN_PROGRESS, _BY_ANOTHER, False
         try:
             key = one.row.key.hash
             row = self.ports.effects(Step.READ_LEDGER, partial(self.ports.ledger.read, key))
             if row is not None and _is_given_up(row, one.row.claim.transaction_id):
                 status, text = Status.KILLED, _BY_CANCEL
+            is_anothers = row is not None and row.claim.epoch != one.row.claim.epoch
         except LedgerError as error:
             text = f"{text} (and the ledger could not say by whom: {error})"
-        return self.telling.outcome(one.row.key.partition_id, status, text, one.row, one.begun)
+        told = self.telling.outcome(one.row.key.partition_id, status, text, one.row, one.begun)
+        return told, is_anothers
 
     def stopped(self, one: Claimed, error: TableFormatError) -> Outcome:
-        """Say what an error made of a partition; whoever cancels it removes files under its run."""
-        ended = self.outcome(one)
-        if ended.status is Status.KILLED:
+        """Say what an error made of a partition.
+
+        Whoever cancels it removes files under its run, and so does another run that has landed it.
+        """
+        ended, is_anothers = self._look(one)
+        if ended.status is Status.KILLED or (is_anothers and isinstance(error, MissingError)):
             return ended
         stopped = isinstance(error, StoppedError)
         text = self.telling.note_error(one.row, INTERRUPTED_ERROR if stopped else str(error))

@@ -198,18 +198,37 @@ class Committing:
                 f"it landed in snapshot {landed.snapshot_id}, and main was moved away from it since"
             )
             return self.telling.outcome(partition_id, Status.REFUSED, text, row, begun)
-        if landed.epoch != row.claim.epoch:
-            # An earlier run's files are in main: the row has their figures since it was settled.
-            row = self.ports.ledger.read(row.key.hash) or row
         status = Status.REPLACED if landed.replaced else Status.COMMITTED
         said = "; ".join(filter(None, (one.note, _told_of_others(landed))))
         made = self.telling.outcome(partition_id, status, said, row, begun)
+        if landed.epoch != row.claim.epoch:
+            # An earlier run's files are in main: the row has their figures since it was settled.
+            settled = self.ports.ledger.read(row.key.hash) or row
+            made = _of_earlier(made, settled, landed.snapshot_id)
         return replace(made, snapshot_id=landed.snapshot_id)
 
     def _told(self, one: Claimed, status: Status, message: str, row: Row | None = None) -> Outcome:
         return self.telling.outcome(
             one.row.key.partition_id, status, message, row or one.row, one.begun
         )
+
+
+def _of_earlier(made: Outcome, row: Row, snapshot_id: int) -> Outcome:
+    """Return an outcome with the figures of what landed in a snapshot, whatever was claimed since.
+
+    Bytes are known of the last export that landed.
+    """
+    found = next((x for x in row.landed if x.snapshot_id == snapshot_id), None)
+    if found is None:
+        return made
+    is_last = row.done is not None and row.done.landed == found
+    return replace(
+        made,
+        transaction_id=found.transaction_id,
+        rows=found.rows,
+        data_files=found.data_files,
+        bytes=row.done.bytes if row.done and is_last else 0,
+    )
 
 
 def _told_of_others(landed: Committed) -> str:

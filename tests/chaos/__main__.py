@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -26,16 +25,11 @@ from typing import Final
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
 
-from tableformat.export.sweeping import Sweeping
-from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Row
-from tests.chaos.cleaner import cleaning
-from tests.chaos.judge import Judge
+from tests.chaos.ends import begin, counted, end, say
 from tests.chaos.setting import Setting, far, local
-from tests.chaos.world import Answered, World, clock, quiet
-from tests.explained import unexplained
+from tests.chaos.world import World, quiet
 from tests.lying_catalog.faults import WAITING, Asked, every_fault
-from tests.scenarios import ledger_rows, pyiceberg, state
+from tests.scenarios import pyiceberg, state
 
 _LIES: Final = [
     *(f for f in every_fault() if f.kind not in WAITING),
@@ -43,9 +37,6 @@ _LIES: Final = [
 ]
 _ROUND_SECONDS: Final = 0.8
 _MOST_GROWN: Final = 6
-_QUIET_RUNS: Final = 6
-_CLEANINGS: Final = 2
-_MOST_TOLD: Final = 20
 
 
 @dataclass
@@ -61,23 +52,10 @@ class _Chaos:
     done: Counter[str] = field(default_factory=Counter)
 
     def begin(self) -> None:
-        """Export everything once; what other engines append would be refused before that."""
+        """Export everything, with nothing in the way."""
         self.setting.calm(self.world)
-        self.run(0, "1").wait()
-        told = {said.partition_id: said.status for said in self.world.answers()}
-        assert told == dict.fromkeys(self.world.content(), "committed"), told
-        self._keep_every_version()
+        begin(self.world)
         self.setting.rough(self.world)
-
-    def _keep_every_version(self) -> None:
-        """Let the judge read every version of the table: by default old ones are deleted."""
-        with pyiceberg(self.world.directory).transaction() as transaction:
-            transaction.set_properties(
-                {
-                    "write.metadata.delete-after-commit.enabled": "false",
-                    "write.metadata.previous-versions-max": "1000000",
-                }
-            )
 
     def start(self) -> None:
         """Start workers until there are enough, and one that cleans up and cancels."""
@@ -92,10 +70,9 @@ class _Chaos:
         """All that run, or did until a moment ago."""
         return [*self.workers, *([self.cleaner] if self.cleaner is not None else [])]
 
-    def run(self, seed: int, *more: str, program: str = "worker") -> subprocess.Popen[bytes]:
+    def run(self, seed: int, program: str = "worker") -> subprocess.Popen[bytes]:
         """Start one process."""
-        words = [str(self.world.directory), str(seed), *more]
-        return subprocess.Popen([sys.executable, "-m", f"tests.chaos.{program}", *words])
+        return subprocess.Popen(self.world.command(seed, program=program))
 
     def act(self) -> None:
         """Do one thing that may happen."""
@@ -182,7 +159,7 @@ def main() -> int:
     parser.add_argument("--far", action="store_true", help="over Keeper, REST and S3")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else random.randrange(10**6)  # noqa: S311  chaos
-    _say(f"seed {seed}, {given.workers} workers, {given.partitions} partitions")
+    say(f"seed {seed}, {given.workers} workers, {given.partitions} partitions")
     quiet()
     with tempfile.TemporaryDirectory(prefix="mergeberg-chaos-") as name:
         world, chance = World(Path(name)), random.Random(seed)  # noqa: S311  chaos
@@ -206,88 +183,12 @@ def _judged(chaos: _Chaos) -> int:
     chaos.setting.calm(chaos.world)
     for held in chaos.setting.catalog.held:
         held.apply()
-    time.sleep(1.2)
-    for n in range(_QUIET_RUNS):
-        chaos.run(n + 1, "1").wait()
-        time.sleep(1.1)
-    world = chaos.world
-    keys = {r.key.partition_id: r.key.hash for r in ledger_rows(world.directory)}
-    before = len(unexplained(world.directory))
-    for n in range(_CLEANINGS):
-        chaos.run(n, "1", program="cleaner").wait()
-    judge = Judge(state(world.directory).metadata_location, keys, world.removed.io())
-    versions = judge.read()
-    answers = world.answers()
-    wrong = [*judge.wrong, *(f"false: {a}" for a in judge.false_answers(answers, versions))]
-    if missing := judge.dangling(table_of(state(world.directory)).metadata, world.locations()):
-        wrong.append(f"dangling: {missing} file(s)")
-    wrong += _unexplained(world)
-    last = _last_answers([a for a in answers if a.status != "killed"])
-    there = judge.rows_in(versions[-1])
-    for partition, rows in world.content().items():
-        said, found = last.get(partition), there.get(partition, 0)
-        if said is None:
-            wrong.append(f"not settled: nobody was told of {partition}")
-        elif said.status == "refused" and "main was moved away from it" in said.message:
-            continue
-        elif said.status not in {"committed", "replaced", "unchanged", "already_exported"}:
-            wrong.append(f"not settled: {said}")
-        elif found != sum(rows):
-            wrong.append(f"lost: {partition} has {found} of {sum(rows)} rows: {said}")
-    told = Counter(a.status for a in answers)
+    verdict = end(chaos.world)
     lies = Counter(str(f.kind) for f in chaos.setting.catalog.told)
-    _say(f"happened: {_counted(chaos.done)}")
-    _say(f"lies: {_counted(lies)}")
-    _say(f"answers: {_counted(told)}; longest wait {world.longest_wait():.1f} s")
-    removed = Counter(_kind(Path(name)) for name in world.removed.names())
-    _say(f"cleaned up: {_counted(removed)}; {before} file(s) unexplained before the last time")
-    kinds = Counter(text.partition(":")[0] for text in wrong)
-    _say(f"versions {len(versions)}, wrong {len(wrong)}: {_counted(kinds)}")
-    for text in wrong[:_MOST_TOLD]:
-        _say(f"WRONG {text}")
-    return 1 if wrong else 0
-
-
-def _unexplained(world: World) -> Iterator[str]:
-    """Yield what nothing explains, with what `gc` says of it and the ledger of its key."""
-    found = unexplained(world.directory)
-    with cleaning(world) as (of, held):
-        things = Sweeping(of, held, of.ports.ledger.holder, 0, clock()).find() if found else ()
-    why = {one.location: one.why for one in things}
-    rows = {r.key.hash: _briefly(r) for r in ledger_rows(world.directory)}
-    for path in found:
-        said = [text for location, text in why.items() if location.endswith(f"/{path}")]
-        of_it = [text for key, text in rows.items() if key in path]
-        yield f"unexplained: {path}: {[*said, *of_it]}"
-
-
-def _briefly(row: Row) -> str:
-    """Return how far the exports of a key are, each with its epoch."""
-    old = [f"{c.transaction_id}@{c.epoch}" for c in row.old]
-    landed = [f"{x.transaction_id}@{x.epoch} in {x.sequence_number}" for x in row.landed]
-    claim = f"{row.claim.transaction_id}@{row.claim.epoch}"
-    return f"{row.state} {claim}, old {old}, landed {landed}, {row.last_error!r}"
-
-
-def _kind(path: Path) -> str:
-    """Return what a file that was cleaned up is."""
-    if "groups" in path.parts:
-        return "list"
-    ends = path.name.partition(".")[2]
-    return "manifest" if ends == "avro" else ends
-
-
-def _counted(of: Counter[str]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in sorted(of.items()))
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
-def _last_answers(answers: list[Answered]) -> dict[str, Answered]:
-    return {a.partition_id: a for a in sorted(answers, key=lambda a: a.ended)}
+    say(f"happened: {counted(chaos.done)}")
+    say(f"lies: {counted(lies)}")
+    verdict.tell()
+    return 1 if verdict.wrong else 0
 
 
 if __name__ == "__main__":

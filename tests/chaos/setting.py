@@ -16,9 +16,11 @@ from typing import Final
 from tests.chaos.world import World
 from tests.lying_catalog.server import LyingCatalog
 from tests.places.far import FarPlace
-from tests.places.services import far_services, through_rest
+from tests.places.services import FarServices, through_rest
+from tests.services.minio import minio
 from tests.services.server_process import ServerProcess
 from tests.services.toxiproxy import FROM_SERVER, Proxy, toxiproxy
+from tests.services.zookeeper import Ensemble, zookeeper_ensemble
 
 __all__ = ["Setting", "far", "local"]
 
@@ -62,17 +64,19 @@ def local(world: World) -> Iterator[Setting]:
 
 @contextlib.contextmanager
 def far(world: World, chance: random.Random) -> Iterator[Setting]:
-    """Take place over Keeper, REST and S3; processes reach Keeper and S3 through proxies."""
-    with far_services() as services, toxiproxy() as proxies:
+    """Take place over three Keepers, REST and S3, which processes reach through proxies."""
+    with zookeeper_ensemble() as keepers, minio() as store, toxiproxy() as proxies:
+        services = FarServices(keepers, store)
         behind = services.behind(world.directory, _HONEST)
         services.keep_versions(behind)
         behind.name_in(world.directory)
-        to_keeper = proxies.before(services.keeper.port)
-        to_store = proxies.before(services.store.port)
+        to_keepers = tuple(proxies.before(one.port) for one in keepers.servers)
+        to_store = proxies.before(store.port)
         with LyingCatalog(behind.lake()) as catalog:
             seen = through_rest(behind, catalog)
             through = f"https://{to_store.address}"
-            ledger = seen.ledger_uri.replace(services.keeper.address, to_keeper.address)
+            addresses = ",".join(proxy.address for proxy in to_keepers)
+            ledger = seen.ledger_uri.replace(keepers.address, addresses)
             front = replace(
                 seen,
                 catalog={**seen.catalog, **_STORE_SECONDS, "s3.endpoint": through},
@@ -80,49 +84,53 @@ def far(world: World, chance: random.Random) -> Iterator[Setting]:
                 time_outs=_BRIEF_FAR,
             )
             acts = (
-                *_Outage(services.keeper, to_keeper, chance).acts("keeper"),
-                *_Outage(services.store, to_store, chance).acts("store"),
+                *_Outage(lambda: keepers, to_keepers, chance).acts("keeper"),
+                *_Outage(keepers.leader, (), chance).acts("keeper's leader"),
+                *_Outage(lambda: store, (to_store,), chance).acts("store"),
             )
             yield Setting(catalog, front, acts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """What becomes of a server, or of the way to it, for seconds; then it is mended."""
+    """What becomes of servers, or of the ways to them, for seconds; then it is mended."""
 
-    server: ServerProcess
-    proxy: Proxy
+    find: Callable[[], ServerProcess | Ensemble]
+    proxies: tuple[Proxy, ...]
     chance: random.Random
 
     def acts(self, name: str) -> Iterator[tuple[int, Callable[[], None]]]:
-        """Yield what may happen, under names of their own."""
-        acts = (self.killed, self.cut, self.slow, self.loses_answers)
-        yield from ((1, _Named(f"{name} {act.__name__}", act)) for act in acts)
+        """Yield what may happen, under names of their own; without proxies only servers end."""
+        on_the_way = (self.cut, self.slow, self.loses_answers) if self.proxies else ()
+        yield from (
+            (1, _Named(f"{name} {act.__name__}", act)) for act in (self.killed, *on_the_way)
+        )
 
     def killed(self) -> None:
-        """End the server, as a loss of power does."""
-        self.server.kill()
+        """End what is found now, as a loss of power does."""
+        found = self.find()
+        found.kill()
         self._wait()
-        self.server.start()
+        found.start()
 
     def cut(self) -> None:
         """End all connections, and refuse others."""
-        self.proxy.down()
-        self._mended()
+        self._meet(Proxy.down)
 
     def slow(self) -> None:
         """Let everything arrive late."""
-        self.proxy.latency(_SLOW_SECONDS)
-        self._mended()
+        self._meet(lambda proxy: proxy.latency(_SLOW_SECONDS))
 
     def loses_answers(self) -> None:
         """Let what is asked be carried out, and nobody hear of it."""
-        self.proxy.timeout(streams=FROM_SERVER)
-        self._mended()
+        self._meet(lambda proxy: proxy.timeout(streams=FROM_SERVER))
 
-    def _mended(self) -> None:
+    def _meet(self, fault: Callable[[Proxy], None]) -> None:
+        for proxy in self.proxies:
+            fault(proxy)
         self._wait()
-        self.proxy.heal()
+        for proxy in self.proxies:
+            proxy.heal()
 
     def _wait(self) -> None:
         time.sleep(self.chance.uniform(0, _LONGEST_OUTAGE))

@@ -9,7 +9,9 @@ partitions to another one, as on several hosts. What was interrupted is given up
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from tableformat.errors import TableFormatError
 from tableformat.export import expired, leases
 from tableformat.export.claim import Wish
 from tableformat.export.job import export
+from tableformat.ledger import Owner
 from tests.chaos.world import World, clock, quiet
 from tests.scenarios import ALL, ports_of
 
@@ -29,6 +32,7 @@ def main() -> None:
     directory, seed = Path(sys.argv[1]), int(sys.argv[2])
     left = int(sys.argv[3]) if len(sys.argv) > 3 else sys.maxsize
     world, chance = World(directory), random.Random(seed)  # noqa: S311  chaos, no secret
+    name, me = f"worker-{seed}", Owner(socket.gethostname(), os.getpid(), str(seed))
     quiet()
     leases.LEASE_SECONDS, leases.RENEW_SECONDS = 1.0, 0.2  # type: ignore[misc]
     expired.EXPIRES_AFTER = _EXPIRES_AFTER  # type: ignore[misc]
@@ -42,13 +46,17 @@ def main() -> None:
         begun = clock()
         ports = replace(
             ports_of(world.front, world.source(), clock=clock, alive=True),
-            job=f"worker-{seed}",
+            owner=me,
+            job=name,
             job_is_alive=lambda _: True,
         )
-        with contextlib.closing(ports.ledger), contextlib.suppress(TableFormatError):
-            for outcome in export(request, ports, slots=1):
-                world.log(f"worker-{seed}", outcome, begun)
-        world.log_wait(f"worker-{seed}", begun)
+        with contextlib.closing(ports.ledger):
+            try:
+                for outcome in export(request, ports, slots=1):
+                    world.log(name, outcome, begun)
+            except TableFormatError as error:
+                world.log_error(name, error)
+        world.log_wait(name, begun)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -84,6 +85,11 @@ class World:
             by_id={name: parts_of(name, *rows) for name, rows in self.content().items()}
         )
 
+    def command(self, seed: int, *more: str, program: str = "worker") -> list[str]:
+        """Return what starts a process of the run: one that exports, or the `cleaner`."""
+        of = f"tests.chaos.{program}"
+        return [sys.executable, "-m", of, str(self.directory), str(seed), *more]
+
     def log(self, worker: str, outcome: Outcome, begun: int) -> None:
         """Add an answer to a worker's log; a line is written whole or not at all."""
         said = Answered(
@@ -98,18 +104,33 @@ class World:
         with (self.directory / f"{worker}.waits").open("a", encoding="utf-8") as file:
             file.write(f"{clock() - begun}\n")
 
+    def log_error(self, worker: str, error: Exception) -> None:
+        """Add to a worker's log why a run ended before everything was told."""
+        with (self.directory / f"{worker}.errors").open("a", encoding="utf-8") as file:
+            file.write(f"{clock()} {str(error).splitlines()[0]}\n")
+
+    def errors(self, worker: str = "*") -> list[str]:
+        """Return why runs ended early: of a worker, or of all."""
+        return self._lines(f"{worker}.errors")
+
+    def waits(self, worker: str = "*") -> list[str]:
+        """Return how long each run took that ended: of a worker, or of all; in milliseconds."""
+        return self._lines(f"{worker}.waits")
+
+    def _lines(self, pattern: str) -> list[str]:
+        files = sorted(self.directory.glob(pattern))
+        return [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+
     def longest_wait(self) -> float:
         """Return the longest of all workers, in seconds."""
-        texts = (path.read_text(encoding="utf-8") for path in self.directory.glob("*.waits"))
-        return max(int(line) for text in texts for line in text.splitlines()) / 1000
+        return max(int(line) for line in self.waits()) / 1000
 
-    def answers(self) -> list[Answered]:
-        """Return all answers of all workers; a line that a kill cut off is left out."""
+    def answers(self, worker: str = "*") -> list[Answered]:
+        """Return all answers of a worker, or of all; a line that a kill cut off is left out."""
         found = []
-        for path in sorted(self.directory.glob("*.log")):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    found.append(Answered(**json.loads(line)))
-                except ValueError:
-                    continue
+        for line in self._lines(f"{worker}.log"):
+            try:
+                found.append(Answered(**json.loads(line)))
+            except ValueError:
+                continue
         return found

@@ -1,6 +1,7 @@
 """Every case there is: `python -m tests.enumeration` (or `make soak`); a short run is in the tests.
 
-With `--far` ledger and lake are in a ZooKeeper, a REST catalog and an object store over TLS. Prints
+With `--far` ledger and lake are in a ZooKeeper, a REST catalog and an object store over TLS; each
+death is tried twice there: Keeper takes the dead one for living, or has ended its session. Prints
 one line for each scenario and fault, with the number of seams, and fails when any of them ends in a
 world that is not as it must be.
 """
@@ -13,11 +14,12 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from functools import partial
 
-from tests.enumeration.cases import Cases, here
-from tests.enumeration.faults import Fault, seams
+from tests.enumeration.cases import Cases, Settled, here
+from tests.enumeration.faults import DEATHS, Fault, seams
 from tests.enumeration.scenarios import SCENARIOS
-from tests.places.services import far_services
+from tests.places.services import FarServices, far_services
 
 __all__: list[str] = []
 
@@ -35,18 +37,26 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error(f"there is no scenario {', '.join(unknown)}; there are {', '.join(known)}")
     number = wrong = 0
     with far_services() if given.far else contextlib.nullcontext() as services:
-        settled = services.settled if services else here
         for name in names or known:
-            with Cases(known[name], settled) as cases:
-                for fault in Fault:
-                    numbers = seams(cases.steps, fault)[:: given.every]
-                    number += len(numbers)
-                    wrong += _told(cases, fault, numbers)
+            for settled, faults, then in _ways(services):
+                with Cases(known[name], settled) as cases:
+                    for fault in faults:
+                        numbers = seams(cases.steps, fault)[:: given.every]
+                        number += len(numbers)
+                        wrong += _told(cases, fault, numbers, then)
     _say(f"{number} cases, {wrong} wrong, {time.monotonic() - began:.0f} s")
     return 1 if wrong else 0
 
 
-def _told(cases: Cases, fault: Fault, numbers: tuple[int, ...]) -> int:
+def _ways(services: FarServices | None) -> tuple[tuple[Settled, tuple[Fault, ...], str], ...]:
+    """Return where worlds are, the faults that are tried there, and what comes after each."""
+    if services is None:
+        return ((here, tuple(Fault), ""),)
+    over = partial(services.settled, sessions_end=True)
+    return (services.settled, tuple(Fault), ""), (over, DEATHS, ", and its session ends")
+
+
+def _told(cases: Cases, fault: Fault, numbers: tuple[int, ...], then: str) -> int:
     """Try a fault at all seams of a scenario and tell; return how many ended wrongly."""
     began, wrong = time.monotonic(), 0
     try:
@@ -57,7 +67,7 @@ def _told(cases: Cases, fault: Fault, numbers: tuple[int, ...]) -> int:
     seconds = time.monotonic() - began
     _say(
         f"{'FAIL' if wrong else 'pass'}  {cases.scenario.name:36} {len(numbers):>3} seams  "
-        f"{seconds:6.1f} s  {fault.value}"
+        f"{seconds:6.1f} s  {fault.value}{then}"
     )
     return wrong
 

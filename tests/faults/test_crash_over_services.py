@@ -5,6 +5,8 @@ As much of `python -m tests.enumeration --far` (`make soak`) as a minute allows.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.enumeration.cases import Cases
@@ -29,3 +31,12 @@ def test_a_death_and_the_same_command_again_is_exactly_once(
     with Cases(scenario, services.settled) as cases:
         cases.check(Fault.DIES_BEFORE, seams(cases.steps, Fault.DIES_BEFORE)[::every])
         cases.check(Fault.LOST_ANSWER, seams(cases.steps, Fault.LOST_ANSWER))
+
+
+def test_a_death_after_which_the_session_is_over_is_exactly_once(
+    zookeeper_server: ZooKeeper, minio_server: MinIO
+) -> None:
+    """Harm prevented: what holds while a dead run's leases are there does not without them."""
+    services = FarServices(zookeeper_server, minio_server)
+    with Cases(FIRST, partial(services.settled, sessions_end=True)) as cases:
+        cases.check(Fault.DIES_BEFORE, seams(cases.steps, Fault.DIES_BEFORE)[::3])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -13,11 +13,13 @@ from sqlalchemy.exc import IntegrityError
 
 from tableformat.committer import Sent
 from tableformat.effects import Step
-from tableformat.export.outcome import Outcome
+from tableformat.export.outcome import Outcome, Status
 from tableformat.export.selection import ById
 from tableformat.names import PartitionId
+from tests.dying import Dies, KilledAt
 from tests.scenarios import (
     ALL,
+    FORCED,
     AtStep,
     Partitions,
     assert_exported_once,
@@ -29,6 +31,7 @@ from tests.scenarios import (
     statuses,
 )
 
+T = TypeVar("T")
 _HONEST = {"committed", "already_exported", "in_progress"}
 _NOT_IN_A_FIRST_EXPORT = {
     Step.EVOLVE_SCHEMA,
@@ -69,6 +72,72 @@ def test_an_owner_that_is_paused_while_another_run_does_all_its_work(
 
     assert_exported_once(tmp_path, source)
     assert {*statuses(woken), *statuses(other)} <= _HONEST
+
+
+def test_an_owner_whose_files_went_after_another_run_had_landed_other_rows(tmp_path: Path) -> None:
+    """Harm prevented: it is told to put files back that nobody needs any more."""
+    source, other = Partitions(), list[Outcome]()
+
+    def others_land() -> None:
+        source.left.clear()
+        source.by_id["p1"] = parts_of("p1", 7, 5, 2)
+        source.by_id["p2"] = parts_of("p2", 3, 4)
+        other.extend(run(tmp_path, source))
+
+    woken = run(tmp_path, source, effects=AtStep(Step.CHECK_FILES, others_land))
+
+    assert_exported_once(tmp_path, source)
+    assert statuses(other) == ["committed"] * 2
+    assert statuses(woken) == ["in_progress"] * 2
+    assert {o.message for o in woken} == {"another run claimed it while its files were written"}
+
+
+class DiesWhileSending:
+    """Effects of a process that dies when its request is on its way; `arrive` lets it arrive."""
+
+    def __init__(self) -> None:
+        self.arrive: Callable[[], object] | None = None
+
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        if step is Step.SEND and self.arrive is None:
+            self.arrive = act
+        if self.arrive is not None:
+            raise Dies
+        return act()
+
+
+def test_an_answer_about_an_earlier_landing_while_a_third_run_claims_other_rows(
+    tmp_path: Path,
+) -> None:
+    """Harm prevented: rows are said to be in main that somebody else is only writing."""
+    source = Partitions(by_id={"p1": parts_of("p1", 7, 5)})
+    first, done = DiesWhileSending(), list[Step]()
+
+    def a_third_run_claims() -> None:
+        source.left.clear()
+        source.by_id["p1"] = parts_of("p1", 7, 5, 2)
+        with pytest.raises(Dies):
+            run(tmp_path, source, request=FORCED, effects=KilledAt(Step.STAGE))
+
+    def meanwhile(step: Step, act: Callable[[], T], /) -> T:
+        if step is Step.STAGE and step not in done:
+            assert first.arrive is not None
+            first.arrive()
+        result = act()
+        if step is Step.SETTLE and step not in done:
+            a_third_run_claims()
+        done.append(step)
+        return result
+
+    with pytest.raises(Dies):
+        run(tmp_path, source, effects=first)
+    (told,) = run(tmp_path, source, effects=meanwhile)
+
+    row = row_of(tmp_path, "p1")
+    (landed,) = row.landed
+    assert (row.claim.rows, row.claim.epoch > landed.epoch + 1) == (14, True)
+    assert (told.status, told.rows, told.data_files) == (Status.COMMITTED, 12, landed.data_files)
+    assert (told.snapshot_id, told.transaction_id) == (landed.snapshot_id, landed.transaction_id)
 
 
 @pytest.mark.parametrize(

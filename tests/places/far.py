@@ -17,7 +17,8 @@ from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.keeper import KeeperLedger
-from catalog.ledgers.keeper_address import is_keeper, parse_keeper
+from catalog.ledgers.keeper_address import KeeperAddress, is_keeper, parse_keeper
+from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.places import Place as Location
 from catalog.storages.s3.requests import Requests
 from tableformat.ledger import Ledger
@@ -44,14 +45,18 @@ class FarPlace:
 
     `catalog` are PyIceberg's properties, secrets of a test's own store among them; `truth` is the
     database of what the catalog says is true, and `time_outs` are those of `TimeOuts`, by name.
-    Only a place in S3 and Keeper can be kept and put back.
+    `ledger_environment` has the variables that say how Keeper is spoken to over TLS.
+    With `sessions_end` that of whoever dies is over before anybody else comes. Only a place in S3
+    and Keeper whose truth is known can be kept and put back.
     """
 
-    catalog: Mapping[str, str] = field(repr=False)
+    catalog: Mapping[str, Any] = field(repr=False)
     ledger_uri: str
     warehouse: str
     truth: str
     time_outs: Mapping[str, float]
+    ledger_environment: Mapping[str, str] = field(default_factory=dict)
+    sessions_end: bool = False
     _dead: list[Ledger] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
@@ -74,16 +79,26 @@ class FarPlace:
     def ledger(self, clock: Callable[[], int]) -> Ledger:
         """Open the ledger."""
         if is_keeper(self.ledger_uri):
-            return KeeperLedger(parse_keeper(self.ledger_uri, environment={}), clock=clock)
+            return KeeperLedger(self._keeper, clock=clock)
         return SqliteLedger(Path(self.ledger_uri.removeprefix("sqlite:")), clock=clock)
+
+    @property
+    def _keeper(self) -> KeeperAddress:
+        return parse_keeper(self.ledger_uri, environment=self.ledger_environment)
 
     def storage(self, location: str) -> Storage:
         """Open what a location belongs to."""
         return self.lake().storages(location)
 
     def dies(self, ledger: Ledger) -> None:
-        """Leave the session: the servers know only after a while that nobody is there."""
-        self._dead.append(ledger)
+        """Leave the session: the servers know only after a while that nobody is there.
+
+        Where they know already, they have closed it, as a client does that ends in order.
+        """
+        if self.sessions_end:
+            ledger.close()
+        else:
+            self._dead.append(ledger)
 
     def outside(self) -> object:
         """Return the tags of all objects, the catalog's rows, and the nodes."""
@@ -135,7 +150,7 @@ class FarPlace:
     def client(self) -> Any:
         """boto3's client of the store, as the product makes it."""
         access = self.lake().storages.access(self.warehouse)
-        assert access is not None
+        assert isinstance(access, S3Access)
         return Requests(access).client
 
     def _tags(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ from tests.lying_catalog.server import LyingCatalog
 from tests.places.far import FarPlace
 from tests.s3_places import properties_of
 from tests.services.minio import MinIO, minio
-from tests.services.zookeeper import ZooKeeper, zookeeper
+from tests.services.zookeeper import Ensemble, ZooKeeper, zookeeper
 
 __all__ = ["FarServices", "far_services", "through_rest"]
 
@@ -28,15 +28,18 @@ _OF_SQL: Final = ("type", "uri", "warehouse")
 
 @dataclass(frozen=True, slots=True)
 class FarServices:
-    """A ZooKeeper and an object store over TLS."""
+    """A ZooKeeper, or three, and an object store over TLS."""
 
-    keeper: ZooKeeper
+    keeper: ZooKeeper | Ensemble
     store: MinIO
 
     @contextlib.contextmanager
-    def settled(self, directory: Path) -> Iterator[LyingCatalog]:
-        """Say in a directory that its world is here; serve its catalog for that time."""
-        behind = self.behind(directory, _PATIENT)
+    def settled(self, directory: Path, *, sessions_end: bool = False) -> Iterator[LyingCatalog]:
+        """Say in a directory that its world is here; serve its catalog for that time.
+
+        With `sessions_end` Keeper knows at once of whoever dies that nobody is there any more.
+        """
+        behind = replace(self.behind(directory, _PATIENT), sessions_end=sessions_end)
         with LyingCatalog(behind.lake()) as catalog:
             through_rest(behind, catalog).name_in(directory)
             yield catalog

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import ssl
 import tempfile
@@ -69,7 +70,7 @@ class ZooKeeper(ServerProcess):
             "dataDir": f"{directory}/data",
             "admin.enableServer": "false",
             "maxClientCnxns": "0",
-            "4lw.commands.whitelist": "srvr",
+            "4lw.commands.whitelist": "srvr,dump",
             **(_tls_settings(tls, directory, self.port) if tls else _plain_settings(self.port)),
             **(ensemble or {}),
         }
@@ -87,6 +88,24 @@ class ZooKeeper(ServerProcess):
     @property
     def mode(self) -> str:
         """How it serves: `standalone`, `leader`, `follower`; '' when it does not."""
+        # Before it serves requests it answers that it does not.
+        found = re.search(r"^Mode: (\w+)", self._said(b"srvr"), re.MULTILINE)
+        return found[1] if found else ""
+
+    @property
+    def sessions(self) -> frozenset[int]:
+        """The numbers of all sessions that are not over; of several servers the leader knows."""
+        said: list[str] = []
+
+        def is_said() -> bool:
+            said[:] = [self._said(b"dump")]
+            return bool(said[0])
+
+        wait_until(is_said, "ZooKeeper told its sessions")
+        return frozenset(int(one, 16) for one in re.findall(r"0x[0-9a-f]+", said[0]))
+
+    def _said(self, word: bytes) -> str:
+        """Return what it says to a word of its administrators, '' when it does not answer."""
         with (
             contextlib.suppress(OSError),
             socket.create_connection(("127.0.0.1", self.port), timeout=1) as plain,
@@ -94,12 +113,9 @@ class ZooKeeper(ServerProcess):
             if self._client
             else plain as connection,
         ):
-            connection.sendall(b"srvr")
-            # Before it serves requests it answers that it does not.
+            connection.sendall(word)
             with connection.makefile("r", encoding="utf-8") as answer:
-                for line in answer:
-                    if line.startswith("Mode: "):
-                        return line.removeprefix("Mode: ").strip()
+                return answer.read()
         return ""
 
 

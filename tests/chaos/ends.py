@@ -1,0 +1,153 @@
+"""Both ends of a run, where nothing disturbs it: all is exported once, and in the end judged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tableformat.export.sweeping import Sweeping
+from tableformat.iceberg.snapshot import table_of
+from tableformat.ledger import Row
+from tests.chaos.cleaner import cleaning
+from tests.chaos.judge import Judge
+from tests.chaos.world import Answered, World, clock
+from tests.explained import unexplained
+from tests.scenarios import ledger_rows, pyiceberg, state
+
+__all__ = ["Verdict", "begin", "counted", "end", "say"]
+
+_QUIET_RUNS: Final = 6
+_CLEANINGS: Final = 2
+_MOST_TOLD: Final = 20
+_SETTLED: Final = frozenset(("committed", "replaced", "unchanged", "already_exported"))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was told to the processes, what was cleaned up, and all that is wrong."""
+
+    answers: Counter[str]
+    longest_wait: float
+    removed: Counter[str]
+    left: int
+    """How many files nothing explained before the last cleaning."""
+    versions: int
+    wrong: tuple[str, ...]
+
+    def tell(self) -> None:
+        """Print it."""
+        say(f"answers: {counted(self.answers)}; longest wait {self.longest_wait:.1f} s")
+        cleaned = f"cleaned up: {counted(self.removed)}"
+        say(f"{cleaned}; {self.left} file(s) unexplained before the last time")
+        kinds = Counter(text.partition(":")[0] for text in self.wrong)
+        say(f"versions {self.versions}, wrong {len(self.wrong)}: {counted(kinds)}")
+        for text in self.wrong[:_MOST_TOLD]:
+            say(f"WRONG {text}")
+
+
+def begin(world: World) -> None:
+    """Export everything once; what other engines append would be refused before that."""
+    _run(world, 0)
+    told = {said.partition_id: said.status for said in world.answers()}
+    assert told == dict.fromkeys(world.content(), "committed"), told
+    # For the judge, who reads every version of the table: by default old ones are deleted.
+    with pyiceberg(world.directory).transaction() as transaction:
+        transaction.set_properties(
+            {
+                "write.metadata.delete-after-commit.enabled": "false",
+                "write.metadata.previous-versions-max": "1000000",
+            }
+        )
+
+
+def end(world: World) -> Verdict:
+    """Run quietly until everything is settled, clean up, and judge."""
+    # The leases of whoever was ended are over then.
+    time.sleep(1.2)
+    for n in range(_QUIET_RUNS):
+        _run(world, n + 1)
+        time.sleep(1.1)
+    left = len(unexplained(world.directory))
+    for n in range(_CLEANINGS):
+        _run(world, n, program="cleaner")
+    keys = {r.key.partition_id: r.key.hash for r in ledger_rows(world.directory)}
+    judge = Judge(state(world.directory).metadata_location, keys, world.removed.io())
+    versions = judge.read()
+    answers = world.answers()
+    wrong = [*judge.wrong, *(f"false: {a}" for a in judge.false_answers(answers, versions))]
+    if missing := judge.dangling(table_of(state(world.directory)).metadata, world.locations()):
+        wrong.append(f"dangling: {missing} file(s)")
+    wrong += _unexplained(world)
+    wrong += _lost(world, answers, judge.rows_in(versions[-1]))
+    told = Counter(a.status for a in answers)
+    removed = Counter(_kind(Path(name)) for name in world.removed.names())
+    return Verdict(told, world.longest_wait(), removed, left, len(versions), tuple(wrong))
+
+
+def _run(world: World, seed: int, program: str = "worker") -> None:
+    subprocess.run(world.command(seed, "1", program=program), check=False)
+
+
+def _lost(world: World, answers: list[Answered], there: dict[str, int]) -> Iterator[str]:
+    """Yield the partitions that are not whole, or of which that was not said in the end."""
+    last = _last_answers([a for a in answers if a.status != "killed"])
+    for partition, rows in world.content().items():
+        said, found = last.get(partition), there.get(partition, 0)
+        if said is None:
+            yield f"not settled: nobody was told of {partition}"
+        elif said.status == "refused" and "main was moved away from it" in said.message:
+            continue
+        elif said.status not in _SETTLED:
+            yield f"not settled: {said}"
+        elif found != sum(rows):
+            yield f"lost: {partition} has {found} of {sum(rows)} rows: {said}"
+
+
+def _unexplained(world: World) -> Iterator[str]:
+    """Yield what nothing explains, with what `gc` says of it and the ledger of its key."""
+    found = unexplained(world.directory)
+    with cleaning(world) as (of, held):
+        things = Sweeping(of, held, of.ports.ledger.holder, 0, clock()).find() if found else ()
+    why = {one.location: one.why for one in things}
+    rows = {r.key.hash: _briefly(r) for r in ledger_rows(world.directory)}
+    for path in found:
+        said = [text for location, text in why.items() if location.endswith(f"/{path}")]
+        of_it = [text for key, text in rows.items() if key in path]
+        yield f"unexplained: {path}: {[*said, *of_it]}"
+
+
+def _briefly(row: Row) -> str:
+    """Return how far the exports of a key are, each with its epoch."""
+    old = [f"{c.transaction_id}@{c.epoch}" for c in row.old]
+    landed = [f"{x.transaction_id}@{x.epoch} in {x.sequence_number}" for x in row.landed]
+    claim = f"{row.claim.transaction_id}@{row.claim.epoch}"
+    return f"{row.state} {claim}, old {old}, landed {landed}, {row.last_error!r}"
+
+
+def _kind(path: Path) -> str:
+    """Return what a file that was cleaned up is."""
+    if "groups" in path.parts:
+        return "list"
+    ends = path.name.partition(".")[2]
+    return "manifest" if ends == "avro" else ends
+
+
+def _last_answers(answers: list[Answered]) -> dict[str, Answered]:
+    return {a.partition_id: a for a in sorted(answers, key=lambda a: a.ended)}
+
+
+def counted(of: Counter[str]) -> str:
+    """Return how often each thing was, as text."""
+    return ", ".join(f"{name} {number}" for name, number in sorted(of.items()))
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

@@ -1,0 +1,85 @@
+"""Processes that export from one host, and what they were told."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.chaos.world import Answered, World
+from tests.services.packets.networks import Host
+
+__all__ = ["IN_MAIN", "Group", "became"]
+
+IN_MAIN: Final = frozenset(("committed", "replaced", "unchanged", "already_exported"))
+"""Answers that say that all rows of a partition are in main."""
+_LOOK_SECONDS: Final = 0.1
+_TLS: Final = "BAD_RECORD_MAC"
+"""OpenSSL's word for bytes that are not those that were sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Exporters of one host; each tells what it was told in a log of its own."""
+
+    host: Host
+    world: World
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, seed: int) -> None:
+        """Start one more."""
+        self.processes[f"worker-{seed}"] = self.host.run(*self.world.command(seed))
+
+    def stop(self) -> None:
+        """End them all."""
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+    def answers(self) -> list[Answered]:
+        """Return all that they were told."""
+        return [said for name in self.processes for said in self.world.answers(name)]
+
+    def has_exported(self, content: dict[str, list[int]], since: int) -> bool:
+        """Whether in runs since a time (milliseconds) they were told of all that it is in main."""
+        told = {
+            (said.partition_id, said.rows)
+            for said in self.answers()
+            if said.begun >= since and said.status in IN_MAIN
+        }
+        return told >= {(partition, sum(rows)) for partition, rows in content.items()}
+
+    def runs(self) -> dict[str, int]:
+        """Return how many runs each of them has ended."""
+        return {name: len(self.world.waits(name)) for name in self.processes}
+
+    def have_all_run_since(self, before: dict[str, int]) -> bool:
+        """Whether each of them has ended a run more; not those that died."""
+        died = self.died()
+        return all(runs > before[name] or name in died for name, runs in self.runs().items())
+
+    def errors(self) -> Counter[str]:
+        """Return how many runs an error ended, and how many of them because TLS found a change."""
+        texts = [text for name in self.processes for text in self.world.errors(name)]
+        return Counter({"in all": len(texts), "by TLS": sum(_TLS in text for text in texts)})
+
+    def told(self) -> Counter[str]:
+        """Return how often they were told what."""
+        return Counter(said.status for said in self.answers())
+
+    def died(self) -> list[str]:
+        """Return those that ended by themselves, which none should."""
+        return [name for name, process in self.processes.items() if process.poll() is not None]
+
+
+def became(is_so: Callable[[], bool], seconds: float) -> bool:
+    """Return whether something was so within a time, as soon as it was."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True
