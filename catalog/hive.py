@@ -20,7 +20,7 @@ from pyiceberg.table.sorting import SortOrder
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.ledgers.memory import milliseconds
-from catalog.storages.opening import Storages, is_in_s3
+from catalog.storages.opening import Storages, is_far
 from catalog.tree_files import TreeFiles
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import (
@@ -71,7 +71,7 @@ def open_tree(
     Raises:
         UsageError: its scheme is not served, or nothing says how to reach it.
     """
-    beside = warehouse.absolute() if warehouse and not is_in_s3(name.uri) else None
+    beside = warehouse.absolute() if warehouse and not is_far(name.uri) else None
     return OpenedTree(name, Storages(time_outs=time_outs), beside, completes)
 
 

@@ -1,4 +1,4 @@
-"""PyIceberg's door to files, where metadata is in S3: the same storage that data files go to.
+"""PyIceberg's door to files, where metadata is not local: the same storage that data files go to.
 
 So credentials, authorities, time-outs and how long to go on are one thing for both, and no object
 is replaced that must not be. Of data files and metadata JSON none is published whose writer failed;
@@ -15,7 +15,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from catalog.storages.opening import BY_CATALOG, Storages, is_in_s3, open_storage
+from catalog.storages.opening import BY_CATALOG, Storages, is_far, open_storage
 from tableformat.errors import DestinationError, MissingError, RefusedError
 from tableformat.storage import Storage
 
@@ -23,7 +23,7 @@ __all__ = ["LakeFileIO"]
 
 
 class LakeFileIO(FileIO):
-    """PyIceberg's own `FileIO`, but for S3."""
+    """PyIceberg's own `FileIO`, but for storage that we serve over a network."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         """Take the properties of a catalog, with those of a table.
@@ -43,13 +43,13 @@ class LakeFileIO(FileIO):
 
     def new_input(self, location: str) -> InputFile:
         """Return what reads a file."""
-        if not is_in_s3(location):
+        if not is_far(location):
             return self._others.new_input(location)
         return _Object(location, self._storage(location))
 
     def new_output(self, location: str) -> OutputFile:
         """Return what writes a file."""
-        if not is_in_s3(location):
+        if not is_far(location):
             return self._others.new_output(location)
         return _Object(location, self._storage(location))
 
@@ -60,7 +60,7 @@ class LakeFileIO(FileIO):
             OSError: it does not go.
         """
         place = location if isinstance(location, str) else location.location
-        if not is_in_s3(place):
+        if not is_far(place):
             self._others.delete(location)
             return
         try:
@@ -70,11 +70,11 @@ class LakeFileIO(FileIO):
             raise OSError(error.message) from error
 
     def _storage(self, location: str) -> Storage:
-        return open_storage(location, self._storages.access_by(self.properties))
+        return open_storage(location, self._storages.access_by(location, self.properties))
 
 
 class _Object(InputFile, OutputFile):
-    """An object in S3. Metadata is small: it is read and written whole."""
+    """An object. Metadata is small: it is read and written whole."""
 
     def __init__(self, location: str, storage: Storage) -> None:
         super().__init__(location)

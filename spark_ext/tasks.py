@@ -30,8 +30,8 @@ from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether
 from catalog.clickhouse.part_links import sweep
 from catalog.clickhouse.server.settings import ServerSettings
 from catalog.processes import job_may_be_alive
-from catalog.storages.opening import open_storage
-from catalog.storages.s3.access import S3Access
+from catalog.read_first import read_first
+from catalog.storages.opening import Access, open_storage
 from spark_ext.progress import ProgressAddress, SliceProgress, send_rows
 from spark_ext.task_checks import check_host, run_checks
 from tableformat.errors import (
@@ -87,7 +87,7 @@ class StorageAccess(Protocol):
     """Holds how to reach the lake's storage, with its secrets: on executors a broadcast."""
 
     @property
-    def value(self) -> S3Access:
+    def value(self) -> Access:
         """What is held."""
         ...
 
@@ -106,7 +106,7 @@ class TaskWork:
     storage: StorageAccess | None = None
 
     @property
-    def storage_access(self) -> S3Access | None:
+    def storage_access(self) -> Access | None:
         """How to reach the lake's storage, None for files."""
         return None if self.storage is None else self.storage.value
 
@@ -220,10 +220,10 @@ class _Files:
     format: FileFormat
     installed: tuple[tuple[str, str], ...]
     pace: Pace | None
-    access: S3Access | None
+    access: Access | None
 
     @classmethod
-    def of(cls, plan: WritePlan, access: S3Access | None = None) -> _Files:
+    def of(cls, plan: WritePlan, access: Access | None = None) -> _Files:
         """Read it from a plan; it takes longer than reading a small slice."""
         lake_schema = Schema.model_validate_json(plan.schema_json)
         schema = file_schema(lake_schema)
@@ -265,7 +265,7 @@ def _write_slice(
     return receipt
 
 
-def find_receipt(plan: WritePlan, slice_: Slice, access: S3Access | None = None) -> Receipt | None:
+def find_receipt(plan: WritePlan, slice_: Slice, access: Access | None = None) -> Receipt | None:
     """Return the stored receipt of exactly this slice whose file is there, if there is one.
 
     Raises:
@@ -311,9 +311,12 @@ def _write(
             )
             raise SourceError(message)
 
+    rows = counted()
+    if plan.share is not None and plan.share.in_turn:
+        rows = read_first(rows)
     sink = files.sink(path)
     try:
-        with contextlib.closing(counted()) as batches:
+        with contextlib.closing(rows) as batches:
             return write_file(
                 batches,
                 sink,

@@ -9,6 +9,8 @@
         SourceGoneError          its host is gone: another replica may go on
       DestinationError           the lake table, its catalog or its storage could not be used
         MissingError             its storage answered that there is no such file or object
+        LastingError             and nothing that this run does will mend it
+        EndedCredentialsError    its credentials have ended: loading the table may bring new ones
       LedgerError                the record could not be read or moved
       StoppedError               told to stop from outside; what is left was not begun, or is kept
       InternalError              an invariant broke: a bug, please report
@@ -21,7 +23,9 @@ from __future__ import annotations
 
 __all__ = [
     "DestinationError",
+    "EndedCredentialsError",
     "InternalError",
+    "LastingError",
     "LedgerError",
     "MissingError",
     "NotFoundError",
@@ -82,6 +86,18 @@ class DestinationError(TableFormatError):
 
 class MissingError(DestinationError):
     """There is no such file or object; the storage said so. No outage and no refusal is one."""
+
+
+class LastingError(DestinationError):
+    """Trying it again in the same run is in vain.
+
+    It was refused for good, for a right, a key or a bucket that is not there; or it was waited for
+    as long as the user allows.
+    """
+
+
+class EndedCredentialsError(DestinationError):
+    """The credentials have ended. A catalog that lends them lends new ones with its table."""
 
 
 class LedgerError(TableFormatError):

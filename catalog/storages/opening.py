@@ -1,6 +1,6 @@
 """Files and objects behind locations, a `tableformat.storage.Storage`: opened by their scheme.
 
-Served are the local file system and S3; every other scheme is refused by name.
+Served are the local file system, S3 and Google Cloud Storage; any other scheme is refused by name.
 """
 
 from __future__ import annotations
@@ -9,55 +9,89 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.environment import is_true
+from catalog.storages.given import ALLOW_INSECURE
+from catalog.storages.gs.access import ENDPOINT, GsAccess
+from catalog.storages.gs.storage import GsStorage
 from catalog.storages.local import LocalStorage
-from catalog.storages.s3.access import ALLOW_INSECURE, S3Access
+from catalog.storages.s3.access import S3Access
 from tableformat.errors import UnsupportedError
 from tableformat.storage import Storage
 
-__all__ = ["BY_CATALOG", "Storages", "is_in_s3", "is_local", "open_storage"]
+__all__ = ["BY_CATALOG", "Access", "Storages", "is_far", "is_local", "open_storage"]
+
+Access = S3Access | GsAccess
+"""How a storage is reached that is asked over a network."""
 
 BY_CATALOG: Final = "mergeberg.storages"
 """The property by which a catalog hands its `Storages` to the `FileIO` of its tables."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _S3: Final = ("s3", "s3a", "s3n")
+_GS: Final = "gs"
 
 
-def open_storage(location: str, access: S3Access | None = None) -> Storage:
+def open_storage(location: str, access: Access | None = None) -> Storage:
     """Return the storage that a location belongs to.
 
     Args:
         location: a path or a URI.
-        access: how to reach S3; when None, as the environment says.
+        access: how to reach what is far; when None, as the environment says.
 
     Raises:
         UnsupportedError: its scheme is not served, or what speaks to it is not installed.
     """
-    if is_in_s3(location):
-        return _in_s3(access or S3Access.of({}, environment=os.environ))
-    if not is_local(location):
-        scheme = location.partition(":")[0]
+    if is_local(location):
+        return LocalStorage()
+    kind = _kind(location)
+    if access is not None and not isinstance(access, kind):
         message = (
-            f"Cannot use {location}: storage of the scheme {scheme!r} is not supported yet. "
-            "Use a path, a file:// or an s3:// location."
+            f"Cannot use {location}: the metadata of its table is in a storage of another kind. "
+            "Keep metadata and data files of a table in one."
         )
         raise UnsupportedError(message)
-    return LocalStorage()
+    match access or kind.of({}, environment=os.environ):
+        case S3Access() as in_s3:
+            return _in_s3(in_s3)
+        case GsAccess() as in_gs:
+            return GsStorage(in_gs)
+        case never:
+            assert_never(never)
 
 
-def is_in_s3(location: str) -> bool:
-    """Whether a location is one in S3, as Iceberg or as Hadoop writes it."""
-    scheme = _SCHEME.match(location)
-    return scheme is not None and scheme[1] in _S3
+def is_far(location: str) -> bool:
+    """Whether a location is in a storage that is asked over a network, and served."""
+    return _scheme(location) in (*_S3, _GS)
 
 
 def is_local(location: str) -> bool:
     """Whether a location is on a file system of this host: a path, or a file:// URI."""
-    scheme = _SCHEME.match(location)
-    return scheme is None or scheme[1] == "file"
+    return _scheme(location) == "file"
+
+
+def _scheme(location: str) -> str:
+    found = _SCHEME.match(location)
+    return "file" if found is None else found[1]
+
+
+def _kind(location: str) -> type[S3Access | GsAccess]:
+    """Return how the storage is reached that a location names, which is not of this host.
+
+    Raises:
+        UnsupportedError: its scheme is not served.
+    """
+    scheme = _scheme(location)
+    if scheme in _S3:
+        return S3Access
+    if scheme == _GS:
+        return GsAccess
+    message = (
+        f"Cannot use {location}: storage of the scheme {scheme!r} is not supported yet. "
+        "Use a path, a file://, an s3:// or a gs:// location."
+    )
+    raise UnsupportedError(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +118,25 @@ class Storages:
         """
         return open_storage(location, self.access(location))
 
-    def access(self, location: str) -> S3Access | None:
-        """Return how a location in S3 is reached, None for one elsewhere.
+    def access(self, location: str) -> Access | None:
+        """Return how a location that is far is reached, None for one on this host.
 
         Raises:
-            UsageError: the properties do not say it.
+            UsageError: its scheme is not served, or the properties do not say how to reach it.
         """
-        if not is_in_s3(location):
+        if is_local(location):
             return None
         above = [one for one in self._of_tables if f"{location}/".startswith(f"{one}/")]
-        return self.access_by(self._of_tables[max(above, key=len)] if above else self.properties)
+        properties = self._of_tables[max(above, key=len)] if above else self.properties
+        return self.access_by(location, properties)
 
-    def access_by(self, properties: Mapping[str, Any]) -> S3Access:
-        """Return how S3 is reached by the properties of a `FileIO`.
+    def access_by(self, location: str, properties: Mapping[str, Any]) -> Access:
+        """Return how a location that is far is reached by the properties of a `FileIO`.
 
         Raises:
-            UsageError: the properties do not say it.
+            UsageError: its scheme is not served, or the properties do not say how to reach it.
         """
-        return S3Access.of(
+        return _kind(location).of(
             properties,
             environment=os.environ,
             time_outs=self.time_outs,
@@ -109,14 +144,17 @@ class Storages:
         )
 
     def check(self) -> None:
-        """Refuse, before anything is begun, what the catalog itself says of S3.
+        """Refuse, before anything is begun, what the catalog itself says of storage that is far.
 
         Raises:
             UsageError: its properties do not say how to reach it, or it is http, not allowed.
         """
         warehouse = str(self.properties.get("warehouse", ""))
-        if "s3.endpoint" in self.properties or is_in_s3(warehouse):
-            self.access_by(self.properties)
+        for scheme, endpoint in (("s3", "s3.endpoint"), (_GS, ENDPOINT)):
+            if endpoint in self.properties:
+                self.access_by(f"{scheme}://", self.properties)
+        if is_far(warehouse):
+            self.access_by(warehouse, self.properties)
 
 
 def _in_s3(access: S3Access) -> Storage:

@@ -4,7 +4,8 @@
     TestMine = storage_promises(lambda name: (MyStorage(...), f"mine://place/{name}"))
 
 `open_place(name)` opens the storage with the location of a directory below which nothing is. It is
-opened twice by the same name, as two processes would.
+opened twice by the same name, as two processes would. Where nothing of an object is in the storage
+before it is whole, `begun_is_seen` is False: then there is nothing to find, and nothing to remove.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class StoragePromises:
     """Each test has a directory of its own."""
 
     open_place: ClassVar[Callable[[str], Place]]
+    begun_is_seen: ClassVar[bool]
     storage: Storage
     other: Storage
     root: str
@@ -84,6 +86,11 @@ class StoragePromises:
         sink = self.storage.create(location)
         sink.write(os.urandom(_LARGE))
 
+        if not self.begun_is_seen:
+            assert self.other.list_unfinished(self.root) == ()
+            sink.abort()
+            assert self.other.list(self.root) == ()
+            return
         (begun,) = self.other.list_unfinished(self.root)
         assert exported_by(begun.location) == ("a" * 26, "1234567890")
         assert begun.location.rpartition("/")[0] == f"{self.root}/p=1"
@@ -173,6 +180,9 @@ class StoragePromises:
                 read()
 
 
-def storage_promises(open_place: Callable[[str], Place]) -> type[StoragePromises]:
+def storage_promises(
+    open_place: Callable[[str], Place], *, begun_is_seen: bool = True
+) -> type[StoragePromises]:
     """Return the tests that a kind of storage must pass; `open_place` opens one by a name."""
-    return type("Promises", (StoragePromises,), {"open_place": staticmethod(open_place)})
+    given = {"open_place": staticmethod(open_place), "begun_is_seen": begun_is_seen}
+    return type("Promises", (StoragePromises,), given)

@@ -28,7 +28,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("root")
-@pytest.mark.parametrize("name", ["minio", "toxiproxy"])
+@pytest.mark.parametrize("name", ["fake-gcs-server", "minio", "toxiproxy"])
 def test_a_program_that_is_not_there_fails_its_tests(name: str) -> None:
     with pytest.raises(AssertionError, match=f"there is no {name} .* run `make services`"):
         program_file(name)
@@ -70,8 +70,8 @@ def test_who_waited_for_another_does_not_build_again(root: Path) -> None:
             waiting.wait()
 
     assert (waiting.returncode, said) == (0, "")
-    assert sorted(file.name.partition("-")[0] for file in root.iterdir()) == [
-        *(".lock", "minio", "toxiproxy")
+    assert sorted(file.name.rpartition("-")[0] for file in root.iterdir()) == [
+        *("", "fake-gcs-server", "minio", "toxiproxy")
     ]
 
 

@@ -2,35 +2,34 @@
 
 A catalog names its storage once, as PyIceberg has it (`s3.endpoint`, `s3.access-key-id` ...); a
 REST catalog adds those of a table, which may end with it. What is missing is found by boto3: the
-environment, ~/.aws, the machine's role. Two properties are ours, beside the others:
-
-    mergeberg.ca-file          a PEM file with the authorities to trust, before SSL_CERT_FILE
-    mergeberg.allow-insecure   true: `s3.endpoint` may be http; also MERGEBERG_ALLOW_INSECURE
-
-The first is read where the catalog is opened: executors get the text.
+environment, ~/.aws, the machine's role.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.environment import INSECURE, is_true
-from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
+from catalog.storages.given import (
+    ALLOW_INSECURE,
+    CA_FILE,
+    authorities,
+    refuse_http,
+    seconds_of,
+    text_of,
+    without,
+)
+from tableformat.errors import UnsupportedError, UsageError
 
 __all__ = ["ALLOW_INSECURE", "CA_FILE", "S3Access", "no_address"]
 
-CA_FILE: Final = "mergeberg.ca-file"
-ALLOW_INSECURE: Final = "mergeberg.allow-insecure"
+_S3: Final = "S3"
 _KEYS: Final = ("access-key-id", "secret-access-key", "session-token", "region", "profile-name")
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-_MASK: Final = "***"
-# Shorter ones stand in any text by chance: to mask them would show where they stand.
-_SHORTEST_MASKED: Final = 4
 _REFUSED: Final[Mapping[str, str]] = {
     "role-arn": "name a profile of ~/.aws/config that has role_arn, as s3.profile-name",
     "anonymous": "an export writes, which nobody does without a name",
@@ -85,12 +84,12 @@ class S3Access:
             UsageError: a value is not what it should be.
         """
         for name, instead in _REFUSED.items():
-            given = _text(properties, f"s3.{name}", f"client.{name}")
+            given = text_of(properties, f"s3.{name}", f"client.{name}")
             if given and not (name == "anonymous" and not is_true(given)):
                 message = f"Cannot use S3 with the property s3.{name}: it has no effect here. "
                 raise UnsupportedError(f"{message}Leave it out: {instead}.")
         key, secret, token, region, profile = (
-            _text(properties, f"s3.{name}", f"client.{name}") for name in _KEYS
+            text_of(properties, f"s3.{name}", f"client.{name}") for name in _KEYS
         )
         if (key is None) != (secret is None):
             message = (
@@ -100,7 +99,7 @@ class S3Access:
             raise UsageError(message)
         return cls(
             endpoint=_endpoint(
-                _text(properties, "s3.endpoint") or _text(environment, *_ENDPOINTS),
+                text_of(properties, "s3.endpoint") or text_of(environment, *_ENDPOINTS),
                 allow_insecure=allow_insecure or is_true(environment.get(INSECURE)),
             ),
             region=region,
@@ -108,26 +107,17 @@ class S3Access:
             secret_key=secret,
             token=token,
             profile=profile,
-            proxy=_text(properties, "s3.proxy-uri"),
-            virtual_hosts=is_true(_text(properties, "s3.force-virtual-addressing")),
-            ca=_authorities(_text(properties, CA_FILE), environment),
-            connect_timeout=_seconds(properties, "s3.connect-timeout", time_outs.connect),
-            read_timeout=_seconds(properties, "s3.request-timeout", time_outs.read),
+            proxy=text_of(properties, "s3.proxy-uri"),
+            virtual_hosts=is_true(text_of(properties, "s3.force-virtual-addressing")),
+            ca=authorities(_S3, properties, environment),
+            connect_timeout=seconds_of(_S3, properties, "s3.connect-timeout", time_outs.connect),
+            read_timeout=seconds_of(_S3, properties, "s3.request-timeout", time_outs.read),
             retry_for=time_outs.retry_for,
         )
 
     def masked(self, text: str) -> str:
         """Return a text without the secrets that may stand in it."""
-        for secret in (self.secret_key, self.token, self.proxy):
-            if secret and len(secret) >= _SHORTEST_MASKED:
-                text = text.replace(secret, _MASK)
-        return text
-
-
-def _text(properties: Mapping[str, Any], *names: str) -> str | None:
-    """Return the first of some properties that is given; those of a YAML file need not be texts."""
-    values = (properties.get(name) for name in names)
-    return next((str(value) for value in values if value not in (None, "")), None)
+        return without(text, self.secret_key, self.token, self.proxy)
 
 
 def no_address() -> UsageError:
@@ -147,36 +137,5 @@ def _endpoint(given: str | None, *, allow_insecure: bool) -> str | None:
     if found.scheme not in ("http", "https") or not found.hostname or "@" in found.netloc:
         raise no_address()
     if found.scheme == "http" and not allow_insecure:
-        message = (
-            f"Cannot use the S3 endpoint {given}: over http everybody on the way reads the rows, "
-            "and can change them. Use https, or allow it, beside the endpoint in the catalog's "
-            f"configuration ({ALLOW_INSECURE}: true) or by {INSECURE}=1."
-        )
-        raise RefusedError(message)
+        raise refuse_http(_S3, given)
     return given
-
-
-def _authorities(given: str | None, environment: Mapping[str, str]) -> str | None:
-    name, path = (CA_FILE, given) if given else ("SSL_CERT_FILE", environment.get("SSL_CERT_FILE"))
-    if not path:
-        return None
-    try:
-        return Path(path).expanduser().read_text(encoding="ascii", errors="ignore")
-    except OSError as error:
-        message = (
-            f"Cannot use S3: {name} names {path}, which cannot be read: {error.strerror}. Name a "
-            "PEM file with the certificates of the authorities to trust."
-        )
-        raise NotFoundError(message) from error
-
-
-def _seconds(properties: Mapping[str, Any], name: str, default: float) -> float:
-    given = _text(properties, name)
-    try:
-        seconds = default if given is None else float(given)
-    except ValueError:
-        seconds = 0.0
-    if seconds > 0:
-        return seconds
-    message = f"Cannot use S3: {name} is no number of seconds above 0. Write for example 30."
-    raise UsageError(message)

@@ -19,14 +19,20 @@ from botocore.exceptions import (
     SSLError,
 )
 from botocore.exceptions import ConnectionError as NotConnectedError
+from botocore.httpsession import URLLib3SSLError as BrokenTlsError
 
 from catalog.storages.s3.access import ALLOW_INSECURE, S3Access
-from tableformat.errors import DestinationError, MissingError
+from tableformat.errors import (
+    DestinationError,
+    EndedCredentialsError,
+    LastingError,
+    MissingError,
+)
 
 __all__ = ["FAILURES", "code_of", "failure", "is_missing", "is_transient", "said_of"]
 
-FAILURES: Final = (BotoCoreError, ClientError)
-"""What a request raises."""
+FAILURES: Final = (BotoCoreError, ClientError, BrokenTlsError)
+"""What a request raises; the last when bytes of an answer's body changed on their way."""
 _NOT_IMPLEMENTED: Final = 501
 # The answer to HEAD has no text that could say more.
 _MISSING: Final = ("404", "NoSuchKey")
@@ -86,6 +92,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     "NotImplemented": "the server lacks what an export needs, conditional writes above all; use "
     "another one",
 }
+_UNKNOWN: Final = "check the catalog's s3 properties, and rights and space there"
 _NO_CREDENTIALS: Final = (
     "set s3.access-key-id and s3.secret-access-key of the catalog, or AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY"
@@ -108,7 +115,7 @@ def is_transient(error: Exception) -> bool:
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         over = status >= 500 and status != _NOT_IMPLEMENTED  # noqa: PLR2004  the servers' own faults
         return over or code_of(error) in _TRANSIENT
-    if isinstance(error, SSLError):
+    if isinstance(error, (SSLError, BrokenTlsError)):
         # A certificate that is not trusted stays so, and so does a server without TLS; a connection
         # that was cut does not.
         said = str(error).upper()
@@ -118,6 +125,8 @@ def is_transient(error: Exception) -> bool:
 
 def failure(what: str, location: str, error: Exception, access: S3Access) -> DestinationError:
     """Return the error of a request; nothing in it is secret.
+
+    It is one that lasts where the server has refused for good, and where it was waited for in vain.
 
     Args:
         what: what was tried, as it follows "Cannot".
@@ -132,14 +141,21 @@ def failure(what: str, location: str, error: Exception, access: S3Access) -> Des
             f"{message} It was removed or moved away: put it back from a copy or an older version."
         )
     if is_transient(error):
-        return DestinationError(
+        return LastingError(
             f"{message} The storage did not recover within {access.retry_for:g} s (--retry-for). "
             "Check it and the network; finished files are kept, and it is safe to run again."
         )
     # Some servers, MinIO among them, do not know keys with a token any more when they have ended.
     ended = access.token is not None and code_of(error) == "InvalidAccessKeyId"
     advice = _EXPIRED if ended else _ADVICE.get(code_of(error)) or _other_advice(error)
-    return DestinationError(f"{message} {advice[:1].upper()}{advice[1:]}; it is safe to run again.")
+    kind = (
+        EndedCredentialsError
+        if advice == _EXPIRED
+        else DestinationError
+        if advice == _UNKNOWN
+        else LastingError
+    )
+    return kind(f"{message} {advice[:1].upper()}{advice[1:]}; it is safe to run again.")
 
 
 def said_of(error: Exception) -> str:
@@ -176,4 +192,4 @@ def _other_advice(error: Exception) -> str:
     name = type(error).__name__
     if "Credential" in name or "Profile" in name:
         return _NO_CREDENTIALS
-    return "check the catalog's s3 properties, and rights and space there"
+    return _UNKNOWN

@@ -1,4 +1,4 @@
-"""Where an object is: bucket and key of a location, which is taken literally; and begun uploads.
+"""Where an object is, and how a begun upload is named.
 
 A begun upload has no name in S3 but its key and an id; here it has the one that a begun file has:
 
@@ -9,51 +9,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
-from tableformat.errors import UsageError
+from catalog.storages.places import Place
 
 __all__ = ["BegunUpload", "Place"]
 
-_LOCATION: Final = re.compile(r"(?P<head>s3[an]?://)(?P<bucket>[^/]+)/(?P<key>.*)", re.DOTALL)
 _BEGUN: Final = re.compile(
     r"(?P<below>.*/|)\.(?P<name>[^/]+)\.(?P<id>(?:[0-9a-f]{2})+)\.inprogress", re.DOTALL
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """An object, or with a key that ends with a slash what lies below a directory."""
-
-    head: str
-    bucket: str
-    key: str
-
-    @classmethod
-    def of(cls, location: str) -> Self:
-        """Read a location.
-
-        Raises:
-            UsageError: it has no bucket or no key.
-        """
-        found = _LOCATION.fullmatch(location)
-        if found is None:
-            message = f"Cannot use {location}: it names no object. Write s3://BUCKET/KEY."
-            raise UsageError(message)
-        return cls(found["head"], found["bucket"], found["key"])
-
-    @classmethod
-    def below(cls, location: str) -> Self:
-        """Read the location of a directory; a whole bucket is one, too.
-
-        Raises:
-            UsageError: it has no bucket.
-        """
-        return cls.of(f"{location.rstrip('/')}/")
-
-    def location(self, key: str) -> str:
-        """Return the location of another key of the bucket."""
-        return f"{self.head}{self.bucket}/{key}"
 
 
 @dataclass(frozen=True, slots=True)

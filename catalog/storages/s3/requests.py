@@ -1,8 +1,4 @@
-"""One request after the other to S3, each tried again while the server is away.
-
-boto3 tries nothing again by itself: only here it is known for how long to go on, and that what was
-asked before may have happened.
-"""
+"""One request after the other to S3, each tried again while the server is away."""
 
 from __future__ import annotations
 
@@ -10,8 +6,6 @@ import atexit
 import functools
 import logging
 import os
-import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
@@ -21,6 +15,7 @@ import boto3
 from botocore.config import Config
 
 from catalog.scratch import ScratchDirectory
+from catalog.storages.repeating import Failed, repeated
 from catalog.storages.s3.access import S3Access, no_address
 from catalog.storages.s3.failures import FAILURES, failure, is_transient, said_of
 from tableformat.errors import RefusedError
@@ -28,8 +23,6 @@ from tableformat.errors import RefusedError
 __all__ = ["Requests"]
 
 T = TypeVar("T")
-_FIRST_WAIT: Final = 0.2
-_LONGEST_WAIT: Final = 20.0
 _CONNECTIONS: Final = 32
 _REGION: Final = "us-east-1"
 _LOGGER: Final = logging.getLogger(__name__)
@@ -58,24 +51,19 @@ class Requests:
         Raises:
             DestinationError: it is refused, or the server stays away for too long.
         """
-        until, tried = time.monotonic() + self.access.retry_for, 0
-        while True:
-            try:
-                return request(self.client)
-            except FAILURES as error:
-                wait = random.uniform(0, _pause(tried))  # noqa: S311  jitter, not a secret
-                too_late = time.monotonic() + wait > until
-                if not is_transient(error) or too_late or self.stopped.is_set():
-                    raise failure(what, location, error, self.access) from error
-                if not tried:
-                    said = self.access.masked(said_of(error))
-                    _LOGGER.warning("trying again to %s %s: %s", what, location, said)
-            tried += 1
-            self.stopped.wait(wait)
 
+        def failed(error: Exception) -> Failed:
+            said = self.access.masked(said_of(error))
+            return Failed(said, is_transient(error), failure(what, location, error, self.access))
 
-def _pause(tried: int) -> float:
-    return min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(tried, 10))
+        return repeated(
+            lambda: request(self.client),
+            doing=f"{what} {location}",
+            failures=FAILURES,
+            failed=failed,
+            retry_for=self.access.retry_for,
+            stopped=self.stopped,
+        )
 
 
 # The process is part of the key: a connection must not be shared with a fork.

@@ -8,24 +8,29 @@ from pathlib import Path
 
 import pytest
 
+from catalog.storages.gs.storage import GsStorage
 from catalog.storages.local import LocalStorage
 from catalog.storages.s3.storage import S3Storage
 from conformance.suites.storage import Place, storage_promises
 from tests.s3_places import access_to
+from tests.services.fake_gcs import FakeGcs
 from tests.services.minio import MinIO
 
 _STORE: list[tuple[MinIO, str]] = []
+_GS: list[tuple[FakeGcs, str]] = []
 _DIRECTORY: list[Path] = []
 
 
 @pytest.fixture(autouse=True, scope="module")
-def places(minio_server_of_session: MinIO) -> Iterator[None]:
-    """Run an object store with a bucket, and make a directory."""
+def places(minio_server_of_session: MinIO, gs_server_of_session: FakeGcs) -> Iterator[None]:
+    """Run object stores, each with a bucket, and make a directory."""
     with tempfile.TemporaryDirectory(prefix="mergeberg-files-") as directory:
         _STORE.append((minio_server_of_session, minio_server_of_session.make_bucket()))
+        _GS.append((gs_server_of_session, gs_server_of_session.make_bucket()))
         _DIRECTORY.append(Path(directory))
         yield
     _STORE.clear()
+    _GS.clear()
     _DIRECTORY.clear()
 
 
@@ -34,9 +39,15 @@ def in_s3(name: str) -> Place:
     return S3Storage(access_to(store)), f"s3://{bucket}/lake/{name}"
 
 
+def in_gs(name: str) -> Place:
+    store, bucket = _GS[0]
+    return GsStorage(store.access()), f"gs://{bucket}/lake/{name}"
+
+
 def in_files(name: str) -> Place:
     return LocalStorage(), f"file://{_DIRECTORY[0]}/{name}"
 
 
 TestS3 = storage_promises(in_s3)
+TestGs = storage_promises(in_gs, begun_is_seen=False)
 TestLocal = storage_promises(in_files)

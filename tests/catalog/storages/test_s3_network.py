@@ -14,6 +14,7 @@ from catalog.storages.s3.sink import PART_BYTES
 from catalog.storages.s3.storage import S3Storage
 from tests.s3_places import access_to
 from tests.services.minio import MinIO
+from tests.services.relay import relay
 from tests.services.server_process import wait_until
 from tests.services.toxiproxy import FROM_SERVER, Proxy, toxiproxy
 
@@ -98,3 +99,22 @@ def test_over_a_slow_way_it_takes_its_time(way: Way) -> None:
     sink.commit()
 
     way.assert_there(LARGE)
+
+
+def test_bytes_of_an_answer_that_change_on_their_way_are_asked_for_again(
+    minio_server: MinIO, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Harm prevented: the command ends with a bug's traceback, in the middle of an export."""
+    location = f"s3://{minio_server.make_bucket()}/lake/f"
+    S3Storage(access_to(minio_server)).put(location, LARGE)
+    with relay(minio_server.port) as between:
+        endpoint = f"https://127.0.0.1:{between.port}"
+        storage = S3Storage(access_to(minio_server, endpoint=endpoint, time_outs=PATIENT))
+        assert storage.size(location) == len(LARGE), "it is connected before that"
+        between.flip_after(PART_BYTES)
+
+        found = storage.read(location)
+
+        assert between.connections == 2
+    assert found == LARGE
+    assert "trying again to read" in caplog.text
