@@ -328,6 +328,13 @@ class Ledger(History, Protocol):
         """Return who has an unexpired lease of a key."""
         ...
 
+    def leave(self) -> None:
+        """Hear that the process was interrupted: only what ends at once is still waited for.
+
+        What is asked afterwards, or is being asked now, fails within seconds where nobody answers.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of the ledger."""
         ...

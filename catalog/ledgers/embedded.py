@@ -306,6 +306,9 @@ class SqliteLedger:
             held = db.execute("SELECT count(*) FROM leases WHERE until > ?", (self._clock(),))
             return counted(totals, held.fetchone()[0])
 
+    def leave(self) -> None:
+        """Do nothing: a file that is locked is waited for in seconds."""
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:

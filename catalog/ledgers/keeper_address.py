@@ -12,7 +12,6 @@ value of an option.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from typing import Final
 
 from catalog.environment import INSECURE, is_true
 from catalog.host_text import named_host
+from catalog.this_machine import is_this_machine
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 
 __all__ = [
@@ -242,11 +242,7 @@ def _checked(address: KeeperAddress) -> KeeperAddress:
 
 def _is_here(host: str) -> bool:
     """Whether a host is this machine by its name alone, so that nothing leaves it."""
-    name = host.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
+    return is_this_machine(host.rpartition(":")[0].strip("[]"))
 
 
 def _file(environment: Mapping[str, str], name: str, shown: str) -> Path | None:

@@ -179,5 +179,8 @@ class MemoryLedger:
             held = sum(until > now for _, _, until in self._leases.values())
             return counted(self._totals, held)
 
+    def leave(self) -> None:
+        """Do nothing: nobody ever waits."""
+
     def close(self) -> None:
         """Do nothing: the rows stay until the object goes."""

@@ -3,7 +3,8 @@
 A lease saves work and proves nothing (DESIGN 5.5): when one is lost, the commit protocol sorts out
 what that means. The same thread looks once a second whether somebody has claimed a key that the job
 works on, so that a cancelled export stops soon; that, too, only saves work. So nothing is tried
-again while the ledger is away, and leaving waits for one request at most.
+again while the ledger is away, and leaving waits for one request at most; who is interrupted waits
+for seconds (`Ledger.leave`).
 """
 
 from __future__ import annotations
@@ -55,7 +56,13 @@ class Leases:
     """The leases of one job, a context manager: leaving it gives all of them back."""
 
     def __init__(
-        self, ledger: Ledger, owner: Owner, *, effects: Effects, is_alive: Callable[[Owner], bool]
+        self,
+        ledger: Ledger,
+        owner: Owner,
+        *,
+        effects: Effects,
+        is_alive: Callable[[Owner], bool],
+        note: Callable[[str], None] | None = None,
     ) -> None:
         """Start without a lease.
 
@@ -65,8 +72,11 @@ class Leases:
             effects: the port through which leases are taken and given back.
             is_alive: whether an owner may still work; one that is known to be dead need not be
                 waited for.
+            note: told what an interruption leaves in the ledger; without it that is an error.
         """
         self._ledger = ledger
+        self._note = note
+        self._is_leaving = False
         self._owner = owner
         self._effects = effects
         self._is_alive = is_alive
@@ -88,10 +98,21 @@ class Leases:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give every lease back."""
+        """Give every lease back.
+
+        Raises:
+            LedgerError: the ledger does not answer, and nobody is told in another way.
+        """
+        if isinstance(error, KeyboardInterrupt | GeneratorExit):
+            self.leave()
         self._ended.set()
         self._thread.join()
         self.release(*self._held)
+
+    def leave(self) -> None:
+        """Hear that the job was interrupted: from now on the ledger is waited for in seconds."""
+        self._is_leaving = True
+        self._ledger.leave()
 
     def take_over(self, key: str) -> None:
         """Take the lease of a key from whoever has it: its export is about to be given up."""
@@ -133,13 +154,26 @@ class Leases:
         return None
 
     def release(self, *keys: str) -> None:
-        """Give leases back; a key that is not held is left alone."""
+        """Give leases back; a key that is not held is left alone.
+
+        Raises:
+            LedgerError: the ledger does not answer; those end by themselves.
+        """
         with self._lock:
             leases = tuple(self._held.pop(key) for key in keys if key in self._held)
             for key in keys:
                 self._watched.pop(key, None)
-        if leases:
+        if not leases:
+            return
+        try:
             self._effects(Step.RELEASE_LEASE, lambda: self._ledger.release(*leases))
+        except LedgerError as unanswered:
+            if not self._is_leaving or self._note is None:
+                raise
+            self._note(
+                f"{len(leases)} lease(s) are not given back, and end by themselves within "
+                f"{LEASE_SECONDS:g} s: {unanswered}"
+            )
 
     def watch(self, key: str, epoch: int) -> None:
         """Begin to look whether somebody claims a key after the claim of this epoch."""

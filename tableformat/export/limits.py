@@ -28,7 +28,8 @@ class Limits:
     """The limits of an application, as one export was told them.
 
     `bandwidth` is bytes per second, 0 for no limit; `slices` are written at a time by all exports
-    together, at least 1. With `in_turn` this export writes one after the other.
+    together, at least 1. With `in_turn` this export writes one after the other, and reads each
+    whole before it writes it (RQ…ParallelFormatting).
     """
 
     bandwidth: int = 0
@@ -89,7 +90,7 @@ class Allotment:
                 number = min(number, rate)
             if number < 1:
                 return None
-            share = Share(number, rate)
+            share = Share(number, rate, limits.in_turn)
             self._slices += number
             self._rate += share.bandwidth
             return share

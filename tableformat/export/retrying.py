@@ -2,21 +2,28 @@
 
 A writer around any other. What may pass is what the outside did: a source, a disk or a store that
 could not be used, a worker that was lost. A value that has no place in the lake table, or a bug,
-stays what it is. Spark's own retries do not help: a task answers with its failure, and a local
-Spark gives up with the first worker that dies (RQ…RetryMechanism, RQ…Settings.MaxRetries;
-ClickHouse's `export_merge_tree_partition_max_retries`).
+stays what it is, and so does what a store refuses for good, and an outage that was waited for.
+Spark's own retries do not help: a task answers with its failure, and a local Spark gives up with
+the first worker that dies (RQ…RetryMechanism, RQ…Settings.MaxRetries; ClickHouse's
+`export_merge_tree_partition_max_retries`).
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from tableformat.effects import Step
-from tableformat.errors import DestinationError, SourceError, TableFormatError
+from tableformat.errors import (
+    DestinationError,
+    EndedCredentialsError,
+    LastingError,
+    SourceError,
+    TableFormatError,
+)
 from tableformat.export.ports import JobPorts, SliceFailure, WriterAround, Writing, Written
 from tableformat.export.resuming import just_written, stored_receipts
 from tableformat.export.slices import Slice, SliceTask, WritePlan
@@ -59,7 +66,8 @@ class Retrying(WriterAround):
         left = {s.number: s for task in tasks for s in task.slices}
         done: dict[int, Receipt] = {}
         failed: list[SliceFailure] = []
-        for tries in itertools.count(1):
+        tries: Counter[int] = Counter()
+        while True:
             so_far = sum(r.rows for r in done.values())
             told = partial(_told, on_rows, so_far)
             try:
@@ -67,26 +75,45 @@ class Retrying(WriterAround):
                     plan, tasks, on_rows=told, should_stop=should_stop
                 )
             except SourceError as error:
-                if tries > self.most or should_stop():
+                tries.update(left.keys())
+                if max(tries[n] for n in left) > self.most or should_stop():
                     raise
                 why: TableFormatError = error
             else:
                 done |= {r.slice_number: r for r in written.receipts}
-                again = () if tries > self.most or should_stop() else _passing(written)
+                tries.update(_counted(written))
+                again = () if should_stop() else self._again(written, tries)
                 failed += (f for f in written.failures if f not in again)
                 if not again:
                     break
                 left = {f.slice_number: left[f.slice_number] for f in again}
                 why = again[0].error
-            self.ports.observer.note(
-                f"{len(left)} file(s) are written again ({tries} of {self.most}): {why}"
-            )
-            self.ports.pause(tries)
+            self._pause(max(tries[n] for n in left), len(left), why)
             self._load_again()
             done |= {r.slice_number: r for r in self._finished(plan, left.values())}
             left = {n: s for n, s in left.items() if n not in done}
             tasks = dealt(left.values(), self.slots)
         return Written(tuple(done.values()), tuple(failed))
+
+    def _again(self, written: Written, tries: Mapping[int, int]) -> tuple[SliceFailure, ...]:
+        """Return the failures of slices that are to be written again."""
+        return tuple(
+            f
+            for f in written.failures
+            if isinstance(f.error, (SourceError, DestinationError))
+            and not isinstance(f.error, LastingError)
+            and tries[f.slice_number] <= self.most
+        )
+
+    def _pause(self, tries: int, files: int, why: TableFormatError) -> None:
+        """Say what comes, and wait for what may pass; for new credentials nobody has to wait."""
+        if not tries:
+            self.ports.observer.note(f"{files} file(s) are written with new credentials: {why}")
+            return
+        self.ports.observer.note(
+            f"{files} file(s) are written again ({tries} of {self.most}): {why}"
+        )
+        self.ports.pause(tries)
 
     def _load_again(self) -> None:
         """Load the table: a catalog that lends credentials, which end, lends new ones with it."""
@@ -106,10 +133,15 @@ class Retrying(WriterAround):
         return tuple(found)
 
 
-def _passing(written: Written) -> tuple[SliceFailure, ...]:
-    """Return the failures that may well be none the next time."""
-    passing = (SourceError, DestinationError)
-    return tuple(f for f in written.failures if isinstance(f.error, passing))
+def _counted(written: Written) -> Iterator[int]:
+    """Return the slices of which one more try was in vain.
+
+    Credentials that end are no failure of a slice, as long as any file is finished in their time:
+    an export may outlive any number of them, and one of which nothing comes ends all the same.
+    """
+    for failure in written.failures:
+        if not (written.receipts and isinstance(failure.error, EndedCredentialsError)):
+            yield failure.slice_number
 
 
 def _told(on_rows: Callable[[int], None], so_far: int, rows: int) -> None:

@@ -1,7 +1,7 @@
 """`make bench`: an export of ours against ClickHouse's own Parquet INSERT, in one run.
 
-python -m tests.bench [--rows N] [--pairs N] [--partitions N] [--data hits|metrics|many|served]
-                      [--directory DIR]
+python -m tests.bench [--rows N] [--pairs N] [--partitions N]
+                      [--data hits|metrics|many|served|in_turn] [--directory DIR]
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench.data import DATASETS, Dataset
+from tests.bench.in_turn import measure_in_turn
 from tests.bench.many import measure_many
 from tests.bench.prepare import prepare
 from tests.bench.report import Goals, Section, report
 from tests.bench.series import spark_side, take_pairs, transfer_side
 from tests.bench.served import measure_served
 
+_IN_TURN: Final = "in_turn"
 _MANY: Final = "many"
 _SERVED: Final = "served"
 
 
 def main() -> int:
     """Measure, print the table, and return the exit code."""
-    names = [*(d.name for d in DATASETS), _MANY, _SERVED]
+    names = [*(d.name for d in DATASETS), _MANY, _SERVED, _IN_TURN]
     arguments = argparse.ArgumentParser(prog="python -m tests.bench")
     arguments.add_argument("--rows", type=int, default=2_000_000, help="of a partition of hits")
     arguments.add_argument("--pairs", type=int, default=7)
@@ -54,6 +56,11 @@ def main() -> int:
             directory = Path(made).absolute() / _SERVED
             directory.mkdir()
             _say(report([measure_served(directory, DATASETS[0], given.rows, given.pairs)]))
+        if _IN_TURN in (given.data or names):
+            _say("· reading first, and reading beside writing")
+            directory = Path(made).absolute() / _IN_TURN
+            directory.mkdir()
+            _say(report([measure_in_turn(directory, DATASETS[0], given.rows, given.pairs)]))
     return 0
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.bench.data import DATASETS
 from tests.bench.figures import Figures, measured
+from tests.bench.in_turn import measure_in_turn
 from tests.bench.many import MANY_ROWS, measure_many
 from tests.bench.prepare import Prepared, prepare
 from tests.bench.report import Goals, Section, report
@@ -37,6 +38,16 @@ def test_both_sides_write_the_same_rows_of_a_slice(prepared: Path, tmp_path: Pat
         assert figures.rows == rows
         assert min(figures.wall, figures.cpu, figures.peak, figures.bytes) > 0
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_slice_that_is_read_first_has_the_same_rows(tmp_path: Path) -> None:
+    section = measure_in_turn(tmp_path, DATASETS[0], rows=ROWS, pairs=1)
+
+    (ours,), (theirs,) = section.taken.ours, section.taken.theirs
+    assert ours.rows == theirs.rows == ROWS
+    assert ours.bytes == theirs.bytes
+    assert "meanwhile" in report([section])
 
 
 @pytest.mark.spark

@@ -6,23 +6,28 @@ Both sides open the same hard-linked parts in the same way, and both are measure
 finished file. `mergeberg` writes as a task does, durably and with its digest; `clickhouse` is
 `INSERT INTO FUNCTION file(..., Parquet)` with its own types. Sides that end in -1 have one
 processor and read in the order of the key; `clickhouse-2` reads all partitions with two threads in
-no order, because a merge of partitions is more than an export does.
+no order, because a merge of partitions is more than an export does. `mergeberg-in-turn` is
+`mergeberg` with output_format_parallel_formatting = 0.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import adbc_driver_chdb
 
 from catalog.clickhouse.parts import open_slice
 from spark_ext.tasks import write_slice
-from tableformat.export.slices import Slice, WritePlan
+from tableformat.export.slices import Share, Slice, WritePlan
 from tableformat.names import SOURCE_ALIAS, quote_string
 from tests.bench.figures import Figures, measured, own_peak
 from tests.bench.prepare import Prepared
+
+IN_TURN: Final = "mergeberg-in-turn"
 
 
 def main(side: str, prepared: Path, directory: Path) -> None:
@@ -31,10 +36,11 @@ def main(side: str, prepared: Path, directory: Path) -> None:
     if side.endswith("-1"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     chosen = job.together if side == "clickhouse-2" else job.slices[0]
+    plan = replace(job.plan, share=Share(1, in_turn=side == IN_TURN))
     written: list[tuple[int, int]] = []
 
     def ours() -> None:
-        receipt = write_slice(job.plan, chosen, "0", lambda _: None)
+        receipt = write_slice(plan, chosen, "0", lambda _: None)
         written.append((receipt.file_bytes, receipt.rows))
 
     def theirs() -> None:

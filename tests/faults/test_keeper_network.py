@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from tests.scenarios import (
 )
 from tests.server_trouble import Trouble
 from tests.services.keeper_relay import keeper_relay
+from tests.services.server_process import wait_until
 from tests.services.toxiproxy import FROM_SERVER, TO_SERVER, Proxy, Toxiproxy, toxiproxy
 from tests.services.zookeeper import ZooKeeper, zookeeper_ensemble
 
@@ -175,6 +177,37 @@ def test_a_ledger_that_stays_away(kept: KeptExport, step: Step) -> None:
     run(kept.directory, source, ports=kept.ports(source))
     assert_exported_once(kept.directory, source)
     assert rows_in_main(kept.directory) == sum(source.rows.values())
+
+
+@pytest.mark.parametrize("fault", [loses_answers, loses_requests], ids=named)
+def test_who_is_interrupted_while_the_ledger_is_silent_leaves_soon(
+    kept: KeptExport, fault: Callable[[Proxy], None]
+) -> None:
+    """Harm prevented: Ctrl-C, or the end of the grace, is obeyed a minute later, or by SIGKILL."""
+    source, notes = Partitions(), list[str]()
+
+    def interrupted() -> None:
+        fault(kept.proxy)
+        raise KeyboardInterrupt
+
+    ports = kept.ports(source, effects=AtStep(Step.WRITE_FILES, interrupted), patience=60)
+    ports.observer.note = notes.append  # type: ignore[method-assign,assignment]
+    began = time.monotonic()
+
+    with pytest.raises(KeyboardInterrupt):
+        run(kept.directory, source, ports=ports)
+
+    assert time.monotonic() - began < 20
+    (left,) = (note for note in notes if "are not given back" in note)
+    assert left.startswith("2 lease(s) are not given back, and end by themselves within 60 s: Can")
+    kept.proxy.heal()
+    wait_until(
+        lambda: (
+            statuses(run(kept.directory, source, ports=kept.ports(source))) == ["committed"] * 2
+        ),
+        "the leases ended by themselves",
+    )
+    assert_exported_once(kept.directory, source)
 
 
 def test_a_slow_ledger(kept: KeptExport) -> None:

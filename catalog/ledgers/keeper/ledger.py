@@ -233,6 +233,10 @@ class KeeperLedger:
 
         return self._session.within("read the counters", attempt)
 
+    def leave(self) -> None:
+        """Wait from now on for as long as servers that are away are waited for, and once."""
+        self._session.leave()
+
     def close(self) -> None:
         """End the session, and with it the leases that were not released."""
         self._session.close()

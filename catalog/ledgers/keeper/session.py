@@ -69,8 +69,9 @@ _FOLLOW: Final = (RolledBackError, RuntimeInconsistency)
 _AT_ONCE: Final = 64
 """How many requests wait for their answers at a time."""
 _SECONDS_WHILE_AWAY: Final = 2.0
-"""For how long servers are waited for that were waited for in vain."""
-
+"""For how long servers are waited for that were waited for in vain, or by who is leaving."""
+_LOOK_SECONDS: Final = 0.25
+"""How often who waits looks whether it has to leave."""
 
 _CHECK_THEM: Final = (
     "Check that its servers run and can be reached from here, and run the command again: it is safe"
@@ -109,6 +110,7 @@ class KeeperSession:
         self._connection: Connection | None = None
         self._deadline = threading.local()
         self._is_away = False
+        self._leaving_until = math.inf
         self.requests = 0
         """How many were sent."""
 
@@ -147,7 +149,7 @@ class KeeperSession:
                 return attempt()
             except Trouble as trouble:
                 now = time.monotonic()
-                if trouble.passes and now < self._deadline.at and not is_last:
+                if trouble.passes and self._left() > 0 and not is_last:
                     is_last = now >= deadline
                     continue
                 self._is_away = isinstance(trouble, Silence)
@@ -196,16 +198,27 @@ class KeeperSession:
             if self._connection is None:
                 self._connection = Connection(self._address)
             connection = self._connection
-        if not connection.wait(self._left()):
-            raise Silence(connection.trouble or "nobody answers")
+        while not connection.wait(min(self._left(), _LOOK_SECONDS)):
+            if self._left() <= 0:
+                raise Silence(connection.trouble or "nobody answers")
         return connection
 
+    def leave(self) -> None:
+        """Let whoever asks, now or later, wait for two seconds without an answer, all together."""
+        self._leaving_until = min(self._leaving_until, time.monotonic() + _SECONDS_WHILE_AWAY)
+
     def _left(self) -> float:
-        return float(self._deadline.at - time.monotonic())
+        return float(min(self._deadline.at, self._leaving_until) - time.monotonic())
+
+    def _get(self, future: Any) -> Any:
+        """Return the answer of a request, when it comes in time."""
+        while not future.ready() and (left := self._left()) > 0:
+            future.wait(min(left, _LOOK_SECONDS))
+        return future.get(block=False)
 
     def _answer(self, connection: Connection, future: Any) -> Any:
         try:
-            answer = future.get(timeout=max(self._left(), 0.0))
+            answer = self._get(future)
         except IN_THE_WAY as error:
             return error
         except ConnectionClosedError as error:
@@ -217,7 +230,10 @@ class KeeperSession:
         except KazooException as error:
             raise _refused(error) from error
         self._is_away = False
-        self._deadline.at = time.monotonic() + self._address.seconds
+        now = time.monotonic()
+        self._deadline.at = now + self._address.seconds
+        if now < self._leaving_until < math.inf:
+            self._leaving_until = now + _SECONDS_WHILE_AWAY
         for one in answer if isinstance(answer, list) else ():
             if isinstance(one, KazooException) and not isinstance(one, (*IN_THE_WAY, *_FOLLOW)):
                 raise _refused(one)

@@ -153,10 +153,10 @@ def test_a_cluster_that_is_left_idle_is_told_of(application: Application, slices
     [
         (Limits(slices=3), Share(3)),
         (Limits(slices=100), Share(12)),
-        (Limits(in_turn=True), Share(1)),
+        (Limits(in_turn=True), Share(1, in_turn=True)),
         (Limits(bandwidth=1000), Share(4, 1000)),
         (Limits(bandwidth=1000, slices=3), Share(3, 1000)),
-        (Limits(bandwidth=1000, in_turn=True), Share(1, 1000)),
+        (Limits(bandwidth=1000, in_turn=True), Share(1, 1000, in_turn=True)),
         (Limits(bandwidth=2), Share(2, 2)),
     ],
 )

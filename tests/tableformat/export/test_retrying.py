@@ -13,7 +13,9 @@ import pytest
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import (
     DestinationError,
+    EndedCredentialsError,
     InternalError,
+    LastingError,
     RefusedError,
     SourceError,
     TableFormatError,
@@ -150,12 +152,17 @@ def test_when_the_tries_are_exhausted_finished_files_stay_and_the_next_run_goes_
 
 
 @pytest.mark.parametrize(
-    "error", [RefusedError("Cannot export: a bad value. Mend it."), InternalError("A bug.")]
+    "error",
+    [
+        RefusedError("Cannot export: a bad value. Mend it."),
+        InternalError("A bug."),
+        LastingError("Cannot write: AccessDenied. Grant it."),
+    ],
 )
-def test_a_value_without_a_place_or_a_bug_is_never_tried_again(
+def test_a_value_without_a_place_a_bug_or_a_refusal_for_good_is_never_tried_again(
     world: World, error: TableFormatError
 ) -> None:
-    """Harm prevented: hours of reading the same bad value."""
+    """Harm prevented: hours of reading the same bad value, or of waiting for the same outage."""
     writer = Flaky(often=Counter({FIRST: 1}), error=error)
 
     assert world.run(writer).message.startswith(str(error))
@@ -245,3 +252,47 @@ def test_a_catalog_that_is_away_just_then_does_not_end_it(world: World) -> None:
 
     assert writer.tries == {FIRST: 3, SECOND: 1}
     assert effects.left == 0
+
+
+ENDED = EndedCredentialsError("Cannot write: InvalidAccessKeyId. Get new ones.")
+
+
+@dataclass
+class Lent(Flaky):
+    """Writes one file, then what it was lent has ended: nothing more until it is asked anew."""
+
+    def write(
+        self,
+        plan: WritePlan,
+        tasks: tuple[SliceTask, ...],
+        *,
+        on_rows: Callable[[int], None],
+        should_stop: Callable[[], bool],
+    ) -> Writing:
+        first, *others = (s for task in tasks for s in task.slices)
+        one = (SliceTask((first,)),)
+        written = yield from super().write(plan, one, on_rows=on_rows, should_stop=should_stop)
+        self.tries.update(s.ranges[0].source_name for s in others)
+        ended = tuple(SliceFailure(s.number, ENDED) for s in others)
+        return Written(written.receipts, (*written.failures, *ended))
+
+
+def test_a_run_outlives_any_number_of_credentials(world: World) -> None:
+    """Harm prevented: a run of hours fails after four lives of what its catalog lends."""
+    writer = Lent()
+
+    assert world.run(writer, most=0).status.value == "committed"
+
+    assert writer.calls == 2
+    assert world.pauses == [], "nobody has to wait for new ones"
+    assert rows_in_main(world.directory) == 12
+
+
+def test_credentials_in_whose_time_nothing_is_finished_are_a_try(world: World) -> None:
+    """Harm prevented: credentials that nobody renews, or that are too short, are asked for ever."""
+    writer = Flaky(often=Counter({FIRST: 99, SECOND: 99}), error=ENDED)
+
+    outcome = world.run(writer, most=2)
+
+    assert (outcome.status.value, outcome.message) == ("failed", str(ENDED))
+    assert writer.tries == {FIRST: 3, SECOND: 3}

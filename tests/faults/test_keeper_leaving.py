@@ -1,0 +1,57 @@
+"""Who leaves while a real Keeper is silent leaves soon, and is answered where it answers."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from catalog.ledgers.keeper import KeeperLedger
+from tableformat.errors import LedgerError
+from tableformat.ledger import Lease
+from tests.keeper_ledgers import ME, a_row, address_of, opened
+from tests.services.zookeeper import ZooKeeper
+
+KEY = a_row().key.hash
+
+
+def test_who_leaves_waits_for_seconds_for_what_is_asked_and_for_all_that_follows(
+    zookeeper_server: ZooKeeper,
+) -> None:
+    """Harm prevented: what an interruption still notes is waited for a minute each."""
+    ledger = KeeperLedger(replace(address_of(zookeeper_server.address), seconds=60.0))
+    ledger.write(a_row())
+    zookeeper_server.pause()
+    began = time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ledger.read, KEY)
+        ledger.leave()
+        for _ in range(20):
+            with pytest.raises(LedgerError, match="Check that its servers run"):
+                ledger.read(KEY)
+        with pytest.raises(LedgerError, match="Check that its servers run"):
+            asked.result()
+    ledger.close()
+
+    assert time.monotonic() - began < 10
+
+
+def test_who_leaves_is_still_answered(zookeeper_server: ZooKeeper) -> None:
+    """Harm prevented: nobody hears that it was interrupted, and its leases stay."""
+    with opened(address_of(zookeeper_server.address)) as ledger:
+        ledger.write(a_row())
+        lease = ledger.take_lease(KEY, ME, 60.0)
+        assert isinstance(lease, Lease)
+        ledger.leave()
+
+        row = ledger.read(KEY)
+        assert row is not None
+        ledger.write(replace(row, last_error="interrupted"))
+        ledger.release(lease)
+
+        assert ledger.holder(KEY) is None
+        after = ledger.read(KEY)
+        assert after is not None
+        assert after.last_error == "interrupted"
