@@ -8,6 +8,7 @@ warehouse itself, made when the first table is.
 from __future__ import annotations
 
 import contextlib
+import os
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from pyiceberg.utils.config import CATALOG, Config
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, BoundedRestCatalog, TimeOuts
 from catalog.bounded_sql import BoundedSqlCatalog
+from catalog.encrypted import with_encryption
 from catalog.iceberg_failures import first_line, unreachable, unreadable
 from catalog.shared_sql import SharedSqlCatalog
 from catalog.storages.opening import BY_CATALOG, Storages
@@ -335,7 +337,8 @@ def _configuration(name: str) -> Mapping[str, Any]:
 
 
 def _configured(name: str, properties: Mapping[str, Any], time_outs: TimeOuts) -> Catalog:
-    """Open a configured catalog; one that is asked over a network with time-outs."""
+    """Open a configured catalog; one that is asked over a network with time-outs, and over TLS."""
+    properties = with_encryption(name, properties, os.environ)
     kind, uri = str(properties.get("type", "")).lower(), str(properties.get("uri", ""))
     if kind == "rest" or (not kind and uri.startswith(("http://", "https://"))):
         return BoundedRestCatalog(name, time_outs, **properties)

@@ -1,9 +1,10 @@
 """What becomes of each setting of a catalog in Spark, as docs/reference/spark-catalogs.md has it.
 
 The names are those of Iceberg 1.12 (`CatalogProperties`, `OAuth2Properties`, `AuthProperties`,
-`HTTPClient`, `JdbcUtil`, `S3FileIOProperties`, `AwsProperties`, `HttpClientProperties`), what they
-become those of PyIceberg 0.12 (`pyiceberg.io`, `pyiceberg.catalog`). A setting is found by its
-whole name, else by the longest prefix that ends with `.*`. One that is not found is refused.
+`HTTPClient`, `JdbcUtil`, `S3FileIOProperties`, `AwsProperties`, `HttpClientProperties`,
+`GCPProperties`), what they become those of PyIceberg 0.12 (`pyiceberg.io`, `pyiceberg.catalog`). A
+setting is found by its whole name, else by the longest prefix that ends with `.*`. One that is not
+found is refused.
 """
 
 from __future__ import annotations
@@ -81,7 +82,10 @@ _EVERY: Final = (
     _read("catalog-impl", "the kind of catalog, by the name of Iceberg's class"),
     _read("uri", "`uri`; that of a database becomes SQLAlchemy's"),
     _read("warehouse", "`warehouse`; a path without scheme gets that of `fs.defaultFS`"),
-    _read("io-impl", "checked: S3FileIO, ResolvingFileIO or HadoopFileIO; PyIceberg goes by paths"),
+    _read(
+        "io-impl",
+        "checked: S3FileIO, GCSFileIO, ResolvingFileIO or HadoopFileIO; PyIceberg goes by paths",
+    ),
     _over("default-namespace", "where `USE` begins"),
     _over("cache-enabled", _CACHE),
     _over("cache.*", _CACHE),
@@ -164,7 +168,7 @@ _DATABASES: Final = (
     _refused("lakeformation.*", _RIGHTS, GLUE),
     _over("dynamodb.*", "a catalog or locks in DynamoDB"),
 )
-_FILES_IN_S3: Final = (
+_FILES_FAR_AWAY: Final = (
     _renamed("mergeberg.ca-file"),
     _renamed("mergeberg.allow-insecure"),
     _renamed("s3.endpoint"),
@@ -213,11 +217,19 @@ _FILES_IN_S3: Final = (
     _over("s3.analytics-accelerator.*", _SPEED),
     _over("s3.directory-bucket.*", _SPEED),
     _over("http-client.*", _SPEED),
-    _refused("gcs.*", "files there cannot be written yet"),
+    _renamed("gcs.service.host"),
+    _renamed("gcs.oauth2.token"),
+    _over("gcs.oauth2.token-expires-at", "how Spark asks"),
+    _over("gcs.oauth2.refresh-credentials-enabled", "how Spark asks"),
+    _over("gcs.oauth2.refresh-credentials-endpoint", "how Spark asks"),
+    _over("gcs.project-id", "a bucket that is there has one"),
+    _over("gcs.channel.*", _SPEED),
+    _over("gcs.delete.batch-size", _SPEED),
+    _refused("gcs.*", "an export writes otherwise, or not at all", harmless=("false",)),
     _refused("adls.*", "files there cannot be written yet"),
 )
 
-SETTINGS: Final = (*_EVERY, *_REST, *_DATABASES, *_FILES_IN_S3)
+SETTINGS: Final = (*_EVERY, *_REST, *_DATABASES, *_FILES_FAR_AWAY)
 """Every setting that is known, in the order of the page."""
 
 _BY_NAME: Final[Mapping[str, Setting]] = {one.name: one for one in SETTINGS}

@@ -37,11 +37,30 @@ _CLASSES: Final = {
     f"{_ICEBERG}aws.glue.GlueCatalog": GLUE,
 }
 _HADOOP_IO: Final = f"{_ICEBERG}hadoop.HadoopFileIO"
-_FILE_IOS: Final = (_HADOOP_IO, f"{_ICEBERG}aws.s3.S3FileIO", f"{_ICEBERG}io.ResolvingFileIO")
+_FILE_IOS: Final = (
+    _HADOOP_IO,
+    f"{_ICEBERG}aws.s3.S3FileIO",
+    f"{_ICEBERG}gcp.gcs.GCSFileIO",
+    f"{_ICEBERG}io.ResolvingFileIO",
+)
 _METASTORE: Final = "spark.hadoop.hive.metastore.uris"
 _HIVE_LOCKS: Final = "spark.hadoop.iceberg.engine.hive.lock-enabled"
 _TOKENS: Final = "v1/oauth/tokens"
 _S3: Final = ("s3://", "s3a://", "s3n://")
+_GS: Final = ("gs://",)
+_OF_HADOOP: Final = (
+    (_S3, ("spark.hadoop.fs.s3",), f"{_ICEBERG}aws.s3.S3FileIO, and s3.endpoint"),
+    (
+        _GS,
+        (
+            "spark.hadoop.google.cloud.auth",
+            "spark.hadoop.fs.gs.auth",
+            "spark.hadoop.fs.gs.storage.root",
+        ),
+        f"{_ICEBERG}gcp.gcs.GCSFileIO, and gcs.oauth2.token",
+    ),
+)
+"""Schemes, the settings by which Hadoop reaches them, and what says the same to Iceberg."""
 
 
 def iceberg_catalogs(conf: Mapping[str, str]) -> tuple[str, ...]:
@@ -176,21 +195,23 @@ def _check_files(asked: _Asked) -> None:
     """Refuse what reads and writes files otherwise than PyIceberg will.
 
     Raises:
-        UnsupportedError: a class of its own, or S3 by Hadoop's settings.
+        UnsupportedError: a class of its own, or an object store by Hadoop's settings.
     """
     file_io = asked.text("io-impl")
     if file_io and file_io not in _FILE_IOS:
         raise asked.refuse("io-impl", f"is {file_io!r}, and may be one of {', '.join(_FILE_IOS)}")
     by_hadoop = file_io == _HADOOP_IO or (not file_io and asked.kind in (SQL, HIVE))
     warehouse = asked.text("warehouse")
-    if not by_hadoop or (warehouse and not warehouse.startswith(_S3)):
+    if not by_hadoop:
         return
-    if any(one.startswith("spark.hadoop.fs.s3") for one in asked.conf):
-        why = (
-            "leaves files to Hadoop, whose settings (spark.hadoop.fs.s3…) PyIceberg does not know; "
-            f"set it to {_ICEBERG}aws.s3.S3FileIO, and s3.endpoint and so on beside it"
-        )
-        raise asked.refuse("io-impl", why)
+    for schemes, settings, instead in _OF_HADOOP:
+        there = not warehouse or warehouse.startswith(schemes)
+        if there and any(one.startswith(settings) for one in asked.conf):
+            why = (
+                f"leaves files to Hadoop, whose settings ({settings[0]}…) PyIceberg does not know; "
+                f"set it to {instead} and so on beside it"
+            )
+            raise asked.refuse("io-impl", why)
 
 
 def _turned(asked: _Asked, path_style: str) -> str:

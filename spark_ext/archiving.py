@@ -16,6 +16,7 @@ from typing import Final
 
 from catalog.clickhouse.digests import FileDigests
 from catalog.clickhouse.source import ClickHouseSource
+from catalog.hive import HiveTable
 from catalog.iceberg import IcebergTable
 from catalog.sources import open_source
 from spark_ext.running_exports import export_all
@@ -132,7 +133,7 @@ class _TakingOut:
         """Return what the ledger has of an export that is in main as it is now.
 
         Raises:
-            RefusedError: it is not whole in main.
+            RefusedError: it is not whole in main, or nobody sees it there.
         """
         lake = self._lake()
         state = lake.load()
@@ -148,6 +149,13 @@ class _TakingOut:
             message = (
                 f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
                 f"{_where(row, held.text)} The source is as it was."
+            )
+            raise RefusedError(message)
+        unseen = lake.unseen(row.done.landed.transaction_id) if isinstance(lake, HiveTable) else ""
+        if unseen:
+            message = (
+                f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
+                f"{unseen}. The source is as it was."
             )
             raise RefusedError(message)
         return row, row.done
@@ -176,9 +184,9 @@ class _TakingOut:
             )
             raise RefusedError(message)
 
-    def _lake(self) -> IcebergTable:
+    def _lake(self) -> IcebergTable | HiveTable:
         lake = self._ports.lake.table(self._request.to)
-        if not isinstance(lake, IcebergTable):
+        if not isinstance(lake, IcebergTable | HiveTable):
             message = f"Cannot find {self._request.to} any more. Run the command again."
             raise NotFoundError(message, code=UNKNOWN_TABLE)
         return lake

@@ -1,37 +1,76 @@
-"""What no export can fill: the table itself, a table of ClickHouse, one that is not Iceberg's.
+"""What a table of ClickHouse is as a destination: one over Hive directories is its tree, no other.
 
-The words are the requirement's (RQ...Restrictions.SameTable, .DestinationSupport), the codes
-ClickHouse's.
+An S3 table with `partition_strategy = 'hive'` resolves to the tree that it reads, where its
+structure and its partition key are those of the source; anything else of ClickHouse is refused. The
+words are the requirement's (RQ...Restrictions.SameTable, .DestinationSupport; coverage.md reading
+14), the codes ClickHouse's.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from catalog.clickhouse.object_tables import ObjectTable
 from catalog.clickhouse.source import ClickHouseSource
-from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.errors import UnsupportedError
-from tableformat.names import TableName
+from catalog.s3_addresses import s3_location
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
+from tableformat.errors import RefusedError, UnsupportedError
+from tableformat.mergetree.expression import ColumnName
+from tableformat.mergetree.expression_text import parse_expression, parse_partition_key
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import HiveName, TableName
 
-__all__ = ["refuse_clickhouse_table", "unsupported"]
+__all__ = ["clickhouse_destination", "unsupported"]
+
+_S3: Final = "S3"
+_PARQUET: Final = "Parquet"
+_TREE: Final = "Name the tree itself by its location: hive.`uri` in SQL, hive:URI elsewhere."
 
 
-def refuse_clickhouse_table(
-    source: ClickHouseSource, named: TableName, what: str, where: str
-) -> None:
-    """Refuse a table of ClickHouse as a destination, when there is one of that name.
+def clickhouse_destination(
+    source: ClickHouseSource,
+    named: TableName,
+    exported: Callable[[], MergeTreeTable],
+    directories: Mapping[str, str],
+    what: str,
+    where: str,
+) -> HiveName | None:
+    """Return the tree that a table of ClickHouse stands for; None when there is no such table.
 
     Args:
         source: where it would be.
         named: its name there.
-        what: how the message begins, "Cannot export ... to ...".
+        exported: describes the table to export.
+        directories: as in `ExportRequest`.
+        what: how messages begin, "Cannot export ... to ...".
         where: what to write instead, a sentence.
 
     Raises:
-        UnsupportedError: there is one (code 48).
+        UnsupportedError: it stands for no tree, or for one that is not reached from here (code 48).
+        RefusedError: it has other columns (code 122), or another partition key (36).
+        UsageError: an expression of `directories` cannot be read.
         SourceError: the source cannot be read.
     """
     engine = source.engine_of(named)
-    if engine:
+    if not engine:
+        return None
+    found = source.object_table(named)
+    if found is None or not found.is_hive:
         raise unsupported(what, "MergeTree" if engine.endswith("MergeTree") else engine, where)
+    if found.format != _PARQUET:
+        raise unsupported(what, f"{engine} of the format {found.format or 'of its own'}", where)
+    location = s3_location(found.address, os.environ) if engine == _S3 else None
+    if location is None:
+        why = (
+            "its address is not in the S3 that is reached from here (AWS_ENDPOINT_URL)"
+            if engine == _S3
+            else "only trees of the engine S3 are found by their table"
+        )
+        raise unsupported(what, f"{engine} with Hive directories ({why})", _TREE)
+    _check_fits(found, exported(), directories, what)
+    return HiveName.at(location)
 
 
 def unsupported(what: str, storage: str, where: str) -> UnsupportedError:
@@ -41,3 +80,38 @@ def unsupported(what: str, storage: str, where: str) -> UnsupportedError:
         f"unsupported partitioning. {where}"
     )
     return UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def _check_fits(
+    found: ObjectTable, table: MergeTreeTable, directories: Mapping[str, str], what: str
+) -> None:
+    """Check that a table over directories is of the columns and the key of the source.
+
+    Raises:
+        RefusedError: it is not.
+    """
+    stored = [c.name for c in table.stored_columns]
+    wanted = {*stored, *directories}
+    lacks = [name for name in (*stored, *directories) if name not in found.columns]
+    more = [name for name in found.columns if name not in wanted]
+    if lacks or more:
+        different = "; ".join(
+            f"{says} {', '.join(names)}"
+            for says, names in (("the destination lacks", lacks), ("the source lacks", more))
+            if names
+        )
+        message = (
+            f"{what}: Tables have different structure: {different}. Make the destination with "
+            "the columns of the source, and one for each directory that is named."
+        )
+        raise RefusedError(message, code=INCOMPATIBLE_COLUMNS)
+    called = {parse_expression(text): ColumnName(name) for name, text in directories.items()}
+    key = parse_partition_key(table.engine.partition_by)
+    if tuple(called.get(m, m) for m in key) != parse_partition_key(found.partition_by):
+        message = (
+            f"{what}: Tables have different partition key: PARTITION BY "
+            f"{table.engine.partition_by or 'tuple()'} in the source, PARTITION BY "
+            f"{found.partition_by or 'tuple()'} in the destination. A member that is an expression "
+            "is a column of the destination by its name: --hive-column NAME=EXPRESSION."
+        )
+        raise RefusedError(message, code=BAD_ARGUMENTS)

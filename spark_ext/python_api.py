@@ -33,7 +33,7 @@ _TYPES: Final[Mapping[str, type]] = {
     "BIGINT": int,
     "MAP<STRING, STRING>": Mapping,
 }
-_NO_CONVERSIONS: Final[Mapping[str, str]] = {}
+_NOTHING: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +66,25 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
     allow_empty: bool = False,
     overwrite_file_if_exists: bool = False,
     replace_partition: bool = False,
-    same_table: bool = False,
-    same_as: str | None = None,
+    same_table: bool = False, same_as: str | None = None,
     verify: bool = False,
     strict: bool = False,
     evolve_schema: bool = False,
-    convert: Mapping[str, str] = _NO_CONVERSIONS,
+    convert: Mapping[str, str] = _NOTHING,
     partition_spec: str | None = None,
+    hive_columns: Mapping[str, str] = _NOTHING,
     max_bytes_per_file: int | None = None,
     max_retries: int = MAX_RETRIES,
-    max_bandwidth: int | None = None,
-    max_slices: int | None = None,
+    max_bandwidth: int | None = None, max_slices: int | None = None,
+    parallel_formatting: bool | None = None,
     cluster: str | None = None,
-    wait: bool = True,
-    dry_run: bool = False,
-) -> tuple[ExportedPartition, ...]:
+    wait: bool = True, dry_run: bool = False,
+) -> tuple[ExportedPartition, ...]:  # fmt: skip
     """Export one partition; return what became of it: one value, of a cluster one for each shard.
 
     Args:
         spark: the session whose tasks write.
-        table: the lake table.
+        table: the lake table, or hive.`uri` for a tree of Hive directories.
         source: the ClickHouse table: `source.database.table`, or one of an open session.
         partition_id: the partition's id.
         partition: or a value of its key.
@@ -101,11 +100,12 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
         evolve_schema: add columns that the lake table lacks.
         convert: column to conversion.
         partition_spec: of a table that is made; None to derive it.
+        hive_columns: of a tree: directory to the member of the partition key that it is of.
         max_bytes_per_file: bytes of a data file; None for 512 MiB.
         max_retries: how often a file is tried again.
-        max_bandwidth: bytes per second of all tasks, 0 for no limit; None for what the session
-            says.
-        max_slices: files that are written at a time; None for what the session says.
+        max_bandwidth: bytes per second of all tasks, 0 for no limit; None for the session's.
+        max_slices: files that are written at a time; None for the session's.
+        parallel_formatting: False for one file at a time; None for the session's.
         cluster: the source is a table of every shard of this cluster.
         wait: False to return when it has begun.
         dry_run: say what would be done, and do nothing.
@@ -128,21 +128,20 @@ def export_partitions(  # noqa: PLR0913  one parameter for each of the procedure
     allow_empty: bool = False,
     overwrite_file_if_exists: bool = False,
     replace_partition: bool = False,
-    same_table: bool = False,
-    same_as: str | None = None,
+    same_table: bool = False, same_as: str | None = None,
     verify: bool = False,
     strict: bool = False,
     evolve_schema: bool = False,
-    convert: Mapping[str, str] = _NO_CONVERSIONS,
+    convert: Mapping[str, str] = _NOTHING,
     partition_spec: str | None = None,
+    hive_columns: Mapping[str, str] = _NOTHING,
     max_bytes_per_file: int | None = None,
     max_retries: int = MAX_RETRIES,
-    max_bandwidth: int | None = None,
-    max_slices: int | None = None,
+    max_bandwidth: int | None = None, max_slices: int | None = None,
+    parallel_formatting: bool | None = None,
     cluster: str | None = None,
-    wait: bool = True,
-    dry_run: bool = False,
-) -> tuple[ExportedPartition, ...]:
+    wait: bool = True, dry_run: bool = False,
+) -> tuple[ExportedPartition, ...]:  # fmt: skip
     """Export all partitions, or those that a filter keeps; return what became of each.
 
     Args are those of `export_partition`, and:

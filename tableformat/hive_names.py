@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import unquote
 
-__all__ = ["HIVE_NULL", "escape", "partition_directory"]
+__all__ = ["HIVE_NULL", "directory_values", "escape", "partition_directory"]
 
 HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _PLAIN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
@@ -38,3 +39,12 @@ def partition_directory(names: Sequence[str], values: Sequence[str | None]) -> s
         f"{escape(name)}={escape(value) if value else HIVE_NULL}"
         for name, value in zip(names, values, strict=True)
     )
+
+
+def directory_values(path: str) -> dict[str, str | None]:
+    """Return what the directories above a file say, by name; None is NULL, or the empty text."""
+    found = {}
+    for component in path.split("/")[:-1]:
+        name, _, value = component.partition("=")
+        found[unquote(name)] = None if value == HIVE_NULL else unquote(value)
+    return found

@@ -17,6 +17,7 @@ from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.types import DataType
 from tableformat.names import PartitionId, TableName
 
 __all__ = [
@@ -218,6 +219,15 @@ class Source(Protocol):
         Raises:
             UsageError: the expression is not made of literals, or does not fit the partition key.
             NotFoundError: no active part has that value.
+        """
+        ...
+
+    def key_types(self, table: MergeTreeTable) -> tuple[DataType, ...]:
+        """Return the types of the members of the partition key, in their order.
+
+        Raises:
+            UnsupportedError: it does not tell the value of a member (code 48).
+            SourceError: the source cannot be read.
         """
         ...
 

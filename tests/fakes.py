@@ -16,7 +16,7 @@ from catalog.clickhouse.comparison import paired
 from catalog.storages.opening import open_storage
 from tableformat.digest import Digest, KeptDigest
 from tableformat.effects import Direct, Effects
-from tableformat.errors import NotFoundError, StoppedError
+from tableformat.errors import NotFoundError, StoppedError, UnsupportedError
 from tableformat.export.ports import JobPorts, Silent, SliceFailure, Writing, Written
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.file_names import data_file_name
@@ -24,7 +24,7 @@ from tableformat.ledger import ExportedPart, Owner
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
-from tableformat.mergetree.types import Simple
+from tableformat.mergetree.types import DataType, Simple
 from tableformat.names import PartitionId, TableName, TransactionId
 from tableformat.receipt import Receipt
 from tableformat.source import (
@@ -115,6 +115,10 @@ class FakeSource:
 
     def find_partition(self, _table: MergeTreeTable, _expression: str) -> PartitionId:
         return PartitionId("all")
+
+    def key_types(self, _table: MergeTreeTable) -> tuple[DataType, ...]:
+        message = "Cannot tell a type of the partition key: there is none. Name no directory."
+        raise UnsupportedError(message)
 
     def probe(
         self, _table: TableName, _partition_id: PartitionId, probes: tuple[Probe, ...]

@@ -76,6 +76,7 @@ class RealExport:
         selection: Selection = _EVERYTHING,
         *,
         partition_spec: str | None = None,
+        directories: Mapping[str, str] = _NO_CONVERSIONS,
         conversions: Mapping[str, str] = _NO_CONVERSIONS,
         evolve_schema: bool = False,
         beside: bool = False,
@@ -108,6 +109,7 @@ class RealExport:
             Wish(force, ttl=0, beside=beside, same_as=same_as, shards=shards),
             conversions,
             partition_spec=partition_spec,
+            directories=directories,
             evolve_schema=evolve_schema,
             format=file_format,
             limits=limits,
@@ -117,10 +119,10 @@ class RealExport:
     def verify(
         self, name: TableName, digests: LakeDigests, selection: Selection = _EVERYTHING
     ) -> list[Comparison]:
-        """Compare a table with its lake table as a new process would."""
+        """Compare a table with its destination as a new process would."""
         source = self._source()
         to = self.name_of(name)
-        lake = self.catalog("lake").table(to)
+        lake = self.destination_of(name).table(to)
         assert lake is not None
         ledger = uris.open_ledger(self.ledger, local_warehouse=self.warehouse)
         request = VerifyRequest(name, to, selection, {})

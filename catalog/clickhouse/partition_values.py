@@ -14,8 +14,14 @@ from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts
 from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.table_text import column_list
-from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, SYNTAX_ERROR
-from tableformat.errors import RefusedError, UsageError
+from tableformat.clickhouse_codes import (
+    NO_SUCH_COLUMN_IN_TABLE,
+    NOT_IMPLEMENTED,
+    SUPPORT_IS_DISABLED,
+    SYNTAX_ERROR,
+    UNKNOWN_IDENTIFIER,
+)
+from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.mergetree.expression import Call, Expression
 from tableformat.mergetree.expression_text import (
     columns_of,
@@ -31,10 +37,10 @@ from tableformat.mergetree.partition_literal import (
 )
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.mergetree.type_text import parse_type, render_type
-from tableformat.mergetree.types import Simple, Tuple
+from tableformat.mergetree.types import DataType, Simple, Tuple
 from tableformat.names import PartitionId, quote_identifier, quote_string
 
-__all__ = ["partition_id_of", "stands_for_all", "unresolved"]
+__all__ = ["key_types", "partition_id_of", "stands_for_all", "unresolved"]
 
 _UNPARTITIONED: Final = PartitionId("all")
 _KEY: Final = "default.key"
@@ -94,6 +100,32 @@ def unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -
     return UsageError(message, code=error.code)
 
 
+def key_types(connection: Connection, table: MergeTreeTable) -> tuple[DataType, ...]:
+    """Return the types of the members of a table's partition key, in their order.
+
+    Raises:
+        UnsupportedError: this ClickHouse does not show the value of a partition (code 48).
+        SourceError: the source cannot be read.
+    """
+    try:
+        return _member_types(connection, table.name.sql)
+    except ClickHouseError as error:
+        if error.code not in (UNKNOWN_IDENTIFIER, NO_SUCH_COLUMN_IN_TABLE):
+            raise
+        message = (
+            f"Cannot name directories by the partition key of {table.name}: this ClickHouse, "
+            f"{table.server_version}, does not show the values of a partition's key "
+            "(_partition_value). Export the table to an Iceberg table."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED) from error
+
+
+def _member_types(connection: Connection, table: str) -> tuple[DataType, ...]:
+    ((_, of_value, *_),) = connection.rows(f"DESCRIBE TABLE (SELECT _partition_value FROM {table})")
+    of = parse_type(text(of_value))
+    return tuple(member for _, member in of.elements) if isinstance(of, Tuple) else (of,)
+
+
 class _Scratch:
     """An empty table with the partition key, and one whose only row has the value."""
 
@@ -143,14 +175,8 @@ class _Scratch:
 
     def _members(self) -> tuple[Column, ...]:
         """Return the members of the key with their types, as columns."""
-        ((_, of_value, *_),) = self._connection.rows(
-            f"DESCRIBE TABLE (SELECT _partition_value FROM {_KEY})"
-        )
-        of = parse_type(text(of_value))
-        elements = of.elements if isinstance(of, Tuple) else ((None, of),)
-        return tuple(
-            Column(f"c{i}", member, render_type(member)) for i, (_, member) in enumerate(elements)
-        )
+        types = _member_types(self._connection, _KEY)
+        return tuple(Column(f"c{i}", one, render_type(one)) for i, one in enumerate(types))
 
     def _proved(self, values: str, sql: str) -> PartitionId | None:
         """Return the id of a row with these values, when the literal drops exactly that row.

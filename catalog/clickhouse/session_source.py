@@ -22,6 +22,7 @@ from catalog.clickhouse.stand_in import TEMPORARY, StandIn, make_stand_in, only_
 from tableformat.errors import RefusedError, TableFormatError
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.types import DataType
 from tableformat.names import PartitionId, TableName, quote_identifier
 from tableformat.source import FrozenPartition, Probe, ProbedValue, SourceSnapshot
 
@@ -131,6 +132,14 @@ class TemporaryTableSource(ClickHouseSource):
             return super().find_partition(replace(table, name=self._stand_in().name), expression)
         except TableFormatError as error:
             raise self._renamed(error) from error
+
+    def key_types(self, table: MergeTreeTable) -> tuple[DataType, ...]:
+        """Return the types of the members of the partition key, in their order.
+
+        Raises:
+            SourceError: the session does not answer.
+        """
+        return super().key_types(replace(table, name=self._stand_in().name))
 
     def probe(
         self,

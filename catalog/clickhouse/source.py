@@ -17,8 +17,9 @@ from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
 from catalog.clickhouse.clone import within
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts, whole
 from catalog.clickhouse.left_snapshot import Search, find_left_snapshot
+from catalog.clickhouse.object_tables import ObjectTable, object_table
 from catalog.clickhouse.offers import Offer
-from catalog.clickhouse.partition_values import stands_for_all, unresolved
+from catalog.clickhouse.partition_values import key_types, stands_for_all, unresolved
 from catalog.clickhouse.preflight import refused_by_source
 from catalog.clickhouse.removal import take_out
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting
@@ -45,6 +46,7 @@ from tableformat.mergetree.partition_literal import (
 )
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.types import DataType
 from tableformat.names import PartitionId, TableName
 from tableformat.source import Leftover, LeftSnapshot, Probe, ProbedValue, SourceSnapshot
 
@@ -118,6 +120,14 @@ class ClickHouseSource(Closing):
         """
         return reading.engine_of(self._opened(table)[0], table)
 
+    def object_table(self, table: TableName) -> ObjectTable | None:
+        """Return a table over objects; None when there is none, or it is of another kind.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        return object_table(self._opened(table)[0], table)
+
     def refusals(
         self, table: TableName, partition_ids: tuple[PartitionId, ...]
     ) -> dict[PartitionId, RefusedError]:
@@ -177,6 +187,15 @@ class ClickHouseSource(Closing):
                 return self._resolved(table, expression, render_partition_literal(value))
             case unexpected:
                 assert_never(unexpected)
+
+    def key_types(self, table: MergeTreeTable) -> tuple[DataType, ...]:
+        """Return the types of the members of a table's partition key, in their order.
+
+        Raises:
+            UnsupportedError: this ClickHouse does not show the value of a partition (code 48).
+            SourceError: the source cannot be read.
+        """
+        return key_types(self._opened(table.name)[0], table)
 
     def probe(
         self, table: TableName, partition_id: PartitionId, probes: tuple[Probe, ...]

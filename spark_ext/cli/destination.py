@@ -1,15 +1,19 @@
 """Reads `--to`, and opens what it names.
 
-A ClickHouse table that is named there is refused in ClickHouse's own words.
+A ClickHouse table that is named there is the tree that it stands for, or refused in ClickHouse's
+own words.
 
 Owns the two refusals of srs-016, Restrictions: the source table itself, and another table of the
-same source. A destination has at least three parts, so only a name of two is looked up there.
+same source that stands for no tree. A destination has at least three parts, so only a name of two
+is looked up there.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from catalog.bounded_rest import TimeOuts
@@ -17,7 +21,7 @@ from catalog.hive import OpenedTree, open_tree
 from catalog.iceberg import OpenedCatalog, open_catalog
 from catalog.sources import SourcePlace, open_source
 from catalog.tree_names import tree_name
-from spark_ext.clickhouse_destination import refuse_clickhouse_table
+from spark_ext.clickhouse_destination import clickhouse_destination
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.names import HiveName, LakeName, TableName, split_identifiers
@@ -37,13 +41,19 @@ def destination_name(text: str) -> LakeName:
     return tree_name(name) if isinstance(name, HiveName) else name
 
 
-def parse_destination(text: str, table: TableName, source: SourcePlace) -> LakeName:
-    """Read a destination.
+def parse_destination(
+    text: str,
+    table: TableName,
+    source: SourcePlace,
+    directories: Mapping[str, str] = MappingProxyType({}),
+) -> LakeName:
+    """Read a destination; a table of ClickHouse over Hive directories is its tree.
 
     Args:
         text: as given after --to.
         table: the table to export.
         source: where it is.
+        directories: as in `ExportRequest`.
 
     Raises:
         RefusedError: it is the table itself (code 36), or another ClickHouse table (code 48).
@@ -53,12 +63,14 @@ def parse_destination(text: str, table: TableName, source: SourcePlace) -> LakeN
         return destination_name(text)
     except UsageError as error:
         if len(split_identifiers(text)) == _DATABASE_AND_TABLE:
-            _refuse_clickhouse_table(TableName.parse(text), table, source)
+            found = _tree_of(TableName.parse(text), table, source, directories)
+            if found is not None:
+                return found
         raise error from None
 
 
 def open_destination(
-    name: LakeName, *, warehouse: Path, time_outs: TimeOuts, looks_only: bool
+    name: LakeName, *, warehouse: Path, time_outs: TimeOuts, looks_only: bool = False
 ) -> OpenedCatalog | OpenedTree:
     """Open the catalog that has a destination, or its tree.
 
@@ -96,18 +108,29 @@ def open_iceberg(
     """
     if isinstance(name, HiveName):
         message = (
-            f"Cannot {what}: of trees of Hive directories only export, verify, read, gc, exports "
-            "list, cancel and forget know. Name an Iceberg table: catalog.namespace.table."
+            f"Cannot {what}: of trees of Hive directories only export, archive, verify, read, gc, "
+            "exports list, cancel, forget and rebuild know. Name an Iceberg table: "
+            "catalog.namespace.table."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     return open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
 
 
-def _refuse_clickhouse_table(named: TableName, table: TableName, source: SourcePlace) -> None:
+def _tree_of(
+    named: TableName, table: TableName, source: SourcePlace, directories: Mapping[str, str]
+) -> HiveName | None:
+    """Return the tree that a table of the source stands for, None when there is no such table.
+
+    Raises:
+        RefusedError: it is the table itself (code 36), or one that stands for no tree that fits.
+    """
     what = f"Cannot export {table} to {named}"
-    where = "Name an Iceberg table: --to catalog.namespace.table."
+    where = "Name an Iceberg table: --to catalog.namespace.table, or a tree: --to hive:URI."
     with contextlib.closing(open_source(source)) as opened:
         if named == table and opened.engine_of(named):
             message = f"{what}: Exporting to the same table is not allowed. {where}"
             raise RefusedError(message, code=BAD_ARGUMENTS)
-        refuse_clickhouse_table(opened, named, what, where)
+        found = clickhouse_destination(
+            opened, named, lambda: opened.describe(table), directories, what, where
+        )
+    return None if found is None else tree_name(found)

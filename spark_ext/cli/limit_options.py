@@ -14,7 +14,7 @@ __all__ = ["limit_options"]
 
 
 def limit_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add --max-bandwidth and --max-slices, which reach the command as one `Limits`."""
+    """Add the options; what they say reaches the command as one `Limits`."""
 
     @click.option(
         "--max-bandwidth",
@@ -34,8 +34,18 @@ def limit_options(command: Callable[..., int]) -> Callable[..., int]:
         help="Files that are written at a time, where Spark can write so many (ClickHouse's "
         "background_move_pool_size).",
     )
+    @click.option(
+        "--no-parallel-formatting",
+        is_flag=True,
+        help="Write one file at a time, and read each whole, onto the disk of its host, before it "
+        "is written: slower, with less memory (ClickHouse's output_format_parallel_formatting = "
+        "0).",
+    )
     @functools.wraps(command)
-    def with_limits(*, max_bandwidth: int, max_slices: int, **others: Any) -> int:
-        return command(limits=Limits(max_bandwidth, max_slices), **others)
+    def with_limits(
+        *, max_bandwidth: int, max_slices: int, no_parallel_formatting: bool, **others: Any
+    ) -> int:
+        limits = Limits(max_bandwidth, max_slices, in_turn=no_parallel_formatting)
+        return command(limits=limits, **others)
 
     return with_limits

@@ -47,6 +47,7 @@ _EXAMPLES: Final = {
     "HTTP interface is",
     "--conf": "spark.sql.session.timeZone=UTC",
     "--convert": "'price=decimal(38,2)'",
+    "--hive-column": "'month=toYYYYMM(d)'",
     "--source-setting": "max_threads=2",
 }
 
@@ -145,7 +146,7 @@ _CATALOG: Final = (
         default=DEFAULT_TIME_OUTS.connect,
         show_default=True,
         envvar="MERGEBERG_CONNECT_TIMEOUT",
-        help="Seconds to connect to a catalog over a network, or to S3.",
+        help="Seconds to connect to a catalog over a network, or to an object store.",
     ),
     click.option(
         "--read-timeout",
@@ -153,7 +154,7 @@ _CATALOG: Final = (
         default=DEFAULT_TIME_OUTS.read,
         show_default=True,
         envvar="MERGEBERG_READ_TIMEOUT",
-        help="Seconds to wait for an answer of a catalog or of S3.",
+        help="Seconds to wait for an answer of a catalog or of an object store.",
     ),
     click.option(
         "--retry-for",
@@ -161,7 +162,7 @@ _CATALOG: Final = (
         default=DEFAULT_TIME_OUTS.retry_for,
         show_default=True,
         envvar="MERGEBERG_RETRY_FOR",
-        help="Seconds to go on by itself while S3 is away or overloaded.",
+        help="Seconds to go on by itself while an object store is away or overloaded.",
     ),
 )
 _MAPPING: Final = (
@@ -357,11 +358,7 @@ def selection(
 
 
 def conversions(given: tuple[str, ...]) -> dict[str, str]:
-    """Read --convert: column to conversion.
-
-    Raises:
-        UsageError: one of them is not COLUMN=HOW.
-    """
+    """Read --convert, column to conversion, as `pairs` does."""
     return pairs("--convert", given)
 
 

@@ -15,7 +15,8 @@ from spark_ext.procedures.naming import CallNames
 from spark_ext.procedures.parameters import (
     CLUSTER,
     CONVERT,
-    LAKE_TABLE,
+    DESTINATION,
+    HIVE_COLUMNS,
     PARTITION_ID,
     PARTITION_SPEC,
     SHARD,
@@ -45,7 +46,7 @@ _KEPT: Final = "kept"
 
 def _archive(call: Call) -> Rows:
     names = CallNames.of(call)
-    named, to = names.source("source"), names.lake("table")
+    named, to = names.source("source"), names.destination("table")
     drop = call.flag("drop")
     _check_allowed(named, drop=drop)
     request = ExportRequest(
@@ -56,9 +57,10 @@ def _archive(call: Call) -> Rows:
         wish=Wish(ttl=1),
         conversions=call.pairs("convert"),
         partition_spec=call.text_or_none("partition_spec"),
+        directories=call.pairs("hive_columns"),
         limits=limits_of_session(call.conf),
     )
-    lake = names.open(to)
+    lake = names.open_destination(to)
     places = Places(named.place, lake, session_ledger(names.names.settings, lake))
     slots = call.spark.sparkContext.defaultParallelism
     found: list[tuple[Archived, int | None]] = []
@@ -155,12 +157,13 @@ ARCHIVE_PARTITION: Final = Procedure(
     description="Exports a partition, compares every column, and only then takes it out of its "
     "ClickHouse. Only where the source has allow-alter.",
     parameters=(
-        LAKE_TABLE,
+        DESTINATION,
         SOURCE,
         PARTITION_ID,
         Parameter("drop", "BOOLEAN", "drop the parts; otherwise they stay detached", "false"),
         CONVERT,
         PARTITION_SPEC,
+        HIVE_COLUMNS,
         CLUSTER,
     ),
     columns=(

@@ -34,8 +34,8 @@ def _gc(call: Call) -> Rows:
         with contextlib.closing(names.open_ledger()) as ledger:
             swept = sweep_sources(ledger, places, older_than=age, removes=removes)
     else:
-        name = names.lake("table")
-        lake = names.existing("table", name, f"clean up {name}")
+        name = names.destination("table")
+        lake = names.existing_destination("table", name, f"clean up {name}")
         with contextlib.closing(names.open_ledger(name)) as ledger:
             swept = sweep(lake, ledger, places, older_than=age, removes=removes)
     swept.check_every_host()
@@ -80,7 +80,8 @@ GC: Final = Procedure(
         Parameter(
             "table",
             "STRING",
-            "the lake table: [catalog.]namespace.table; without it only `source` is looked at",
+            "the lake table: [catalog.]namespace.table, or hive.`uri`; without it only `source` is "
+            "looked at",
             "NULL",
         ),
         Parameter(

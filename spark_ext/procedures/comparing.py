@@ -12,7 +12,7 @@ from catalog.shards import LocalTable
 from catalog.sources import open_source
 from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows
 from spark_ext.procedures.naming import CallNames
-from spark_ext.procedures.parameters import CLUSTER, LAKE_TABLE, PARTITION_ID, SHARD, SOURCE
+from spark_ext.procedures.parameters import CLUSTER, DESTINATION, PARTITION_ID, SHARD, SOURCE
 from spark_ext.sharding import each_table
 from spark_ext.sql.told import joined
 from spark_ext.sql.wording import in_call
@@ -28,10 +28,10 @@ _LOGGER: Final = logging.getLogger("mergeberg")
 
 def _verify(call: Call) -> Rows:
     names = CallNames.of(call)
-    named, to = names.source("source"), names.lake("table")
+    named, to = names.source("source"), names.destination("table")
     one_id = PartitionId(call.text("partition_id"))
     request = VerifyRequest(named.table, to, ById(one_id), call.pairs("convert"))
-    lake = names.existing("table", to, f"verify {named.table} in {to}")
+    lake = names.existing_destination("table", to, f"verify {named.table} in {to}")
     found: list[tuple[Comparison, int | None]] = []
     errors: list[TableFormatError] = []
     with contextlib.closing(names.open_ledger(to)) as ledger:
@@ -102,7 +102,7 @@ VERIFY_PARTITION: Final = Procedure(
     description="Compares an exported partition with its source: rows, and of each column NULLs, "
     "least, greatest and a checksum. It is an error when they are not equal.",
     parameters=(
-        LAKE_TABLE,
+        DESTINATION,
         SOURCE,
         PARTITION_ID,
         Parameter(

@@ -7,7 +7,14 @@ from typing import Final
 
 from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.naming import CallNames
-from spark_ext.procedures.parameters import CLUSTER, CONVERT, LAKE_TABLE, PARTITION_SPEC, SOURCE
+from spark_ext.procedures.parameters import (
+    CLUSTER,
+    CONVERT,
+    DESTINATION,
+    HIVE_COLUMNS,
+    PARTITION_SPEC,
+    SOURCE,
+)
 from spark_ext.sql.asked import SessionExport
 from spark_ext.sql.background import begin_in_session
 from spark_ext.sql.exporting import export_in_session, rehearse_in_session
@@ -54,6 +61,7 @@ _HOW: Final = (
     Parameter("evolve_schema", "BOOLEAN", "add columns that the lake table lacks", "false"),
     CONVERT,
     PARTITION_SPEC,
+    HIVE_COLUMNS,
     Parameter("max_bytes_per_file", "BIGINT", "bytes of a data file; NULL for 512 MiB", "NULL"),
     Parameter("max_retries", "INT", "how often a file is tried again", str(MAX_RETRIES)),
     Parameter(
@@ -62,6 +70,11 @@ _HOW: Final = (
     ),
     Parameter(
         "max_slices", "INT", "files that are written at a time; NULL for what the session says",
+        "NULL",
+    ),
+    Parameter(
+        "parallel_formatting", "BOOLEAN",
+        "false: one file at a time, read before it is written; NULL for what the session says",
         "NULL",
     ),
     CLUSTER,
@@ -136,7 +149,7 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
     size = call.arguments["max_bytes_per_file"]
     request = ExportRequest(
         table=source.table,
-        to=names.lake("table"),
+        to=names.destination("table"),
         selection=selection,
         wish=Wish(
             force=call.flag("force"),
@@ -150,6 +163,7 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
         conversions=call.pairs("convert"),
         strict=call.flag("strict"),
         partition_spec=call.text_or_none("partition_spec"),
+        directories=call.pairs("hive_columns"),
         evolve_schema=call.flag("evolve_schema"),
         commit_every=commit_every,
         max_retries=_least(call, "max_retries", 0),
@@ -170,9 +184,11 @@ def _limits(call: Call) -> Limits:
     """
     of_session = limits_of_session(call.conf)
     bandwidth, slices = call.arguments["max_bandwidth"], call.arguments["max_slices"]
+    parallel = call.arguments["parallel_formatting"]
     return Limits(
         of_session.bandwidth if bandwidth is None else _least(call, "max_bandwidth", 0),
         of_session.slices if slices is None else _least(call, "max_slices", 1),
+        in_turn=of_session.in_turn if parallel is None else not parallel,
     )
 
 
@@ -194,7 +210,7 @@ EXPORT_PARTITION: Final = Procedure(
     name="export_partition",
     description="Exports one partition of a ClickHouse table into a lake table, exactly once.",
     parameters=(
-        LAKE_TABLE,
+        DESTINATION,
         SOURCE,
         Parameter("partition_id", "STRING", "the partition's id, as in system.parts", "NULL"),
         Parameter("partition", "STRING", "or a value of its key: 202401, ('x', 3)", "NULL"),
@@ -207,7 +223,7 @@ EXPORT_PARTITIONS: Final = Procedure(
     name="export_partitions",
     description="Exports all partitions of a ClickHouse table, or those that a filter keeps.",
     parameters=(
-        LAKE_TABLE,
+        DESTINATION,
         SOURCE,
         Parameter("where", "STRING", "filter over partition_id, rows, ...; NULL for all", "NULL"),
         Parameter("commit_every", "INT", "most partitions of a snapshot", str(MOST_PARTITIONS)),

@@ -11,7 +11,7 @@ from spark_ext.forgetting import forget_exports
 from spark_ext.listing_exports import ListedExport, list_exports
 from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows
 from spark_ext.procedures.naming import CallNames
-from spark_ext.procedures.parameters import LAKE_TABLE, PARTITION_ID, SOURCE
+from spark_ext.procedures.parameters import DESTINATION, PARTITION_ID, SOURCE
 from spark_ext.sql.refreshing import unseen
 from spark_ext.sql.told import joined
 from spark_ext.sql.wording import in_call
@@ -28,7 +28,7 @@ _LOGGER: Final = logging.getLogger("mergeberg")
 
 def _exports(call: Call) -> Rows:
     names, status = CallNames.of(call), _status(call)
-    wanted = names.table("table") if call.text_or_none("table") is not None else None
+    wanted = names.end("table") if call.text_or_none("table") is not None else None
     name = wanted if isinstance(wanted, LakeName) else None
     of_source = None if wanted is None or name is not None else names.source("table").table
     with contextlib.closing(names.open_ledger(name)) as ledger:
@@ -71,7 +71,7 @@ def _listed(one: ListedExport) -> tuple[str | int | None, ...]:
 
 def _cancel_export(call: Call) -> Rows:
     names = CallNames.of(call)
-    table, to = names.source("source").table, names.lake("table")
+    table, to = names.source("source").table, names.destination("table")
     partition_id = PartitionId(call.text("partition_id"))
     wait = call.arguments["wait"]
     if not isinstance(wait, int | float) or wait < 0:
@@ -79,7 +79,7 @@ def _cancel_export(call: Call) -> Rows:
         raise UsageError(message)
     with contextlib.closing(names.open_ledger(to)) as ledger:
         rows = rows_to_cancel(ledger, partition_id, table, to)
-        ended = cancel_each(rows, names.open(to), ledger, wait=wait, note=_LOGGER.info)
+        ended = cancel_each(rows, names.open_destination(to), ledger, wait=wait, note=_LOGGER.info)
         found = [(row, _or_error(row, became)) for row, became in ended]
     errors = [became for _, became in found if isinstance(became, TableFormatError)]
     errors.extend(unseen(call.spark, to))
@@ -118,7 +118,7 @@ def _or_error(row: Row, became: Cancelled | TableFormatError) -> Cancelled | Tab
 
 def _forget_export(call: Call) -> Rows:
     names = CallNames.of(call)
-    table, to = names.source("source").table, names.lake("table")
+    table, to = names.source("source").table, names.destination("table")
     partition_id = PartitionId(call.text("partition_id"))
     with contextlib.closing(names.open_ledger(to)) as ledger:
         return tuple(
@@ -157,7 +157,7 @@ CANCEL_EXPORT: Final = Procedure(
     name="cancel_export",
     description="Gives up an export that is under way: nothing of it becomes visible.",
     parameters=(
-        LAKE_TABLE,
+        DESTINATION,
         SOURCE,
         PARTITION_ID,
         Parameter(
@@ -180,7 +180,7 @@ CANCEL_EXPORT: Final = Procedure(
 FORGET_EXPORT: Final = Procedure(
     name="forget_export",
     description="Lets a partition be exported again before its manifest TTL is over.",
-    parameters=(LAKE_TABLE, SOURCE, PARTITION_ID),
+    parameters=(DESTINATION, SOURCE, PARTITION_ID),
     columns=(
         Column("partition_id", "STRING", "the partition"),
         Column("destination_table", "STRING", "the lake table"),

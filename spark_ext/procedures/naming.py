@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from catalog.hive import HiveTable, OpenedTree
 from catalog.iceberg import LOCAL_CATALOG, IcebergTable, OpenedCatalog
 from catalog.shards import hosts_to_look_at
 from catalog.sources import SourcePlace
 from spark_ext.existing_table import existing_table
 from spark_ext.procedures.declared import Call
-from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger
+from spark_ext.sql.catalogs import (
+    names_of,
+    open_destination_in,
+    open_named,
+    open_session_ledger,
+)
 from spark_ext.sql.names import Names, Parts
 from spark_ext.sql.session_settings import SourceTable
 from tableformat.errors import NotFoundError
 from tableformat.ledger import Ledger
-from tableformat.names import LakeName, split_identifiers
+from tableformat.names import HiveName, LakeName, split_identifiers
 
 __all__ = ["CallNames"]
 
@@ -62,6 +68,24 @@ class CallNames:
         """
         return self.names.lake(self._parts(argument))
 
+    def destination(self, argument: str) -> LakeName:
+        """Return what exports go to by an argument: a lake table, or hive.`uri`, a tree.
+
+        Raises:
+            UsageError: it is a ClickHouse's, its catalog is no Iceberg catalog, or it is no place
+                of a tree.
+        """
+        return self.names.destination(self._parts(argument))
+
+    def end(self, argument: str) -> SourceTable | LakeName:
+        """Return the end of exports that an argument names: a ClickHouse table or a destination.
+
+        Raises:
+            UsageError: it may mean several things, or none.
+        """
+        parts = self._parts(argument)
+        return self.names.clickhouse_table(parts) or self.names.destination(parts)
+
     def table(self, argument: str) -> SourceTable | LakeName:
         """Return the table of either side that an argument names.
 
@@ -101,6 +125,34 @@ class CallNames:
         """
         return open_named(name.catalog, self.call.conf)
 
+    def open_destination(
+        self, name: LakeName, *, looks_only: bool = False
+    ) -> OpenedCatalog | OpenedTree:
+        """Open the catalog of a destination, or its tree.
+
+        Args:
+            name: as `destination` returned it.
+            looks_only: whether nothing is to be written.
+
+        Raises:
+            NotFoundError: there is no such catalog.
+            TableFormatError: it cannot be reached.
+        """
+        return open_destination_in(self.call.conf, name, looks_only=looks_only)
+
+    def existing_destination(
+        self, argument: str, name: LakeName, what: str
+    ) -> IcebergTable | HiveTable:
+        """Return what exports went to, which is only looked at; else as `existing`.
+
+        Raises:
+            NotFoundError: there is no such table or tree, or no such catalog.
+            TableFormatError: it cannot be opened, or not read.
+        """
+        if not isinstance(name, HiveName):
+            return self.existing(argument, name, what)
+        return existing_table(self.open_destination(name, looks_only=True), name, what)
+
     def existing(self, argument: str, name: LakeName, what: str) -> IcebergTable:
         """Return a lake table that has to be there.
 
@@ -124,13 +176,15 @@ class CallNames:
         """Open the ledger of exports; the caller closes it.
 
         Args:
-            name: a lake table, whose catalog counts; None for the ledger that the system tables
-                tell of.
+            name: a lake table, whose catalog counts, or a tree; None for the ledger that the system
+                tables tell of.
 
         Raises:
             UsageError: none is named, and there is no place beside the warehouse.
             LedgerError: it cannot be opened.
         """
+        if isinstance(name, HiveName):
+            return open_session_ledger(self.call.conf, name)
         catalog = LOCAL_CATALOG if name is None else name.catalog
         return open_session_ledger(self.call.conf, catalog)
 

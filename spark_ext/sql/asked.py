@@ -6,11 +6,15 @@ The same for Spark SQL, Python and `mergeberg alter`.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
-from spark_ext.clickhouse_destination import refuse_clickhouse_table, unsupported
-from spark_ext.sql.names import Names, Parts
+from catalog.clickhouse.source import ClickHouseSource
+from catalog.tree_names import tree_name
+from spark_ext.clickhouse_destination import clickhouse_destination, unsupported
+from spark_ext.sql.names import Names
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_settings import StatementSettings, check_export_is_allowed
 from spark_ext.sql.statement_text import render_command
@@ -22,6 +26,7 @@ from tableformat.export.selection import AllPartitions, ByExpression, ById, Sele
 from tableformat.mergetree.expression_text import render_expression
 from tableformat.mergetree.partition_literal import All, ByValue
 from tableformat.mergetree.partition_literal import ById as ByLiteralId
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartName
 
 __all__ = ["SessionExport", "asked_by", "exports_of"]
@@ -74,7 +79,7 @@ def asked_by(
         RefusedError: its settings do not allow it (code 344); a table is exported to itself (36),
             or to a table of ClickHouse (48).
         UsageError: a name may mean several things, or none.
-        UnsupportedError: a part is exported, or the destination is no Iceberg table (code 48).
+        UnsupportedError: a part is exported, or the destination is no table of the lake (code 48).
     """
     check_export_is_allowed(settings)
     return tuple(_asked(one, statement, settings, names) for one in exports_of(statement))
@@ -86,15 +91,24 @@ def _asked(
     source = names.source(statement.table.parts)
     request = ExportRequest(
         table=source.table,
-        to=_destination(export.to, statement.table, source, names),
+        to=_destination(export.to, statement.table, source, names, settings.directories),
         selection=_selection(export),
         wish=settings.wish,
         conversions={},
+        directories=settings.directories,
         max_retries=settings.max_retries,
         limits=settings.limits,
         format=settings.file_format,
     )
     return SessionExport(source, request, cluster=statement.cluster)
+
+
+def _described(source: SourceTable, opened: ClickHouseSource | None) -> MergeTreeTable:
+    """Return the table to export, from its source where that is open already."""
+    if opened is not None:
+        return opened.describe(source.table)
+    with contextlib.closing(source.open()) as its_own:
+        return its_own.describe(source.table)
 
 
 def _selection(export: Export) -> Selection:
@@ -115,36 +129,40 @@ def _selection(export: Export) -> Selection:
             assert_never(never)
 
 
-def _destination(to: DottedName, itself: DottedName, source: SourceTable, names: Names) -> LakeName:
-    """Return the lake table that is exported to.
+def _destination(
+    to: DottedName,
+    itself: DottedName,
+    source: SourceTable,
+    names: Names,
+    directories: Mapping[str, str],
+) -> LakeName:
+    """Return the lake table, or the tree of Hive directories, that is exported to.
 
     Raises:
         UsageError: it may mean several things, or none.
         RefusedError: it is the table itself, or another one of ClickHouse.
-        UnsupportedError: it is of a catalog that is not Iceberg's, or a tree of directories.
+        UnsupportedError: it is of a catalog that is not Iceberg's.
     """
     what = f"Cannot export {source.table} to {to}"
-    where = "Write TO TABLE catalog.namespace.table with an Iceberg catalog."
-    if _is_tree(to.parts):
-        tree = "On the command line mergeberg export writes such directories, to hive:URI."
-        raise unsupported(what, "of Hive's partition directories", f"{where} {tree}")
+    where = "Write TO TABLE catalog.namespace.table with an Iceberg catalog, or hive.`uri`."
     named = names.clickhouse_table(to.parts)
     if named == source or to == itself:
         message = f"{what}: Exporting to the same table is not allowed. {where}"
         raise RefusedError(message, code=BAD_ARGUMENTS)
     if named is not None:
         with contextlib.closing(named.open()) as opened:
-            refuse_clickhouse_table(opened, named.table, what, where)
+            found = clickhouse_destination(
+                opened,
+                named.table,
+                # A directory is open once at a time.
+                partial(_described, source, opened if named.place == source.place else None),
+                directories,
+                what,
+                where,
+            )
+        if found is not None:
+            return tree_name(found)
     other = names.other_catalog(to.parts)
     if other is not None:
         raise unsupported(what, f"of the catalog {other}", where)
-    return names.lake(to.parts)
-
-
-def _is_tree(parts: Parts) -> bool:
-    """Whether it is a directory's address, as Spark names files: hive.`s3://bucket/dir`."""
-    match parts:
-        case (form, path):
-            return form.lower() == "hive" and "/" in path
-        case _:
-            return False
+    return names.destination(to.parts)

@@ -134,13 +134,13 @@ def names_of(spark: SparkSession, conf: Mapping[str, str]) -> Names:
     return Names(SessionSettings.of(conf), catalogs, others, current, table_exists)
 
 
-def open_session_ledger(conf: Mapping[str, str], name: str = LOCAL_CATALOG) -> Ledger:
+def open_session_ledger(conf: Mapping[str, str], name: str | HiveName = LOCAL_CATALOG) -> Ledger:
     """Open the ledger of a session's exports; the caller closes it.
 
     Args:
         conf: the settings of the session.
-        name: of the catalog that they go to; where no ledger is named, the built-in one has its
-            ledger beside its warehouse.
+        name: of the catalog that they go to, or the tree; where no ledger is named, the built-in
+            one and trees on a local disk have their ledger beside its warehouse.
 
     Raises:
         UsageError: none is named, and there is no place beside the warehouse.
@@ -150,7 +150,11 @@ def open_session_ledger(conf: Mapping[str, str], name: str = LOCAL_CATALOG) -> L
     settings = SessionSettings.of(conf)
     if settings.ledger is not None:
         return open_ledger(settings.ledger, local_warehouse=None)
-    lake = open_named(name, conf)
+    lake = (
+        open_destination_in(conf, name, looks_only=True)
+        if isinstance(name, HiveName)
+        else open_named(name, conf)
+    )
     return open_ledger(session_ledger(settings, lake), local_warehouse=lake.local_warehouse)
 
 
@@ -168,16 +172,21 @@ def has_ledger(conf: Mapping[str, str]) -> bool:
     )
 
 
-def session_ledger(settings: SessionSettings, catalog: OpenedCatalog) -> str | None:
+def session_ledger(settings: SessionSettings, catalog: OpenedCatalog | OpenedTree) -> str | None:
     """Return where the ledger of exports into a catalog is; None is beside its warehouse.
 
     Raises:
         UsageError: none is named, and there is no place beside the warehouse.
     """
     if settings.ledger is None and catalog.local_warehouse is None:
+        what = (
+            f"{catalog.name} is not on a local disk"
+            if isinstance(catalog, OpenedTree)
+            else f"the catalog {catalog.name!r} is not the built-in one"
+        )
         message = (
-            f"Cannot choose a ledger: the catalog {catalog.name!r} is not the built-in one, so "
-            f"that there is no place beside its warehouse. Set {SESSION}ledger, for example to "
+            f"Cannot choose a ledger: {what}, so that there is no place beside its "
+            f"warehouse. Set {SESSION}ledger, for example to "
             "sqlite:/var/lib/mergeberg/ledger.db, the same in every session."
         )
         raise UsageError(message)

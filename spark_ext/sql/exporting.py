@@ -22,7 +22,7 @@ from spark_ext.failing_over import export_from_any
 from spark_ext.running_exports import exit_code
 from spark_ext.sharding import each_table
 from spark_ext.sql.asked import SessionExport
-from spark_ext.sql.catalogs import open_named, session_ledger
+from spark_ext.sql.catalogs import open_destination_in, session_ledger
 from spark_ext.sql.refreshing import unseen
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.told import Ended, check_all_exported
@@ -155,7 +155,7 @@ def rehearse_in_session(
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
     """
-    places = _places(asked, conf)
+    places = _places(asked, conf, looks_only=True)
     slots = spark.sparkContext.defaultParallelism
     found: list[Forecast] = []
     tables = asked.source.tables(cluster=asked.cluster)
@@ -180,6 +180,6 @@ def rehearse_in_session(
     return tuple(found)
 
 
-def _places(asked: SessionExport, conf: Mapping[str, str]) -> Places:
-    lake = open_named(asked.request.to.catalog, conf)
+def _places(asked: SessionExport, conf: Mapping[str, str], *, looks_only: bool = False) -> Places:
+    lake = open_destination_in(conf, asked.request.to, looks_only=looks_only)
     return Places(asked.source.place, lake, session_ledger(SessionSettings.of(conf), lake))

@@ -5,6 +5,7 @@
                      no table of that name, and of the default or only source
     lake.ns.t        a table of the Iceberg catalog lake
     ns.t, t          a table of the current catalog, and of its current namespace
+    hive.`uri`       a tree of Hive directories, where a destination of exports is meant
 
 Names are the same in every statement and every argument of CALL (DESIGN 6). Parts stand in
 backticks or double quotes where they have other characters than letters, digits and _.
@@ -16,11 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from catalog.tree_names import tree_name
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.source_settings import SOURCE, nearest
-from tableformat.clickhouse_codes import UNKNOWN_TABLE
-from tableformat.errors import NotFoundError, UsageError
-from tableformat.names import LakeName, TableName
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
+from tableformat.errors import NotFoundError, UnsupportedError, UsageError
+from tableformat.names import HIVE, HiveName, LakeName, TableName, quote_identifier
 
 __all__ = ["Names", "Parts", "spark_name"]
 
@@ -76,14 +78,32 @@ class Names:
             raise self._unclear(parts, "it names no source", what)
         return self.settings.table_of(source, *parts)
 
+    def destination(self, parts: Parts) -> LakeName:
+        """Return what exports go to: a lake table, or a tree of Hive directories.
+
+        Raises:
+            UsageError: it is a ClickHouse's, its catalog is no Iceberg catalog, or it is no place
+                of a tree.
+            NotFoundError: its first part is no catalog, and the current one is not Iceberg's.
+        """
+        return tree_name(HiveName.at(parts[1])) if _is_tree(parts) else self.lake(parts)
+
     def lake(self, parts: Parts) -> LakeName:
         """Return the lake table that a statement names.
 
         Raises:
             UsageError: it is a ClickHouse's, or its catalog is no Iceberg catalog.
             NotFoundError: its first part is no catalog, and the current one is not Iceberg's.
+            UnsupportedError: it is a tree of Hive directories (code 48).
         """
         self._check_not_both(parts)
+        if _is_tree(parts):
+            message = (
+                f"Cannot use hive.{quote_identifier(parts[1])} here: exports go to trees of Hive "
+                "directories and are verified, cancelled, forgotten and cleaned up there, no other "
+                "statement knows them. Name an Iceberg table: catalog.namespace.table."
+            )
+            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
         if self._is_of_source(parts):
             why = f"{parts[0]!r} is a source, and a table of the lake is meant here"
             raise self._unclear(parts, why, "Write catalog.namespace.table")
@@ -116,7 +136,7 @@ class Names:
 
     def other_catalog(self, parts: Parts) -> str | None:
         """Return the catalog of a name when it is one of Spark's others, else None."""
-        if len(parts) > _BARE and parts[0] not in self.others:
+        if _is_tree(parts) or (len(parts) > _BARE and parts[0] not in self.others):
             return None
         catalog = self._whole(parts)[0]
         return catalog if catalog in self.others and catalog not in self.catalogs else None
@@ -172,6 +192,11 @@ class Names:
     def _listed(self) -> str:
         known = ", ".join(sorted(self.catalogs)) or "none"
         return f"{self.settings.listed()}, and the catalog(s) {known}"
+
+
+def _is_tree(parts: Parts) -> bool:
+    """Whether it is a directory's address, as Spark names files: hive.`s3://bucket/dir`."""
+    return len(parts) == _BARE and parts[0].lower() == HIVE and "/" in parts[1]
 
 
 def _shown(parts: Parts) -> str:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from catalog.spark_settings import iceberg_catalogs
 from spark_ext.sql.names import spark_name
 from tableformat.errors import DestinationError, TableFormatError
-from tableformat.names import LakeName
+from tableformat.names import HiveName, LakeName
 
 __all__ = ["refresh", "unseen"]
 
@@ -30,7 +30,8 @@ def unseen(spark: SparkSession, name: LakeName) -> tuple[TableFormatError, ...]:
 def refresh(spark: SparkSession, name: LakeName) -> None:
     """Run `REFRESH TABLE` in a session, where it has such a table.
 
-    It has none of a catalog that is configured for PyIceberg alone.
+    It has none of a catalog that is configured for PyIceberg alone, and none of a tree of Hive
+    directories, which it lists when it reads them.
 
     Args:
         spark: the session of who asked.
@@ -39,7 +40,7 @@ def refresh(spark: SparkSession, name: LakeName) -> None:
     Raises:
         DestinationError: Spark cannot read the table; what was done to it stays.
     """
-    if name.catalog not in iceberg_catalogs(spark.conf.getAll):
+    if isinstance(name, HiveName) or name.catalog not in iceberg_catalogs(spark.conf.getAll):
         return
     parts = (name.catalog, *name.identifier)
     quoted = spark_name(parts)

@@ -20,6 +20,7 @@ from tableformat.export.claim import Wish
 from tableformat.export.limits import MAX_SLICES, Limits
 from tableformat.export.retrying import MAX_RETRIES
 from tableformat.export.slices import FileFormat
+from tableformat.hive.named import listed_names
 from tableformat.ledger import MANIFEST_TTL
 from tableformat.names import quote_string
 
@@ -73,6 +74,8 @@ class SettingRule:
 _BOOL, _NUMBER, _COUNT, _TEXT = SettingKind
 _PART: Final = "export_merge_tree_part"
 _PARTITION: Final = "export_merge_tree_partition"
+_HIVE_COLUMNS: Final = f"{_PARTITION}_hive_columns"
+_PARALLEL: Final = "output_format_parallel_formatting"
 _SYNC: Final = "a statement returns when it is done"
 _BANDWIDTH: Final = "max_exports_bandwidth_for_server"
 _SLICES: Final = "background_move_pool_size"
@@ -84,8 +87,9 @@ _RULES: Final = (
     SettingRule(f"{_PARTITION}_wait", _BOOL, 1, "with 0 the answer is the transaction id, at once"),
     SettingRule(f"{_PART}_overwrite_file_if_exists", _BOOL, 0, "`--overwrite-file-if-exists`"),
     SettingRule(f"{_PART}_max_bytes_per_file", _NUMBER, 0, "`--target-file-size`, in bytes"),
+    SettingRule(_HIVE_COLUMNS, _TEXT, "", "`--hive-column`, several with commas between them"),
     SettingRule("allow_replace_partition_from_empty_source", _BOOL, 0, "`--allow-empty`"),
-    SettingRule("output_format_parallel_formatting", _BOOL, 1, "with 0 one slice at a time"),
+    SettingRule(_PARALLEL, _BOOL, 1, "0 is `--no-parallel-formatting`"),
     SettingRule(_BANDWIDTH, _NUMBER, 0, "`--max-bandwidth`, in bytes per second"),
     SettingRule(_SLICES, _COUNT, MAX_SLICES, "`--max-slices`"),
     SettingRule(f"{_PART}_max_rows_per_file", _NUMBER, 0, "files are bounded by bytes", (0,)),
@@ -111,6 +115,7 @@ class StatementSettings:
     """What the settings of a statement and of its session say together.
 
     `max_bytes_per_file` is 0 when nobody says it. `wait`: whether an export is waited for.
+    `directories`: as in `ExportRequest`.
     """
 
     allow_export: bool = False
@@ -122,6 +127,7 @@ class StatementSettings:
     max_bytes_per_file: int = 0
     limits: Limits = field(default_factory=Limits)
     wait: bool = True
+    directories: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def wish(self) -> Wish:
@@ -168,9 +174,10 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
         limits=Limits(
             bandwidth=int(said[_BANDWIDTH]),
             slices=int(said[_SLICES]),
-            in_turn=not said["output_format_parallel_formatting"],
+            in_turn=not said[_PARALLEL],
         ),
         wait=bool(said[f"{_PARTITION}_wait"]),
+        directories=listed_names(str(said[_HIVE_COLUMNS]), f"setting {_HIVE_COLUMNS}"),
     )
 
 
@@ -193,6 +200,7 @@ def limits_of_session(conf: Mapping[str, str]) -> Limits:
     return Limits(
         bandwidth=int(_of_session(SETTINGS[_BANDWIDTH], conf)),
         slices=int(_of_session(SETTINGS[_SLICES], conf)),
+        in_turn=not _of_session(SETTINGS[_PARALLEL], conf),
     )
 
 

@@ -22,6 +22,7 @@ from tableformat.committer import (
 )
 from tableformat.errors import InternalError, RefusedError, UnsupportedError
 from tableformat.export.data_checks import data_checks
+from tableformat.export.directories import check_values
 from tableformat.export.plan import TablePlan
 from tableformat.export.progress import receipts_below
 from tableformat.export.slices import FileFormat, Slice, WritePlan
@@ -236,7 +237,7 @@ def _refusal(
 ) -> RefusedError | None:
     existing = ExistingTable(str(name), schema, table_of(state).spec(), state.format_version)
     what = f"export {plan.table.name} to {name}"
-    return existing_refusal(what, existing, plan.columns, plan.spec)
+    return existing_refusal(what, existing, plan.all_columns, plan.spec)
 
 
 def in_spec(spec: PartitionSpec, values: tuple[str | None, ...]) -> tuple[str | None, ...]:
@@ -259,20 +260,24 @@ def plan_slices(
 
     Raises:
         RefusedError: the partition does not lie in one Iceberg partition (code 36), or in a
-            directory whose name is too long (code 48).
+            directory whose name is too long, or says another value (code 48).
         InternalError: the slices do not hold exactly the partition's parts.
     """
     if frozen.visible_rows == 0:
         return ()
-    values = partition_values(to.plan.spec, to.plan.columns, frozen.probed, frozen.partition_id)
-    partition = in_spec(to.spec, value_texts(to.plan.spec, to.plan.columns, values))
+    columns = to.plan.all_columns
+    values = partition_values(to.plan.spec, columns, frozen.probed, frozen.partition_id)
+    partition = in_spec(to.spec, value_texts(to.plan.spec, columns, values))
+    names = [f.name for f in to.spec.fields]
+    by_name = dict(zip(names, partition, strict=True))
+    check_values(to.table, frozen.partition_id, to.plan.named, by_name)
     target = SliceTarget(
         key=key,
         epoch=claim.epoch,
         transaction_id=claim.transaction_id,
-        directory=tree_directory([f.name for f in to.spec.fields], partition)
+        directory=tree_directory(names, partition)
         if to.tree
-        else directory(to.plan.spec, to.plan.columns, values),
+        else directory(to.plan.spec, columns, values),
         partition=partition,
     )
     cut = slices(

@@ -199,8 +199,8 @@ class _Existing:
         """
         if probed is None:
             raise no_lake_partition()
-        values = partition_values(plan.spec, plan.columns, probed, one)
-        texts = value_texts(plan.spec, plan.columns, values)
+        values = partition_values(plan.spec, plan.all_columns, probed, one)
+        texts = value_texts(plan.spec, plan.all_columns, values)
         partition = in_spec(table_of(self.state).spec(), texts)
         own = OwnKeys(self.ledger, self.state.layout.table_uuid)
         whole = WholePartitions(Direct(), self.table, self.ledger, own, self.storage)

@@ -117,6 +117,9 @@ class GroupJob:
                     work.append(found)
             if work:
                 yield from self._export(tuple(work))
+        except (KeyboardInterrupt, GeneratorExit):
+            self._leases.leave()
+            raise
         finally:
             self._leases.release(*(self._to.key(i).hash for i in ids))
 
@@ -230,11 +233,10 @@ class GroupJob:
                     yield outcome
                     self._tidying.after(ended, outcome)
         except BaseException as error:
-            text = (
-                INTERRUPTED_ERROR
-                if isinstance(error, KeyboardInterrupt | GeneratorExit)
-                else repr(error)
-            )
+            interrupted = isinstance(error, KeyboardInterrupt | GeneratorExit)
+            if interrupted:
+                self._leases.leave()
+            text = INTERRUPTED_ERROR if interrupted else repr(error)
             for one in claimed.values():
                 self._telling.note_error(one.row, text)
             raise

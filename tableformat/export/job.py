@@ -20,6 +20,7 @@ from tableformat.errors import RefusedError, StoppedError, UsageError
 from tableformat.export.claim import Wish
 from tableformat.export.commit import Ports, unsettled_mark
 from tableformat.export.destination import Destination, fit
+from tableformat.export.directories import NO_NAMES, KeyNames
 from tableformat.export.empty_commits import first_snapshot
 from tableformat.export.evolving import evolve_schema
 from tableformat.export.expired import Expired
@@ -44,6 +45,7 @@ from tableformat.export.retrying import MAX_RETRIES, with_retries
 from tableformat.export.selection import Selection, select
 from tableformat.export.slices import FileFormat
 from tableformat.export.watermark import list_source
+from tableformat.hive.named import check_names, names_in_force
 from tableformat.ledger import Key, Ledger, State
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TableName, new_query_id
@@ -66,8 +68,9 @@ MOST_PARTITIONS: Final = 100
 class ExportRequest:
     """What a user asked for, in values. `partition_spec` is None when it is to be derived.
 
-    `conversions` may leave out what the destination remembers; `evolve_schema` allows to add
-    columns to it. At most `commit_every` partitions become visible in one snapshot,
+    `directories` are names of directories of a tree, each with the member of the partition key that
+    it is of. They and `conversions` may leave out what the destination remembers; `evolve_schema`
+    allows to add columns to it. At most `commit_every` partitions become visible in one snapshot,
     and what is complete does after `commit_after` milliseconds, whatever is still being written.
     A file whose failure may pass is written again up to `max_retries` times. `limits` bound what is
     written at a time. What is in `leave_out` was answered by a run before this one, of the same
@@ -81,6 +84,7 @@ class ExportRequest:
     conversions: Mapping[str, str]
     strict: bool = False
     partition_spec: str | None = None
+    directories: Mapping[str, str] = field(default_factory=dict)
     evolve_schema: bool = False
     commit_every: int = MOST_PARTITIONS
     commit_after: int = 60_000
@@ -167,7 +171,11 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
     destination = open_destination(request, ports, looked_at)
     listing = list_source(table, source, now=ports.clock())
     with Leases(
-        ports.ledger, ports.owner, effects=ports.effects, is_alive=ports.is_alive
+        ports.ledger,
+        ports.owner,
+        effects=ports.effects,
+        is_alive=ports.is_alive,
+        note=ports.observer.note,
     ) as leases:
         group = GroupJob(
             ports,
@@ -255,16 +263,43 @@ def look_at_table(
     def meant() -> MergeTreeTable:
         return known_as(table, request.wish, state, ledger.rows)
 
+    names = _names(request, source, table, state, effects)
     plan = plan_table(
         effects(Step.READ_LEDGER, meant) if request.wish.same_as else table,
         conversions=remembered_conversions(request.to, table, request.conversions, state),
         strict=request.strict,
         partition_spec=request.partition_spec,
         to=request.to,
+        names=names,
     )
     for text in plan.spec.notes:
         note(text)
     return LookedAt(plan, existing, state)
+
+
+def _names(
+    request: ExportRequest,
+    source: Source,
+    table: MergeTreeTable,
+    state: LakeTableState | None,
+    effects: Effects,
+) -> KeyNames:
+    """Return the names of a tree's directories; the source is asked for types only where any are.
+
+    Raises:
+        UsageError: they cannot be read, or the destination has no directories to name.
+        RefusedError: they cannot be used.
+        TableFormatError: the source or the destination cannot be read.
+    """
+    what = f"export {table.name} to {request.to}"
+    properties = state.properties if state is not None else None
+    named = names_in_force(what, request.to, request.directories, properties)
+    if not named:
+        return NO_NAMES
+    # What is no member of the key has no type to ask for.
+    check_names(what, table, named)
+    types = effects(Step.DESCRIBE_SOURCE, lambda: source.key_types(table))
+    return KeyNames(named, types)
 
 
 def open_destination(request: ExportRequest, ports: JobPorts, looked_at: LookedAt) -> Destination:

@@ -19,9 +19,9 @@ from tableformat.committer import (
 )
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.claim import Content, content_of
+from tableformat.export.directories import NO_NAMES, KeyNames, TreeKey, tree_key
 from tableformat.export.ports import SliceFailure
 from tableformat.export.slices import Slice
-from tableformat.hive.layout import check_directories
 from tableformat.iceberg.one_to_one import why_not_one_to_one
 from tableformat.iceberg.partition_proof import probe
 from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
@@ -56,17 +56,32 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """What the lake table must be: it follows from the source and the user's words alone."""
+    """What the lake table must be: it follows from the source and the user's words alone.
+
+    `columns` are those of the files. `tree` says how a tree of Hive directories is divided, which
+    may have columns that no file has.
+    """
 
     table: MergeTreeTable
     columns: MappedColumns
     spec: DerivedSpec
     order: tuple[SortedField, ...]
+    tree: TreeKey | None = None
+
+    @property
+    def all_columns(self) -> MappedColumns:
+        """The columns of the destination: those of the files, and of directories alone."""
+        return self.columns if self.tree is None else self.tree.columns
+
+    @property
+    def named(self) -> Mapping[str, str]:
+        """The columns that are in directories alone, each with its SQL in the source."""
+        return {} if self.tree is None else self.tree.values
 
     @property
     def schema(self) -> Schema:
         """The schema to create a table with; the catalog gives it its own ids."""
-        return self.columns.schema
+        return self.all_columns.schema
 
     @property
     def partition_spec(self) -> PartitionSpec:
@@ -81,12 +96,16 @@ class TablePlan:
     @property
     def properties(self) -> Mapping[str, str]:
         """The properties to create a table with."""
-        return table_properties(self.table, self.columns)
+        of_tree = {} if self.tree is None else self.tree.properties
+        return {**table_properties(self.table, self.columns), **of_tree}
 
     @property
     def probes(self) -> tuple[Probe, ...]:
         """What every partition is asked, one probe for each partition field."""
-        return tuple(probe(f, self.columns) for f in self.spec.fields)
+        named = self.named
+        return tuple(
+            probe(f, self.all_columns, value=named.get(f.column)) for f in self.spec.fields
+        )
 
     @property
     def digest_columns(self) -> tuple[DigestColumn, ...]:
@@ -146,6 +165,7 @@ def plan_table(
     strict: bool,
     partition_spec: str | None,
     to: LakeName | None = None,
+    names: KeyNames = NO_NAMES,
 ) -> TablePlan:
     """Decide what the lake table must be.
 
@@ -155,6 +175,7 @@ def plan_table(
         strict: refuse what changes kind.
         partition_spec: the spec that the user named instead of the derived one.
         to: the destination, where it is known; a tree of Hive directories has its own rules.
+        names: of the directories of a tree.
 
     Raises:
         RefusedError: a column or the partition key cannot be mapped; all reasons of the kind at
@@ -169,7 +190,8 @@ def plan_table(
                 "of the partition key. Leave it out."
             )
             raise UsageError(message)
-        check_directories(table, {c.name: c.type for c in columns.columns})
+        tree = tree_key(table, columns, names)
+        return TablePlan(table, columns, tree.spec, sort_prefix(table, columns), tree)
     spec = (
         derive_spec(table, columns)
         if partition_spec is None

@@ -49,11 +49,13 @@ class SliceTask:
 class Share:
     """What a job may take of its application: `slices` at a time, and a rate for all of them.
 
-    `bandwidth` is bytes per second of all slices together, 0 where nothing bounds it.
+    `bandwidth` is bytes per second of all slices together, 0 where nothing bounds it. With
+    `in_turn` a slice is read whole before it is written.
     """
 
     slices: int
     bandwidth: int = 0
+    in_turn: bool = False
 
     @property
     def bytes_per_second(self) -> int | None:

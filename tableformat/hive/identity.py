@@ -20,10 +20,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2, new_table_metadata
 from pyiceberg.table.sorting import SortOrder
+from pyiceberg.types import BooleanType, IcebergType, IntegerType, LongType
 
 from tableformat.committer import LakeTableState, Layout
 from tableformat.hive.layout import TreePaths
+from tableformat.hive.named import remembered_names
 from tableformat.hive.sealed import damaged, opened, sealed
+from tableformat.hive_names import directory_values
 
 __all__ = ["TreeIdentity", "new_identity"]
 
@@ -65,6 +68,20 @@ class TreeIdentity:
         """The names of the directories' columns, from the root."""
         return tuple(f.name for f in self.metadata.spec().fields)
 
+    def values_of(self, path: str) -> dict[str, str | int | bool | None]:
+        """Return the columns of a data file that its directories alone have, by name.
+
+        Args:
+            path: of the file, from the root.
+        """
+        named = remembered_names(self.metadata.properties)
+        schema = self.metadata.schema()
+        return {
+            name: _typed(text, schema.find_type(name))
+            for name, text in directory_values(path).items()
+            if name in named
+        }
+
     def state(self, root: str) -> LakeTableState:
         """Return M before the first commit, of the tree with this root."""
         paths = TreePaths(root)
@@ -96,3 +113,13 @@ def new_identity(
     return TreeIdentity(
         new_table_metadata(schema, spec, order, "", dict(properties), table_uuid=uuid.uuid4())
     )
+
+
+def _typed(text: str | None, of: IcebergType) -> str | int | bool | None:
+    match of:
+        case IntegerType() | LongType() if text is not None:
+            return int(text)
+        case BooleanType() if text is not None:
+            return text == "true"
+        case _:
+            return text

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
-from pyiceberg.schema import make_compatible_name
 from pyiceberg.types import (
     BooleanType,
     DateType,
@@ -23,8 +23,9 @@ from pyiceberg.types import (
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
+from tableformat.hive.named import why_no_name
 from tableformat.hive_names import escape, partition_directory
-from tableformat.mergetree.expression import ColumnName
+from tableformat.mergetree.expression import ColumnName, Expression
 from tableformat.mergetree.expression_text import parse_partition_key, render_expression
 from tableformat.mergetree.table import MergeTreeTable
 
@@ -82,15 +83,20 @@ class TreePaths:
         return location.endswith(".parquet") and not location.startswith(f"{self.own}/")
 
 
-def check_directories(table: MergeTreeTable, types: Mapping[str, IcebergType]) -> None:
+def check_directories(
+    table: MergeTreeTable,
+    types: Mapping[str, IcebergType],
+    named: Mapping[Expression, str] = MappingProxyType({}),
+) -> None:
     """Refuse a table whose partition key has no directories that every reader takes apart alike.
 
-    A key is plain columns, one or a tuple of them, or none; of numbers, dates and texts (N-30,
-    N-41, N-42; coverage.md reading 31).
+    A key is one member, a tuple of them, or none; of numbers, dates and texts. A member is a plain
+    column, or an expression that the user has named (N-30, N-41, N-42; coverage.md reading 31).
 
     Args:
         table: the source.
-        types: of its columns in the files.
+        types: of its columns in the files, and of the directories that are named.
+        named: the names of directories by their expressions.
 
     Raises:
         UnsupportedError: the key has something else (code 48); all of it is named.
@@ -98,17 +104,19 @@ def check_directories(table: MergeTreeTable, types: Mapping[str, IcebergType]) -
     reasons = []
     for member in parse_partition_key(table.engine.partition_by):
         text = render_expression(member)
-        if not isinstance(member, ColumnName):
-            reasons.append(f"{text} is an expression, which has no directory name of its own")
+        name = member.name if isinstance(member, ColumnName) else named.get(member)
+        if name is None:
+            reasons.append(
+                f"{text} is an expression, which has no directory name of its own; give it one "
+                f"with --hive-column NAME={text}"
+            )
         elif not isinstance(
-            types.get(member.name),
+            types.get(name),
             BooleanType | IntegerType | LongType | DecimalType | DateType | StringType,
         ):
-            reasons.append(f"{text} is a {types.get(member.name)}, which readers spell differently")
-        elif member.name.startswith("_"):
-            reasons.append(f"{text} begins with _, and readers pass over directories that do")
-        elif make_compatible_name(member.name) != member.name:
-            reasons.append(f"{text} has another name in files, {make_compatible_name(member.name)}")
+            reasons.append(f"{text} is a {types.get(name)}, which readers spell differently")
+        elif why := why_no_name(name):
+            reasons.append(f"{text} {why}")
     if reasons:
         message = (
             f"Cannot export {table.name} to Hive directories: of its partition key "

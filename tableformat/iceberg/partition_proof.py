@@ -70,14 +70,20 @@ class Disproved:
     why: str
 
 
-def probe(field: SpecField, columns: MappedColumns) -> Probe:
+def probe(field: SpecField, columns: MappedColumns, *, value: str | None = None) -> Probe:
     """Return the probe of one field.
+
+    Args:
+        field: of the spec.
+        columns: the mapped columns.
+        value: the SQL of a column's value in the source, None for the column itself.
 
     Raises:
         InternalError: the column is not there or not of a fitting type.
     """
     column = _column(field, columns)
-    wire = wire_expression(qualified(column.name), column.source.type, conversion=column.conversion)
+    sql = qualified(column.name) if value is None else value
+    wire = wire_expression(sql, column.source.type, conversion=column.conversion)
     return Probe(_transform_sql(field, column, wire), _text_sql(_result_type(field, column)))
 
 

@@ -14,6 +14,7 @@ from pyiceberg.types import LongType, NestedField
 from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import OpenedCatalog
 from catalog.lake_files import LakeFileIO
+from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.storage import S3Storage
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.names import LakeName
@@ -105,7 +106,7 @@ def test_what_a_table_says_of_its_storage_is_used_below_it(lake: Lake) -> None:
 
     def region(location: str) -> str | None:
         access = lake.opened.storages.access(location)
-        return None if access is None else access.region
+        return access.region if isinstance(access, S3Access) else None
 
     assert region(f"{made.location()}/data/f") == "us-east-1"
     table = lake.opened.table(NAME)

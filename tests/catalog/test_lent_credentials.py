@@ -48,7 +48,7 @@ class Lake:
 
     def access(self, location: str) -> S3Access:
         found = self.opened.storages.access(location)
-        assert found is not None
+        assert isinstance(found, S3Access)
         return found
 
     def put(self, name: str) -> None:

@@ -216,6 +216,12 @@ def test_files_in_s3_are_reached_in_the_same_way() -> None:
             {"spark.hadoop.fs.s3a.endpoint": "http://x"},
             r"lake\.io-impl leaves files to Hadoop",
         ),
+        (
+            KINDS[SQL] | {"warehouse": "gs://b/w"},
+            {"spark.hadoop.google.cloud.auth.type": "USER_CREDENTIALS"},
+            r"lake\.io-impl leaves files to Hadoop",
+        ),
+        (KINDS[SQL] | {"gcs.user-project": "p"}, {}, r"lake\.gcs\.user-project has no equal"),
         ({"uri": ""}, {}, r"lake\.uri is no thrift"),
         (
             KINDS[HIVE],

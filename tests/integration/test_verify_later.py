@@ -193,7 +193,7 @@ def test_a_table_in_a_storage_that_is_not_served_is_refused_by_name(
         self: IcebergTable, state: LakeTableState, key: str, at: int | None = None
     ) -> tuple[FileInMain, ...]:
         return tuple(
-            replace(f, path=f"gs://bucket/{f.path.rpartition('/')[2]}")
+            replace(f, path=f"oss://bucket/{f.path.rpartition('/')[2]}")
             for f in real(self, state, key, at)
         )
 
@@ -201,7 +201,7 @@ def test_a_table_in_a_storage_that_is_not_served_is_refused_by_name(
     found = by_id(exports.verify(name, digests))
 
     assert {c.verdict for c in found.values()} == {Verdict.NOT_COMPARABLE}
-    assert "storage of the scheme 'gs' is not supported yet" in found["0"].message
+    assert "storage of the scheme 'oss' is not supported yet" in found["0"].message
 
 
 def test_what_neither_side_knows_is_refused(exports: RealExport, digests: FileDigests) -> None:

@@ -34,6 +34,7 @@ from tableformat.errors import NotFoundError, RefusedError, TableFormatError, Un
 from tableformat.ledger import ExportedPart
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.types import DataType
 from tableformat.names import PartitionId, TableName
 from tableformat.source import (
     Leftover,
@@ -181,6 +182,15 @@ class FrozenPartsSource(ClickHouseSource):
             )
             raise NotFoundError(message)
         return one
+
+    def key_types(self, table: MergeTreeTable) -> tuple[DataType, ...]:
+        """Return the types of the members of the partition key, in their order.
+
+        Raises:
+            SourceError: the parts cannot be read.
+        """
+        self._open(table.name)
+        return super().key_types(table)
 
     def probe(
         self, table: TableName, partition_id: PartitionId, probes: tuple[Probe, ...]

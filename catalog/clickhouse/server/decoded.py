@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, Row, text, whole
@@ -23,6 +24,9 @@ from tableformat.mergetree.wire_types import qualified
 from tableformat.names import SOURCE_ALIAS, TableName, quote_identifier, quote_string
 
 __all__ = ["computed_rows"]
+
+# Of a partition: the values of its key, of which no column has to be there.
+_VALUE: Final = "_partition_value"
 
 
 def computed_rows(
@@ -96,7 +100,10 @@ def _used_columns(
     """Return name and type of the columns that a query may read."""
     found = connection.rows(f"SELECT name, type FROM system.columns WHERE {of_table(table)}")
     stored = ((text(row[0]), text(row[1])) for row in found)
-    used = ((name, of) for name, of in stored if qualified(name) in sql)
+    used = [(name, of) for name, of in stored if qualified(name) in sql]
+    if qualified(_VALUE) in sql:
+        ((_, of_value, *_),) = connection.rows(f"DESCRIBE TABLE (SELECT {_VALUE} FROM {table.sql})")
+        used.append((_VALUE, text(of_value)))
     return (("_partition_id", "String"), *used)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import LOCAL_CATALOG, configured_catalogs, open_catalog
+from catalog.iceberg import LOCAL_CATALOG, configured_catalogs
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import local_tables
 from catalog.sources import SourcePlace
@@ -176,7 +176,7 @@ class _Running:
             for one in asked:
                 try:
                     _check_not_stopped(one, stopping)
-                    places = self._places(one)
+                    places = self._places(one, looks_only=dry_run)
                     tables = local_tables(
                         places.source, one.request.table, cluster=one.cluster, cluster_hosts=hosts
                     )
@@ -195,9 +195,14 @@ class _Running:
                 self._answer_exports(errors)
         return self._code(codes, errors)
 
-    def _places(self, asked: SessionExport) -> Places:
-        to, settings = asked.request.to, self.settings
-        lake = open_catalog(to.catalog, warehouse=settings.warehouse, time_outs=settings.time_outs)
+    def _places(self, asked: SessionExport, *, looks_only: bool) -> Places:
+        settings = self.settings
+        lake = open_destination(
+            asked.request.to,
+            warehouse=settings.warehouse,
+            time_outs=settings.time_outs,
+            looks_only=looks_only,
+        )
         return Places(asked.source.place, lake, settings.ledger)
 
     def _answer_exports(self, errors: Sequence[TableFormatError]) -> None:

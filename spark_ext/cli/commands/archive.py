@@ -14,7 +14,8 @@ from catalog.bounded_rest import TimeOuts
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace
 from spark_ext.archiving import Archived, archive
-from spark_ext.cli.destination import open_iceberg, parse_destination
+from spark_ext.cli.destination import open_destination, parse_destination
+from spark_ext.cli.hive_option import hive_column_option
 from spark_ext.cli.limit_options import limit_options
 from spark_ext.cli.options import (
     catalog_options,
@@ -51,7 +52,11 @@ _MIB: Final = 1024 * 1024
 @click.argument("table")
 @partition_options("Archive")
 @where_option
-@click.option("--to", required=True, help="The destination: catalog.namespace.table.")
+@click.option(
+    "--to",
+    required=True,
+    help="The destination: catalog.namespace.table, or hive:URI for a tree of Hive directories.",
+)
 @click.option(
     "--drop/--detach",
     "drop",
@@ -65,6 +70,7 @@ _MIB: Final = 1024 * 1024
     help="Change the table on a server; a directory of your own needs no such permission.",
 )
 @mapping_options
+@hive_column_option
 @limit_options
 @spark_options
 @cluster_options
@@ -77,9 +83,9 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     partition_spec: str | None, convert: tuple[str, ...], target_file_size: int,
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts,
-    cluster: str | None, cluster_host: tuple[str, ...], limits: Limits,
-    *, everything: bool, drop: bool, allow_alter: bool, evolve_schema: bool, strict: bool,
-    as_json: bool
+    cluster: str | None, cluster_host: tuple[str, ...], hive_column: tuple[str, ...],
+    limits: Limits, *, everything: bool, drop: bool, allow_alter: bool, evolve_schema: bool,
+    strict: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of TABLE, compare every column, and only then take them out of the source.
 
@@ -96,25 +102,25 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
       mergeberg archive db.events --all --source https://archiver@ch1.example --allow-alter \\
           --to lake.analytics.events
     """  # noqa: D301  \b is Click's mark for lines to keep
-    output = output_for(as_json=as_json)
-    name = TableName.parse(table)
+    output, name = output_for(as_json=as_json), TableName.parse(table)
     source = replace(source, allow_alter=allow_alter)
     check_alter_allowed(source, name, drop=drop)
+    directories = pairs("--hive-column", hive_column)
     request = ExportRequest(
         table=name,
-        to=parse_destination(to, name, source),
+        to=parse_destination(to, name, source, directories),
         selection=selection(partition_id, expression, where, everything=everything),
         # What changed since its export is to be exported anew, not to be refused for a while.
         wish=Wish(ttl=1),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,
+        directories=directories,
         evolve_schema=evolve_schema,
         limits=limits,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
-    what = f"archive partitions of {name} to {request.to}"
-    lake = open_iceberg(request.to, what, warehouse=warehouse, time_outs=time_outs)
+    lake = open_destination(request.to, warehouse=warehouse, time_outs=time_outs)
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
     hosts = pairs("--cluster-host", cluster_host)
     tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)

@@ -12,6 +12,7 @@ from catalog.shards import local_tables
 from catalog.sources import SourcePlace
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.exporting import Exporting
+from spark_ext.cli.hive_option import hive_column_option
 from spark_ext.cli.limit_options import limit_options
 from spark_ext.cli.metrics_option import metrics_option
 from spark_ext.cli.options import (
@@ -57,6 +58,7 @@ _MIB: Final = 1024 * 1024
     help="The destination: catalog.namespace.table, or hive:URI for a tree of Hive directories.",
 )
 @mapping_options
+@hive_column_option
 @click.option(
     "--force",
     is_flag=True,
@@ -140,14 +142,16 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts,
     commit_every: int, max_retries: int, grace: float, cluster: str | None,
-    cluster_host: tuple[str, ...], same_as: str, limits: Limits, figures: Figures | None,
+    cluster_host: tuple[str, ...], hive_column: tuple[str, ...], same_as: str, limits: Limits,
+    figures: Figures | None,
     *, everything: bool, evolve_schema: bool, strict: bool, force: bool, allow_empty: bool,
     whole: bool, beside: bool, same_table: bool, verify: bool, dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
 
     Or, with --to hive:URI, into Parquet files in Hive directories, each partition with a commit
-    file.
+    file. A member of the partition key that is an expression has a directory when --hive-column
+    names it.
 
     Each partition becomes visible whole, or not at all. Running the command again is always safe:
     finished files are kept, and nothing is exported twice.
@@ -158,16 +162,19 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
           --to lake.analytics.events
       mergeberg export db.events --all --where "partition_id < '202401'" --to lake.analytics.events
       mergeberg export db.events --all --to lake.analytics.events --dry-run
+      mergeberg export db.events --all --to hive:/data/events --hive-column 'month=toYYYYMM(ts)'
     """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
+    directories = pairs("--hive-column", hive_column)
     request = ExportRequest(
         table=TableName.parse(table),
-        to=parse_destination(to, TableName.parse(table), source),
+        to=parse_destination(to, TableName.parse(table), source, directories),
         selection=selection(partition_id, expression, where, everything=everything),
         wish=check_wish(Wish(force, manifest_ttl, allow_empty, beside, whole, same_table, same_as)),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,
+        directories=directories,
         evolve_schema=evolve_schema,
         commit_every=commit_every,
         max_retries=max_retries,

@@ -10,7 +10,7 @@ import click
 
 from catalog.bounded_rest import TimeOuts
 from catalog.ledgers.memory import milliseconds
-from spark_ext.cli.destination import destination_name, open_iceberg
+from spark_ext.cli.destination import destination_name, open_destination
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
 from spark_ext.existing_table import open_existing
 from tableformat.effects import Direct
@@ -21,7 +21,7 @@ __all__ = ["rebuild_exports"]
 
 
 @click.command("rebuild")
-@click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
+@click.option("--to", required=True, help="The lake table: catalog.namespace.table, or hive:URI.")
 @ledger_options
 @catalog_options
 @output_options
@@ -45,7 +45,7 @@ def rebuild_exports(
     """  # noqa: D301  \b is Click's mark for lines to keep
     name = destination_name(to)
     what = f"rebuild the ledger of {name}"
-    catalog = open_iceberg(name, what, warehouse=warehouse, time_outs=time_outs)
+    catalog = open_destination(name, warehouse=warehouse, time_outs=time_outs, looks_only=False)
     table, known = open_existing(catalog, name, what, ledger=ledger)
     output = output_for(as_json=as_json)
     with contextlib.closing(known):

@@ -18,6 +18,7 @@ from spark_ext.cli.output import Output
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, UsageError
 from tableformat.hive.commit_file import CommitFile
+from tableformat.hive.identity import TreeIdentity
 from tableformat.names import HiveName, LakeName, PartitionId
 
 __all__ = ["read"]
@@ -58,14 +59,15 @@ def read(
         )
         raise UsageError(message)
     opened = open_tree(tree_name(name), time_outs=time_outs, completes=False)
-    if opened.identity() is None:
+    identity = opened.identity()
+    if identity is None:
         message = f"Cannot read {opened.name}: there is no such tree. Check the directory's name."
         raise NotFoundError(message, code=UNKNOWN_TABLE)
     wanted = PartitionId(partition_id).value if partition_id is not None else None
     commits = [c for c in opened.commit_files() if wanted in (None, c.partition_id)]
     output = output_for(as_json=as_json or with_rows)
     if with_rows:
-        _print_rows(output, opened, commits)
+        _print_rows(output, opened, identity, commits)
     else:
         _print_files(output, opened, commits, check=check)
     return 0
@@ -90,11 +92,14 @@ def _print_files(
     output.table(_COLUMNS, records)
 
 
-def _print_rows(output: Output, opened: OpenedTree, commits: list[CommitFile]) -> None:
+def _print_rows(
+    output: Output, opened: OpenedTree, identity: TreeIdentity, commits: list[CommitFile]
+) -> None:
     for commit in commits:
         for file in commit.files:
+            of_directories = identity.values_of(file.path)
             for row in _rows(opened.files.content(commit, file)):
-                output.record(row)
+                output.record({**row, **of_directories})
 
 
 def _rows(data: bytes) -> Iterator[dict[str, Any]]:

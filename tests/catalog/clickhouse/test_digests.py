@@ -214,5 +214,5 @@ def test_a_missing_file_is_named(digests: FileDigests, tmp_path: Path) -> None:
 
 
 def test_a_file_that_no_storage_serves_is_refused(digests: FileDigests) -> None:
-    with pytest.raises(UnsupportedError, match=r"Cannot use gs://b/x.parquet: storage of the"):
-        digest_of(digests, "gs://b/x.parquet")
+    with pytest.raises(UnsupportedError, match=r"Cannot use oss://b/x.parquet: storage of the"):
+        digest_of(digests, "oss://b/x.parquet")

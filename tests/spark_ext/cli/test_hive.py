@@ -106,6 +106,43 @@ def test_a_completed_export_is_forgotten_by_the_name_that_was_given(
     assert (code, partition_id in out) == (0, True), err
 
 
+def test_directories_of_expressions_are_named_and_read(keyed: Places, tmp_path: Path) -> None:
+    """`--hive-column`, and then without it: the tree remembers."""
+    to = tree(tmp_path)
+    keyed.clickhouse_run(
+        "CREATE OR REPLACE TABLE db.months (d Date, k UInt8, s String) ENGINE = MergeTree "
+        "PARTITION BY (toYYYYMM(d), k % 2 = 1, toMonday(d)) ORDER BY s",
+        "INSERT INTO db.months VALUES ('2024-01-31', 1, 'x'), ('2024-03-01', 2, 'y')",
+    )
+    names = (
+        *("--hive-column", "month=toYYYYMM(d)", "--hive-column", "odd=k % 2 = 1"),
+        *("--hive-column", "week=toMonday(d)"),
+    )
+    export = ("export", "db.months", "--all", "--to", to)
+
+    code, _, err = keyed.run(*export, *names)
+    again, told, _ = keyed.run(*export)
+
+    assert (code, again, told.count("already exported")) == (0, 0, 2), err
+    code, rows, _ = read(to, "--rows")
+    assert (code, [json.loads(line) for line in rows.splitlines()]) == (
+        0,
+        [
+            {"d": "2024-01-31", "k": 1, "s": "x", "month": 202401, "odd": 1, "week": "2024-01-29"},
+            {"d": "2024-03-01", "k": 2, "s": "y", "month": 202403, "odd": 0, "week": "2024-02-26"},
+        ],
+    )
+    assert read(to, "--check")[1].count("/month=2024") == 2
+    assert keyed.run("verify", "db.months", "--all", "--to", to)[1].count("equal") == 2
+    one, _ = sorted((tmp_path / "tree").rglob("*.parquet"))
+    twice = one.with_name(f"{one.stem}b.parquet")
+    twice.write_bytes(one.read_bytes())
+    assert keyed.run("gc", "--to", to, "--yes")[0] == 0
+    assert (one.exists(), twice.exists()) == (True, False)
+    code, out, err = keyed.run(*export, "--hive-column", "ym=toYYYYMM(d)", "--json")
+    assert (code, out, json.loads(err.splitlines()[-1])["code"]) == (3, "", 36)
+
+
 def test_a_dry_run_writes_nothing(keyed: Places, tmp_path: Path) -> None:
     code, out, _ = keyed.run(*EXPORT, tree(tmp_path), "--dry-run", "--json")
 
@@ -148,6 +185,9 @@ def test_an_interrupted_export_is_cancelled_and_exported_anew(
     [
         (("export", "db.events", "--all", "--to", "{tree}"), 48, "toYYYYMM(ts) is an expression"),
         ((*EXPORT, "{tree}", "--partition-spec", "d"), None, "Cannot use --partition-spec"),
+        ((*EXPORT, "{tree}", "--hive-column", "d"), None, "it is not NAME=VALUE"),
+        ((*EXPORT, "{tree}", "--hive-column", "day=d"), 36, "d is a column, and its directory"),
+        ((*EXPORT, "lake.n.t", "--hive-column", "day=d"), None, "only trees of Hive directories"),
         ((*EXPORT, "{tree}", "--force", "--replace-partition"), 48, "never replaced"),
         ((*EXPORT, "hive:"), None, "it names no directory"),
     ],
@@ -220,9 +260,7 @@ def test_what_dead_exports_left_in_a_tree_goes_by_gc(keyed: Places, tmp_path: Pa
     "words",
     [
         ("check", "db.keyed"),
-        ("archive", "db.keyed", "--all"),
         ("exports", "watermark", "--table", "db.keyed"),
-        ("exports", "rebuild"),
     ],
 )
 def test_what_knows_no_trees_says_so(keyed: Places, words: tuple[str, ...], tmp_path: Path) -> None:
@@ -230,7 +268,58 @@ def test_what_knows_no_trees_says_so(keyed: Places, words: tuple[str, ...], tmp_
 
     error = json.loads(err.splitlines()[-1])
     assert (out, error["code"]) == ("", 48)
-    assert "of trees of Hive directories only export, verify, read, gc" in error["error"]
+    assert "of trees of Hive directories only export, archive, verify, read" in error["error"]
+
+
+def archived(out: str) -> list[str]:
+    said = [json.loads(line) for line in out.splitlines()]
+    return [one["source"] for one in said if "source" in one]
+
+
+def test_partitions_are_archived_into_a_tree_and_only_what_everybody_sees(
+    keyed: Places, tmp_path: Path
+) -> None:
+    """Harm prevented: a partition that leaves ClickHouse, and no reader finds it in the tree."""
+    to = tree(tmp_path)
+    assert keyed.run(*EXPORT, to)[0] == 0
+    gone, _ = sorted((tmp_path / "tree" / "_mergeberg" / "commits").iterdir())
+    damaged, _ = sorted((tmp_path / "tree").rglob("*.parquet"))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    archive = ("archive", "db.keyed", "--all", "--to", to, "--json")
+
+    code, out, _ = keyed.run(*archive)
+    assert (code, archived(out)) == (3, ["kept", "detached"])
+    damaged.write_bytes(content)
+    gone.unlink()
+    code, out, err = keyed.run(*archive)
+
+    assert (code, archived(out)) == (0, ["detached"]), err
+    assert gone.exists()
+    assert keyed.run("partitions", "db.keyed", "--json")[1] == ""
+    assert len(read(to, "--rows")[1].splitlines()) == 2
+
+
+def test_a_lost_ledger_is_made_anew_from_the_tree(keyed: Places, tmp_path: Path) -> None:
+    """Harm prevented: all of a tree is exported into it a second time."""
+    to = tree(tmp_path)
+    lost = ("--ledger", f"sqlite:{tmp_path}/lost.db")
+    new = ("--ledger", f"sqlite:{tmp_path}/new.db")
+    assert keyed.run(*EXPORT, to, *lost)[0] == 0
+    before = sorted((tmp_path / "tree").rglob("*.parquet"))
+    assert keyed.run(*EXPORT, to, *new)[0] != 0
+
+    code, out, err = keyed.run("exports", "rebuild", "--to", to, *new, "--json")
+
+    assert code == 0, err
+    assert {(r["status"], r["rows"]) for r in map(json.loads, out.splitlines())} == {
+        ("COMPLETED", 1)
+    }
+    code, out, _ = keyed.run(*EXPORT, to, *new)
+    assert (code, out.count("already exported")) == (0, 2)
+    assert sorted((tmp_path / "tree").rglob("*.parquet")) == before
+    assert keyed.run("verify", "db.keyed", "--all", "--to", to, *new)[1].count("equal") == 2
+    assert keyed.run(*EXPORT, to, *lost)[0] != 0
 
 
 def test_a_table_of_a_catalog_that_is_called_hive_is_no_tree(keyed: Places) -> None:

@@ -6,10 +6,13 @@ import pytest
 from kazoo.client import KazooClient
 
 from catalog.iceberg import open_catalog
+from catalog.ledgers.memory import milliseconds
+from tableformat.names import TransactionId
 from tests.keeper_ledgers import new_chroot
 from tests.services.zookeeper import ZooKeeper
 from tests.wrong.places import Places
 
+AN_HOUR = 3_600_000
 WHERE = ("--partition-id", "202401", "--to", "lake.n.in_keeper")
 PASSWORD = "w0rd-of-the-ledger"  # noqa: S105 - of nobody
 
@@ -42,6 +45,8 @@ def test_a_partition_is_exported_once_and_found_again(
     assert (nothing, is_made_by_looking) == ([], False)
     assert planned["partition_id"] == "202401"
     assert (first["status"], again["status"]) == ("committed", "already_exported")
+    made = TransactionId(str(first["transaction_id"])).milliseconds
+    assert abs(made - milliseconds()) < AN_HOUR, "it is a snowflake, which begins with the time"
     assert (listed["partition_id"], listed["status"]) == ("202401", "COMPLETED")
     assert {one.id.scheme for one in rights} == {"digest"}
     table = open_catalog("lake", warehouse=places.warehouse).catalog.load_table("n.in_keeper")

@@ -147,6 +147,9 @@ def test_a_session_that_has_the_table_sees_it_as_it_is_now_also_when_a_partition
         ({"max_slices": 2}, {"background_move_pool_size": "1"}, Share(2)),
         ({}, {"max_exports_bandwidth_for_server": "8000000"}, Share(2, 8_000_000)),
         ({"max_bandwidth": 0}, {"max_exports_bandwidth_for_server": "8000000"}, Share(3)),
+        ({"parallel_formatting": False}, {}, Share(1, in_turn=True)),
+        ({}, {"output_format_parallel_formatting": "0"}, Share(1, in_turn=True)),
+        ({"parallel_formatting": True}, {"output_format_parallel_formatting": "0"}, Share(3)),
     ],
 )
 def test_limits_are_those_of_the_call_else_of_the_session(
@@ -300,8 +303,9 @@ def test_in_sql_a_cancelled_job_has_the_state_of_what_is_cancelled(
         "overwrite_file_if_exists": False, "replace_partition": False, "same_table": False,
             "same_as": None,
         "verify": False, "strict": False, "evolve_schema": False, "convert": {},
-        "partition_spec": None, "max_bytes_per_file": None, "max_retries": 3,
-        "max_bandwidth": None, "max_slices": None, "cluster": None, "wait": True, "dry_run": False,
+        "partition_spec": None, "hive_columns": {}, "max_bytes_per_file": None, "max_retries": 3,
+        "max_bandwidth": None, "max_slices": None, "parallel_formatting": None, "cluster": None,
+        "wait": True, "dry_run": False,
     }  # fmt: skip
     request = {"call": "export_partition", "catalog": "lake", "arguments": arguments}
 

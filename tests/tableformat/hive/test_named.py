@@ -1,0 +1,104 @@
+"""Names of directories: read, remembered, and refused where readers would mix them up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.errors import DestinationError, RefusedError, UsageError
+from tableformat.hive.named import (
+    NamedDirectory,
+    check_names,
+    listed_names,
+    names_in_force,
+    remembered_names,
+    remembering,
+)
+from tableformat.mergetree.expression_text import parse_expression
+from tableformat.names import HiveName, LakeName
+from tests.fakes import TABLE
+
+TREE = HiveName.at("/lake/tree")
+KEYED = replace(TABLE, engine=replace(TABLE.engine, partition_by="(n % 10, intDiv(n, 7))"))
+NAMES = st.dictionaries(
+    st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True),
+    st.sampled_from(["n % 10", "intDiv(n, 7)", "toYYYYMM(d)", "lower(s)", "if(a = 1, 'x, y', b)"]),
+    max_size=4,
+)
+
+
+def named(**names: str) -> tuple[NamedDirectory, ...]:
+    return tuple(NamedDirectory(n, parse_expression(text)) for n, text in names.items())
+
+
+@given(NAMES)
+def test_names_in_one_text_are_those_that_were_given_and_a_tree_remembers_them(
+    names: dict[str, str],
+) -> None:
+    read = listed_names(", ".join(f"{n} = ({text})" for n, text in names.items()), "setting")
+    given = names_in_force("export", TREE, read, None)
+
+    assert given == named(**names)
+    assert names_in_force("export", TREE, {}, remembering(given)) == given
+    assert names_in_force("export", TREE, read, remembering(given)) == given
+    assert remembered_names(remembering(given)).keys() == names.keys()
+
+
+@pytest.mark.parametrize("text", ["month", "month=", "a=n % 10, a=n", "1=n", "a=b=c", "a=(n"])
+def test_what_is_no_list_of_names_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="setting"):
+        listed_names(text, "setting")
+
+
+def test_a_tree_that_has_other_names_takes_none() -> None:
+    remembered = remembering(named(part="n % 10"))
+
+    for names, said in ({"p": "n % 10"}, "part=n % 10"), ({"part": "n % 11"}, "part=n % 11"):
+        with pytest.raises(RefusedError) as refused:
+            names_in_force("export", TREE, names, remembered)
+        assert (refused.value.code, said in refused.value.message) == (36, True)
+    with pytest.raises(RefusedError, match="plain columns only"):
+        names_in_force("export", TREE, {"part": "n % 10"}, {})
+
+
+def test_only_trees_have_directories_to_name() -> None:
+    table = LakeName("lake", ("n",), "t")
+
+    assert names_in_force("export", table, {}, {"mergeberg.tree.directories": "?"}) == ()
+    with pytest.raises(UsageError, match="only trees of Hive directories"):
+        names_in_force("export", table, {"part": "n % 10"}, None)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[1]", '{"a": "("}', '{"a": 1}'])
+def test_what_a_tree_remembers_and_cannot_be_read_is_an_error(text: str) -> None:
+    """Harm prevented: an export that goes on without names, into other directories."""
+    with pytest.raises(DestinationError, match=r"mergeberg\.tree\.directories"):
+        names_in_force("export", TREE, {}, {"mergeberg.tree.directories": text})
+
+
+def test_names_of_members_of_the_key_are_taken() -> None:
+    check_names("export", KEYED, named(part="n % 10", block="intDiv(n, 7)"))
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ({"part": "n"}, "n is a column"),
+        ({"part": "n % 11"}, "names no member of the partition key"),
+        ({"N": "n % 10"}, "N is the name of the table's column n"),
+        ({"_p": "n % 10"}, "_p begins with _"),
+        ({"a b": "n % 10"}, "a b has another name in files, a_x20b"),
+        ({"p": "n % 10", "P": "intDiv(n, 7)"}, "P is given twice"),
+        ({"p": "n % 10", "q": "n % 10"}, "n % 10 is named twice"),
+    ],
+)
+def test_a_name_that_readers_or_the_key_have_no_use_for_is_refused(
+    names: dict[str, str], why: str
+) -> None:
+    with pytest.raises(RefusedError) as refused:
+        check_names("export", KEYED, named(**names))
+
+    assert (refused.value.code, why in refused.value.message) == (36, True), refused.value
