@@ -67,19 +67,20 @@ class Expired:
             late = self.ports.clock() - begun > _MOST_MILLISECONDS
             if done == MOST_EXPORTS or late or self.ports.should_stop():
                 return
+            is_expired = self._is_expired(row, begun)
             if row.key.destination == state.layout.table_uuid and (
-                self._is_expired(row, begun) or _is_dead(row, state)
+                is_expired or _is_dead(row, state)
             ):
-                self._one(row)
+                self._one(row, give_up=is_expired)
                 done += 1
 
-    def _one(self, row: Row) -> None:
+    def _one(self, row: Row, *, give_up: bool) -> None:
         """Clean up after one key, under its lease; a key that somebody works on is left alone."""
         key = row.key.hash
         if self.leases.take(key) is not None:
             return
         try:
-            if row.state is State.RUNNING:
+            if give_up:
                 now = self.ports.effects(Step.READ_LEDGER, lambda: self.ports.ledger.read(key))
                 if now is None or now.version != row.version:
                     return
