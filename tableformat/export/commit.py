@@ -40,6 +40,7 @@ from tableformat.export.settling import (
     Ports,
     note_overwritten_mark,
     settle_all,
+    settle_anew,
     settle_mark,
 )
 from tableformat.export.whole_partition import (
@@ -244,7 +245,10 @@ def _settle_own(
     """Step 8 after an answer of success, for all keys of the request."""
     landed = tuple((one.row, _landed(one, staged)) for one in ready)
     try:
-        after = settle_all(ports, landed)
+        after = tuple(
+            settle_anew(ports, row, own) if isinstance(written, Stale) else written
+            for (row, own), written in zip(landed, settle_all(ports, landed), strict=True)
+        )
     except TableFormatError as error:
         text = f"it landed in snapshot {staged.snapshot_id}, and then: {error}"
         yield from ((one.key.key, Unknown(text)) for one in ready)

@@ -12,10 +12,18 @@ from tableformat.effects import Effects, Step
 from tableformat.export.claim import settled
 from tableformat.export.marks import claim_of_mark, landed_from
 from tableformat.lake_marks import Mark
-from tableformat.ledger import Claim, Landed, Ledger, Row, Stale
+from tableformat.ledger import Claim, Landed, Ledger, Row, Stale, State
 from tableformat.storage import Storage
 
-__all__ = ["Pause", "Ports", "note_overwritten_mark", "settle", "settle_all", "settle_mark"]
+__all__ = [
+    "Pause",
+    "Ports",
+    "note_overwritten_mark",
+    "settle",
+    "settle_all",
+    "settle_anew",
+    "settle_mark",
+]
 
 
 class Pause(Protocol):
@@ -59,6 +67,17 @@ def settle_all(ports: Ports, landed: tuple[tuple[Row, Landed], ...]) -> tuple[Ro
     now = ports.clock()
     after = tuple(settled(row, one, row.claim, now) for row, one in landed)
     return ports.effects(Step.SETTLE, partial(ports.ledger.write_all, after))
+
+
+def settle_anew(ports: Ports, row: Row, landed: Landed) -> Row | Stale:
+    """Write COMPLETED once more where the row has moved and its claim has not.
+
+    Whoever clears away what dead exports of the key left changes the row and claims nothing.
+    """
+    now = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, row.key.hash))
+    if now is None or now.state is not State.RUNNING or now.claim.epoch != row.claim.epoch:
+        return Stale(None if now is None else now.version)
+    return settle(ports, now, landed, now.claim)
 
 
 def settle_mark(ports: Ports, row: Row, state: LakeTableState, mark: Mark) -> Row | Stale:

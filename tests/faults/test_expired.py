@@ -139,6 +139,22 @@ def test_what_a_cancelled_export_left_goes_though_another_one_is_under_way(
     assert statuses(world.run(forced)) == ["replaced"]
 
 
+def test_a_run_that_is_cleaned_up_beside_says_that_it_landed(world: World) -> None:
+    """Harm prevented: the leases of a machine that stalled are free, and "in progress" is said."""
+    world.interrupt()
+    world.cancel()
+
+    def clean() -> None:
+        found = clean_up(sweeping(world.directory, clock=world.clock))
+        assert [t.why for t in found if t.may_go] == ["its export was given up"] * 2
+
+    told = world.run(ONE, AtStep(Step.SETTLE, clean))
+
+    assert statuses(told) == ["committed"]
+    row = row_of(world.directory, "p1")
+    assert (row.state, [c.parts for c in row.old]) == (State.COMPLETED, [()])
+
+
 def test_an_export_that_nobody_went_on_with_for_a_week_is_given_up(world: World) -> None:
     """Harm prevented: what an interrupted export finished lies there for ever."""
     world.interrupt()

@@ -223,9 +223,10 @@ def test_what_the_ledger_does_not_know_is_not_judged(tmp_path: Path) -> None:
     interrupted(tmp_path)
     storage, one = LocalStorage(), sweeping(tmp_path)
     (path,) = [o.location for o in storage.list(f"{one.cleaning.location}/data")]
-    key = ledger_row(tmp_path).key.hash
+    row = ledger_row(tmp_path)
+    key, transaction_id = row.key.hash, row.claim.transaction_id
     of_nobody = path.replace(key, "a" * 26)
-    of_another_time = path.replace("-5", "-99")
+    of_another_time = path.replace(f"{key}-{transaction_id}-", f"{key}-99{transaction_id}-")
     for unknown in (of_nobody, of_another_time, f"{one.cleaning.location}/data/part-0.parquet"):
         storage.put(unknown, b"x")
 

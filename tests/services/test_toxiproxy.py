@@ -183,7 +183,8 @@ def test_limit_of_what_the_server_hears(proxy: Proxy, server: Echo) -> None:
     with connected(proxy) as connection:
         proxy.limit_data(5, streams=TO_SERVER)
         connection.sendall(b"01234after")
-        assert ended(lambda: connection.recv(1))
+        # The end may come after what the server says to what it heard, or instead of it.
+        assert any(ended(lambda: connection.recv(1)) for _ in range(6))
     wait_until(lambda: server.heard.endswith(b"01234"), "the server had heard what was let through")
 
 

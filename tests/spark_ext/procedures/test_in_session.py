@@ -78,6 +78,7 @@ def test_a_table_is_made_filled_and_looked_at_in_one_session(
         drop=False,
         convert={},
         partition_spec=None,
+        hive_columns={},
         cluster=None,
     )
 
