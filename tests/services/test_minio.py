@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, SSLError
@@ -11,6 +12,9 @@ from tests.services.certificates import Authority
 from tests.services.minio import READ_ONLY, Account, MinIO
 
 pytestmark = pytest.mark.slow
+
+_PART: Final = 5 << 20
+"""Bytes that every part of an upload but the last must have at least."""
 
 
 def test_a_reader_may_read_its_bucket_and_nothing_else(minio_server: MinIO) -> None:
@@ -74,3 +78,28 @@ def test_what_was_stored_outlives_its_end(minio_server: MinIO) -> None:
     minio_server.start()
 
     assert client.get_object(Bucket=bucket, Key="k")["Body"].read() == b"v"
+
+
+def test_a_copy_is_made_by_the_server(minio_server: MinIO) -> None:
+    """Harm prevented: parts of tables on S3 are copied by way of this machine, or half."""
+    client, bucket = minio_server.client(), minio_server.make_bucket()
+    content = bytes(range(256)) * (_PART // 256) + b"."
+    source = {"Bucket": bucket, "Key": "k"}
+    client.put_object(**source, Body=content, ChecksumAlgorithm="SHA256")
+
+    client.copy_object(Bucket=bucket, Key="whole", CopySource=source)
+    upload = client.create_multipart_upload(Bucket=bucket, Key="parts")["UploadId"]
+    of_upload = {"Bucket": bucket, "Key": "parts", "UploadId": upload}
+    made = [
+        client.upload_part_copy(
+            **of_upload, PartNumber=number, CopySource=source, CopySourceRange=f"bytes={span}"
+        )["CopyPartResult"]["ETag"]
+        for number, span in enumerate((f"0-{_PART - 1}", f"{_PART}-{_PART}"), 1)
+    ]
+    parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(made, 1)]
+    client.complete_multipart_upload(**of_upload, MultipartUpload={"Parts": parts})
+
+    for name in ("whole", "parts"):
+        assert client.get_object(Bucket=bucket, Key=name)["Body"].read() == content
+    with pytest.raises(ClientError, match="NoSuchKey"):
+        client.copy_object(Bucket=bucket, Key="k2", CopySource={"Bucket": bucket, "Key": "none"})
