@@ -19,7 +19,7 @@ from sqlalchemy.exc import ArgumentError
 
 from catalog.environment import INSECURE, is_true
 from catalog.storages.given import ALLOW_INSECURE
-from catalog.this_machine import is_this_machine
+from catalog.this_machine import is_in_clear, is_this_machine
 from tableformat.errors import RefusedError
 
 __all__ = ["with_encryption"]
@@ -47,9 +47,9 @@ def with_encryption(
     """
     allowed = is_true(properties.get(ALLOW_INSECURE)) or is_true(environment.get(INSECURE))
     for said in _ADDRESSES:
-        found = urlsplit(str(properties.get(said, "")))
-        if found.scheme == "http" and not is_this_machine(found.hostname or ""):
-            shown = f"http://{found.netloc.rpartition('@')[2]}"
+        address = str(properties.get(said, ""))
+        if is_in_clear(address):
+            shown = f"http://{urlsplit(address).netloc.rpartition('@')[2]}"
             _pass_or_refuse(name, shown, f"Use https in its {said}", allowed)
     uri = str(properties.get("uri", ""))
     if uri.startswith("postgresql"):

@@ -118,10 +118,10 @@ def server_of(place: SourcePlace) -> ServerSettings | None:
         environment=place.environment,
         config_file=place.config_file,
         allow_insecure=place.allow_insecure,
+        instead=place.hosts,
     )
     return replace(
         settings,
-        hosts=place.hosts or settings.hosts,
         staging_database=place.staging_database,
         reading=place.reading,
     )

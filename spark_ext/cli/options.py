@@ -82,7 +82,7 @@ _SOURCE: Final = (
         "--allow-insecure",
         is_flag=True,
         envvar="MERGEBERG_ALLOW_INSECURE",
-        help="Speak to a server over http, which everybody on the way can read and change.",
+        help="Speak to another machine over http, which everybody on the way can read and change.",
     ),
     click.option(
         "--sync-timeout",

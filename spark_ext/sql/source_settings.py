@@ -54,7 +54,7 @@ class Option:
 OPTIONS: Final = (
     Option("wait", "--source-wait", "seconds to wait for a directory in use; 60"),
     Option("config-file", "--source-config", "the TOML file that says who logs in"),
-    Option("allow-insecure", "--allow-insecure", "`true` to speak to a server over http"),
+    Option("allow-insecure", "--allow-insecure", "`true` to speak to another machine over http"),
     Option("sync-timeout", "--sync-timeout", "seconds to wait for parts that a replica lacks"),
     Option("ignore-row-policies", "--ignore-row-policies", "`true` to export what they hide"),
     Option("setting.NAME", "--source-setting", "a setting for the queries that read rows"),

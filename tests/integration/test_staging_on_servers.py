@@ -324,12 +324,14 @@ def test_what_is_to_be_known_of_an_address_is_said_once(
 ) -> None:
     """A warning that is repeated is not read any more."""
     fill(newest_server.command, "warned")
+    newest_server.commands("CREATE USER warned IDENTIFIED BY 'asked'", "GRANT ALL ON *.* TO warned")
     log = tmp_path / "log.json"
-    words = ("--all", "--to", "lake.n.warned", "--source", newest_server.url, "--allow-insecure")
+    address = newest_server.url.replace("://", "://warned:asked@")
+    words = ("--all", "--to", "lake.n.warned", "--source", address)
 
     code, _, err = command("--log", f"json:{log}", "export", "db.warned", *words)
 
     assert code == 0, err
-    assert err.count("is not encrypted") == 1
-    assert err.startswith(f"· {newest_server.url} is not encrypted: everybody on the way")
-    assert log.read_text().count("is not encrypted") == 1
+    assert err.count("has a password in it") == 1
+    assert err.startswith(f"· The address of {newest_server.url} has a password in it")
+    assert log.read_text().count("has a password in it") == 1

@@ -21,6 +21,7 @@ from catalog.clickhouse.server.credentials import Credentials, Secret
 from catalog.clickhouse.server.given import Given, choose, in_environment, in_file
 from catalog.host_text import named_host
 from catalog.shown_address import has_options_before_host
+from catalog.this_machine import is_this_machine
 from tableformat.errors import RefusedError, UsageError
 
 __all__ = ["Host", "ServerSettings", "Tls", "host_at", "is_server", "parse_server"]
@@ -107,6 +108,7 @@ def parse_server(
     environment: Mapping[str, str],
     config_file: Path | None = None,
     allow_insecure: bool = False,
+    instead: tuple[Host, ...] = (),
 ) -> ServerSettings:
     """Read the address of a server, and who logs in there.
 
@@ -118,7 +120,8 @@ def parse_server(
         uri: the address.
         environment: MERGEBERG_SOURCE_USER, _PASSWORD, _TOKEN, _CA_FILE, _CERTIFICATE and _KEY.
         config_file: a TOML file with the same names in its table `source`.
-        allow_insecure: whether http is allowed.
+        allow_insecure: whether http to another machine is allowed.
+        instead: the hosts to ask instead of those of the address, when there are any.
 
     Raises:
         UsageError: the address, the environment or the file is malformed or contradicts itself.
@@ -129,7 +132,10 @@ def parse_server(
     shown = f"{scheme}://{rest.partition('?')[0]}"
     places, _, options = rest.partition("?")
     hosts = _hosts(scheme, places.removesuffix("/"), shown)
-    if scheme == "http" and not allow_insecure:
+    if instead:
+        hosts, shown = instead, ",".join(host.url for host in instead)
+    in_clear = scheme == "http" and not all(is_this_machine(host.name) for host in hosts)
+    if in_clear and not allow_insecure:
         message = (
             f"Cannot read the source {shown}: over http everybody on the way reads the rows and "
             "the password, and can change them. Give --allow-insecure, or use https."
@@ -146,7 +152,7 @@ def parse_server(
         )
         raise UsageError(message)
     settings = ServerSettings(
-        hosts, credentials, Tls(ca), warnings=_warnings(shown, scheme, password)
+        hosts, credentials, Tls(ca), warnings=_warnings(shown, password, in_clear=in_clear)
     )
     return _with_options(settings, options)
 
@@ -219,9 +225,9 @@ def _seconds(settings: ServerSettings, name: str, value: str) -> float:
     return float(value)
 
 
-def _warnings(shown: str, scheme: str, password: Secret | None) -> tuple[str, ...]:
+def _warnings(shown: str, password: Secret | None, *, in_clear: bool) -> tuple[str, ...]:
     found = []
-    if scheme == "http":
+    if in_clear:
         found.append(
             f"{shown} is not encrypted: everybody on the way reads the rows and the password, and "
             "can change them."

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.environment import INSECURE, is_true
 from catalog.storages.given import authorities, refuse_http, text_of, without
+from catalog.this_machine import is_in_clear
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 
 __all__ = ["ENDPOINT", "NAME", "GsAccess"]
@@ -70,7 +71,7 @@ class GsAccess:
             properties: PyIceberg's.
             environment: for the endpoint, who asks and the authorities, where they have none.
             time_outs: of every request.
-            allow_insecure: whether http is allowed.
+            allow_insecure: whether http to another machine is allowed.
 
         Raises:
             RefusedError: the endpoint is http, and that is not allowed.
@@ -121,7 +122,7 @@ def _endpoint(given: str, *, allow_insecure: bool) -> str:
             f"{ENDPOINT}: https://HOST[:PORT], or leave it out for Google's."
         )
         raise UsageError(message)
-    if found.scheme == "http" and not allow_insecure:
+    if is_in_clear(given) and not allow_insecure:
         raise refuse_http(NAME, given)
     return given.rstrip("/")
 

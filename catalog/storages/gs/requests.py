@@ -21,6 +21,7 @@ from catalog.storages.gs.failures import FAILURES, RefusalError, failure, is_tra
 from catalog.storages.gs.login import Login, login_of
 from catalog.storages.places import Place
 from catalog.storages.repeating import Failed, repeated
+from catalog.this_machine import is_in_clear
 from catalog.tls import TlsNames, tls_context
 
 __all__ = ["Client", "Requests", "bucket_path", "object_path"]
@@ -153,7 +154,7 @@ def object_path(place: Place) -> str:
 # The process is part of the key: a connection must not be shared with a fork.
 @functools.lru_cache(maxsize=16)
 def _client(access: GsAccess, process: int) -> Client:  # noqa: ARG001  see above
-    if access.endpoint.startswith("http:"):
+    if is_in_clear(access.endpoint):
         _tell_of_http(access.endpoint)
     return Client(access)
 

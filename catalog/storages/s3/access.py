@@ -23,6 +23,7 @@ from catalog.storages.given import (
     text_of,
     without,
 )
+from catalog.this_machine import is_in_clear
 from tableformat.errors import UnsupportedError, UsageError
 
 __all__ = ["ALLOW_INSECURE", "CA_FILE", "S3Access", "no_address"]
@@ -75,7 +76,7 @@ class S3Access:
             properties: PyIceberg's.
             environment: for the endpoint and the authorities, where they have none.
             time_outs: where the properties have none of their own.
-            allow_insecure: whether http is allowed.
+            allow_insecure: whether http to another machine is allowed.
 
         Raises:
             RefusedError: the endpoint is http, and that is not allowed.
@@ -136,6 +137,6 @@ def _endpoint(given: str | None, *, allow_insecure: bool) -> str | None:
     # What stands before an @ may be a secret, so that nothing of such an address is shown.
     if found.scheme not in ("http", "https") or not found.hostname or "@" in found.netloc:
         raise no_address()
-    if found.scheme == "http" and not allow_insecure:
+    if is_in_clear(given) and not allow_insecure:
         raise refuse_http(_S3, given)
     return given

@@ -18,6 +18,7 @@ from catalog.scratch import ScratchDirectory
 from catalog.storages.repeating import Failed, repeated
 from catalog.storages.s3.access import S3Access, no_address
 from catalog.storages.s3.failures import FAILURES, failure, is_transient, said_of
+from catalog.this_machine import is_in_clear
 from tableformat.errors import RefusedError
 
 __all__ = ["Requests"]
@@ -100,9 +101,9 @@ def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
     except ValueError as error:
         # It takes fewer host names than an address may have, none with an underscore.
         raise no_address() from error
-    if (access.endpoint or "").startswith("http:"):
+    if is_in_clear(access.endpoint or ""):
         _tell_of_http(access.endpoint)
-    if access.endpoint is None and client.meta.endpoint_url.startswith("http:"):
+    if access.endpoint is None and is_in_clear(client.meta.endpoint_url):
         message = (
             "Cannot use the S3 endpoint of ~/.aws/config: it is http, where everybody on the way "
             "reads the rows. Write it as s3.endpoint of the catalog, where http can be allowed."

@@ -26,7 +26,6 @@ from tableformat.errors import (
     UsageError,
 )
 from tests.services.faulty_http import Answer, FaultyHttp, answer
-from tests.services.server_process import free_port
 
 SECRET = "ya29.s3cret"  # noqa: S105  a test's
 EMPTY = answer(b"{}", ours=False)
@@ -103,7 +102,7 @@ def test_nobody_is_named_to_a_server_of_this_host_alone(
     ("properties", "environment"),
     [
         ({"gcs.service.host": "http://store:9000"}, {}),
-        ({}, {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9000"}),
+        ({}, {"STORAGE_EMULATOR_HOST": "http://store:9000"}),
         ({"gcs.service.host": "http://store:9000", "mergeberg.allow-insecure": "true"}, {}),
     ],
     ids=["catalog", "environment", "said by a table"],
@@ -123,12 +122,13 @@ def test_the_catalog_allows_http_or_it_is_refused_before_anything_is_begun() -> 
     insecure = {"gcs.service.host": "http://store:9000", "warehouse": "gs://b/wh"}
 
     Storages({**insecure, "mergeberg.allow-insecure": "true"}).check()
+    Storages({**insecure, "gcs.service.host": "http://[::1]:9000"}).check()
     with pytest.raises(RefusedError, match=r"mergeberg\.allow-insecure: true"):
         Storages(insecure).check()
 
 
 def test_http_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    endpoint = f"http://127.0.0.1:{free_port()}"
+    endpoint = "http://store.invalid:9000"
     given = {"gcs.service.host": endpoint, "mergeberg.allow-insecure": "true"}
     storages = Storages(given, TimeOuts(connect=1, read=1, retry_for=0))
 

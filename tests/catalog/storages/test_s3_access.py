@@ -19,7 +19,6 @@ from tableformat.errors import (
     UnsupportedError,
     UsageError,
 )
-from tests.services.server_process import free_port
 
 
 def of(properties: dict[str, Any], **environment: str) -> S3Access:
@@ -84,6 +83,7 @@ def test_the_catalog_allows_http_or_it_is_refused_before_anything_is_begun() -> 
 
     Storages({**insecure, "mergeberg.allow-insecure": "true"}).check()
     Storages({"warehouse": "file:///wh"}).check()
+    Storages({**insecure, "s3.endpoint": "http://localhost:9000"}).check()
     with pytest.raises(RefusedError, match=r"mergeberg\.allow-insecure: true"):
         Storages(insecure).check()
 
@@ -99,7 +99,7 @@ def test_http_is_told_of_whoever_named_it_and_once(
     named_by: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Harm prevented: rows in clear over a network, allowed once, and nobody ever hears of it."""
-    endpoint = f"http://127.0.0.1:{free_port()}"
+    endpoint = f"http://store-{len(named_by)}.invalid:9000"
     keys = {"s3.access-key-id": "k", "s3.secret-access-key": "s"}
     monkeypatch.setenv("MERGEBERG_ALLOW_INSECURE", "1")
     storages = Storages(keys, TimeOuts(connect=1, read=1, retry_for=0))

@@ -104,6 +104,21 @@ def test_http_is_refused_unless_it_is_allowed() -> None:
     assert parse_server("https://ch1", environment={}).warnings == ()
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8123", "[::1]"])
+def test_this_machine_may_be_asked_over_http(host: str) -> None:
+    assert parse_server(f"http://{host}", environment={}).warnings == ()
+
+
+def test_a_host_elsewhere_is_refused_whoever_names_it() -> None:
+    """Harm prevented: an address of this machine, and a cluster's other hosts over http."""
+    both = (Host("http", "127.0.0.1", 8123), Host("http", "ch2", 8123))
+
+    with pytest.raises(RefusedError, match=r"http://127.0.0.1,ch2: .*use https"):
+        parse_server("http://127.0.0.1,ch2", environment={})
+    with pytest.raises(RefusedError, match=r"http://127.0.0.1:8123,http://ch2:8123: .*use https"):
+        parse_server("http://127.0.0.1", environment={}, instead=both)
+
+
 def test_a_password_in_the_address_works_and_is_warned_about() -> None:
     """What stands in a command is in the list of processes, for every user of the machine."""
     settings = read(f"https://exporter:{HIDDEN}@ch1")
