@@ -33,7 +33,7 @@ def test_both_javas_are_what_spark_runs_on() -> None:
 
 def test_spark_sql_exports_on_one_java_and_finds_it_done_on_the_other(doors: Doors) -> None:
     (statements,) = blocks("spark-sql.md", "sql")
-    (doors.root / "statements.sql").write_text(statements)
+    (doors.root / "statements.sql").write_text(doors.written(statements))
     command = shlex.split(blocks("spark-sql.md", "sh")[-1])
 
     for java, told in zip(javas(), blocks("spark-sql.md", "text"), strict=False):

@@ -124,7 +124,7 @@ def test_a_newcomer_types_the_statements_of_the_page(
     """Nothing is configured; a secret is in no list of processes; lake and ledger are the usual."""
     newcomer = Newcomer(doors)
     (statements,) = blocks("spark-sql.md", "sql")
-    (doors.root / "statements.sql").write_text(statements)
+    (doors.root / "statements.sql").write_text(doors.written(statements))
     secret = (
         *("--source", "other=https://exporter@ch.invalid"),
         *("--conf", f"spark.mergeberg.source.other.password={_SECRET}"),
