@@ -108,6 +108,11 @@ class GsAccess:
             own = host == "localhost"
         return own and self.token is None and self.key is None
 
+    @property
+    def is_lent(self) -> bool:
+        """Whether the token may be a catalog's, which lends others later."""
+        return self.token is not None
+
     def masked(self, text: str) -> str:
         """Return a text without the secrets that may stand in it."""
         return without(text, self.token)

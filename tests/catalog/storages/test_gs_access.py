@@ -12,8 +12,7 @@ import pytest
 
 from catalog.bounded_rest import TimeOuts
 from catalog.storages.gs.access import GsAccess
-from catalog.storages.gs.requests import Requests
-from catalog.storages.gs.storage import GsStorage
+from catalog.storages.gs.storage import GsStorage, requests_of
 from catalog.storages.opening import Storages, open_storage
 from catalog.storages.s3.access import S3Access
 from tableformat.errors import (
@@ -75,8 +74,8 @@ def test_tasks_get_it_whole_and_nobody_sees_the_secrets() -> None:
     access = GsAccess(token=SECRET, key="hidden", ca="hidden")
 
     assert pickle.loads(pickle.dumps(access)) == access  # noqa: S301  our own
-    assert "hidden" not in f"{access!r} {access} {Requests(access)!r}"
-    assert SECRET not in f"{access!r} {access} {Requests(access)!r}"
+    assert "hidden" not in f"{access!r} {access} {requests_of(access)!r}"
+    assert SECRET not in f"{access!r} {access} {requests_of(access)!r}"
     assert access.masked(f"a {SECRET} b") == "a *** b"
 
 

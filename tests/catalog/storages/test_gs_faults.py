@@ -23,8 +23,8 @@ from urllib3.exceptions import ProtocolError
 from urllib3.response import BaseHTTPResponse
 
 from catalog.bounded_rest import TimeOuts
-from catalog.storages.gs.requests import Requests
-from catalog.storages.gs.storage import GsStorage
+from catalog.storages.gs.objects import GsObjects
+from catalog.storages.gs.storage import GsStorage, requests_of
 from tableformat.errors import DestinationError
 from tests.services.certificates import Authority
 from tests.services.fake_gcs import FakeGcs
@@ -57,7 +57,9 @@ class Place:
 
     def once(self, monkeypatch: pytest.MonkeyPatch, act: Callable[[Send, Any], Any]) -> None:
         """Meddle with the next POST of this storage."""
-        pool, done = Requests(self.access).client._pool, list[bool]()
+        client, done = requests_of(self.access).client, list[bool]()
+        assert isinstance(client, GsObjects)
+        pool = client.http._pool
         real: Send = pool.request
 
         def request(method: str, url: str, **given: Any) -> BaseHTTPResponse:

@@ -1,0 +1,1 @@
+"""What stores share that are asked over HTTP by requests of our own, an object by one request."""
