@@ -1,0 +1,208 @@
+------------------------------ MODULE Statement ------------------------------
+(* Statements on the lake table beside exports of one key: DROP, DETACH,       *)
+(* ATTACH, UPDATE, of all files or of the first. A statement claims the key,   *)
+(* stages, sends and settles as an export does (docs/decisions/0013). The      *)
+(* catalog, its fence and its late requests are those of Export.tla; what is   *)
+(* left out here (kill, expiry, ledgers put back, other keys) is there.        *)
+EXTENDS Naturals, FiniteSets, TLC
+
+CONSTANTS
+  Owners, Jobs,         \* Jobs[o]: set of goals; an owner runs one of them, once
+  MaxAtt, NFiles,       \* commit attempts per owner, data files per export
+  NRb, NComp, NSrc, NLease,  \* main set to any snapshot, some files rewritten by others, the source changes, a lease expires
+  NLost,                \* answers that say nothing, of requests that may still be applied
+  (* the rules *)
+  HoldsBy,              \* main holds what landed last of the key: "all" its files are those of one export, all of them or none | "files" they are those that it noted | "line" and, where rows are not among them, main descends from it
+  AttachBy,             \* ATTACH is refused where main has: "nothing" | "path" the same file | "key" other files of the key, or such as cannot be told
+  Resume,               \* who goes on with a statement that has landed does not do it again
+  KeepsChanges          \* an export without force replaces no file that an UPDATE has changed
+
+None == "none"
+NoLand == [e |-> 0, st |-> 0, g |-> None, v |-> 0, sid |-> 0, holds |-> {}]
+Row0 == [e |-> 0, st |-> "NONE", g |-> None, v |-> 0, fe |-> 0, done |-> NoLand, hist |-> {}]
+NoM == [main |-> 0, det |-> {}, ctr |-> 0, mk |-> NoLand]
+Idle == [pc |-> "idle", g |-> None, e |-> 0, v |-> 0, fe |-> 0, base |-> 0, m |-> NoM, n |-> 0, land |-> NoLand, ans |-> None]
+
+VARIABLES main, det, sn, ctr, mk, req, nid,   \* the table and its branch `detached`; requests under way
+          L, lease, src,                      \* the ledger's row, its lease, content of the source
+          P, bud,                             \* owners, what may still happen
+          maxA, moved, asked, viol            \* for the invariants only
+cat == <<main, det, sn, ctr, mk>>
+gho == <<maxA, moved, asked, viol>>
+vars == <<main, det, sn, ctr, mk, req, nid, L, lease, src, P, bud, maxA, moved, asked, viol>>
+
+Init ==
+  /\ main = 0 /\ det = {} /\ sn = (0 :> [par |-> 0, ents |-> {}]) /\ ctr = 0 /\ mk = NoLand /\ req = {} /\ nid = 1
+  /\ L = Row0 /\ lease = None /\ src = 1 /\ P = [o \in Owners |-> Idle]
+  /\ bud = [rb |-> NRb, comp |-> NComp, src |-> NSrc, lease |-> NLease, lost |-> NLost]
+  /\ maxA = 0 /\ moved = 0 /\ asked = 0 /\ viol = {}
+
+(* A file: transaction, number, content, how often it was updated; c: rewritten by others, not recognised any more *)
+Files == 1..NFiles
+RECURSIVE Anc(_)
+Anc(s) == IF s = 0 THEN {0} ELSE {s} \cup Anc(sn[s].par)
+Ours(s) == {x \in sn[s].ents : ~x.c}
+Numbers(xs) == {x.f : x \in xs}
+Count(xs, f) == Cardinality({x \in xs : x.f = f})
+Catalog == [main |-> main, det |-> det, ctr |-> ctr, mk |-> mk]
+Alive(rs, c) == {r \in rs : r.ctr = c}       \* the catalog refuses an old sequence number
+
+-----------------------------------------------------------------------------
+(* What the loop believes of the rows of the key in m.main; h: what landed of it *)
+Last(m, h) == LET in == {x \in h : x.sid \in Anc(m.main)} IN
+              IF in = {} THEN NoLand ELSE CHOOSE x \in in : \A y \in in : y.e <= x.e
+All(xs) == Numbers(xs) = Files /\ Cardinality({x.fe : x \in xs}) <= 1
+Sure(m, h) ==
+  LET o == Ours(m.main) IN
+  \/ h = {} /\ o = {}
+  \/ o = {} /\ Last(m, h) = NoLand                       \* main was moved to before all of it
+  \/ CASE HoldsBy = "all"   -> o = {} \/ All(o)
+       [] HoldsBy = "files" -> \E x \in h : x.holds = o
+       [] HoldsBy = "line"  -> \/ Numbers(o) = Files /\ \E x \in h : x.holds = o
+                               \/ Last(m, h) # NoLand /\ Last(m, h).holds = o
+
+-----------------------------------------------------------------------------
+(* An owner *)
+Release(o) == IF lease = o THEN None ELSE lease
+End(p, ans) == [Idle EXCEPT !.pc = "end", !.g = p.g, !.e = p.e, !.ans = ans]
+Exports == {"exp", "force"}
+
+\* step 1; a claim that did not end is gone on with by the same statement
+Start(o, g) ==
+  /\ P[o].pc = "idle" /\ g \in Jobs[o] /\ lease = None
+  /\ g = "exp" => (L.st # "DONE" \/ src # L.done.v \/ L.done.holds = {})
+  /\ LET goes == L.st = "RUN" /\ L.g = g /\ (g \in Exports => L.v = src)
+         e2 == L.e + 1 fe2 == IF goes THEN L.fe ELSE e2 IN
+     /\ L' = [L EXCEPT !.e = e2, !.st = "RUN", !.g = g, !.v = src, !.fe = fe2]
+     /\ lease' = o
+     /\ P' = [P EXCEPT ![o] = [Idle EXCEPT !.pc = "load", !.g = g, !.e = e2, !.v = src, !.fe = fe2, !.base = L.done.e]]
+     /\ asked' = IF g = "update" /\ ~goes THEN asked + 1 ELSE asked
+  /\ UNCHANGED <<cat, req, nid, src, bud, maxA, moved, viol>>
+
+Load(o) ==   \* step 2
+  /\ P[o].pc = "load" /\ P' = [P EXCEPT ![o].pc = "look", ![o].m = Catalog]
+  /\ UNCHANGED <<cat, req, nid, L, lease, src, bud, gho>>
+
+New(p, f, u) == [fe |-> p.fe, f |-> f, v |-> p.v, u |-> u, c |-> FALSE]
+\* what of the branch `detached` comes back
+Back(p, m) == IF p.g = "attach1" THEN {x \in m.det : x.f = 1} ELSE m.det
+Refused(p, m, h) ==
+  \/ p.g \notin {"attach", "attach1"} /\ ~Sure(m, h)
+  \/ p.g = "exp" /\ KeepsChanges /\ \E x \in Ours(m.main) : x.u > 0
+  \/ /\ p.g \in {"attach", "attach1"}
+     /\ CASE AttachBy = "nothing" -> FALSE
+          [] AttachBy = "path" -> sn[m.main].ents \cap Back(p, m) # {}
+          [] AttachBy = "key" -> ~Sure(m, h) \/ Numbers(Ours(m.main)) \cap Numbers(Back(p, m)) # {}
+                                 \/ Cardinality({x.v : x \in Ours(m.main) \cup Back(p, m)}) > 1
+\* step 6: the key's files in main afterwards, and the branch `detached`
+After(p, m) ==
+  LET o == Ours(m.main) one == {x \in o : x.f = 1} IN
+  CASE p.g \in Exports -> <<{New(p, f, 0) : f \in Files}, m.det>>
+    [] p.g = "drop"    -> <<{}, m.det>>
+    [] p.g = "drop1"   -> <<o \ one, m.det>>
+    [] p.g = "detach"  -> <<{}, m.det \cup o>>
+    [] p.g = "detach1" -> <<o \ one, m.det \cup one>>
+    [] p.g \in {"attach", "attach1"} -> <<o \cup Back(p, m), m.det \ Back(p, m)>>
+    [] p.g = "update"  -> <<(o \ one) \cup {[x EXCEPT !.fe = p.fe, !.u = @ + 1] : x \in one}, m.det>>
+
+Stop(o, p, ans) ==      \* ends without an outcome; the row stays RUNNING
+  /\ P' = [P EXCEPT ![o] = End(p, ans)] /\ lease' = Release(o)
+  /\ UNCHANGED <<cat, req, nid, L, src, bud, gho>>
+Settling(o, p, land) ==
+  /\ P' = [P EXCEPT ![o] = [p EXCEPT !.pc = "settle", !.land = land, !.m = NoM]]
+  /\ UNCHANGED <<cat, req, nid, L, lease, src, bud, gho>>
+
+Look(o) ==
+  /\ P[o].pc = "look"
+  /\ LET p == P[o] m == p.m
+         h == L.hist \cup (IF m.mk.e > 0 THEN {m.mk} ELSE {})
+         after == After(p, m)
+         land == [e |-> p.e, st |-> p.fe, g |-> p.g, v |-> IF p.g \in Exports THEN p.v ELSE m.mk.v, sid |-> nid, holds |-> after[1]]
+         again == Resume /\ m.mk.e > p.base /\ m.mk.st = p.fe
+     IN
+     IF L.e # p.e \/ L.st # "RUN" \/ m.mk.e > p.e
+     THEN P' = [P EXCEPT ![o] = End(p, "superseded")] /\ UNCHANGED <<cat, req, nid, L, lease, src, bud, gho>>
+     ELSE IF m.mk.e = p.e \/ again THEN Settling(o, p, m.mk)
+     ELSE IF Refused(p, m, h) THEN Stop(o, p, "refused")
+     ELSE IF p.n >= MaxAtt THEN Stop(o, p, "unknown")
+     ELSE /\ req' = Alive(req \cup {[sid |-> nid, par |-> m.main, ctr |-> m.ctr, land |-> land, det0 |-> m.det, det |-> after[2],
+                                     ents |-> (sn[m.main].ents \ Ours(m.main)) \cup after[1],
+                                     same |-> p.g \in {"attach", "attach1"} /\ sn[m.main].ents \cap Back(p, m) # {}]}, ctr)
+          /\ nid' = nid + 1 /\ L' = [L EXCEPT !.hist = h]          \* hole 14: noted before the mark is overwritten
+          /\ P' = [P EXCEPT ![o] = [p EXCEPT !.pc = "wait", !.n = @ + 1, !.land = land, !.m = NoM]]
+          /\ UNCHANGED <<cat, lease, src, bud, gho>>
+
+Answer(o) ==     \* of the catalog: that it was applied; or anything, and it may be applied later
+  /\ P[o].pc = "wait"
+  /\ LET p == P[o] s == p.land.sid
+         refused == s \notin DOMAIN sn /\ \A r \in req : r.sid = s => main # r.par IN
+     \/ s \in DOMAIN sn /\ P' = [P EXCEPT ![o].pc = "settle"] /\ UNCHANGED bud
+     \/ refused /\ P' = [P EXCEPT ![o].pc = "load"] /\ UNCHANGED bud
+     \/ /\ ~refused /\ bud.lost > 0 /\ bud' = [bud EXCEPT !.lost = @ - 1]
+        /\ P' = [P EXCEPT ![o].pc = "load"]
+  /\ UNCHANGED <<cat, req, nid, L, lease, src, gho>>
+
+Settle(o) ==     \* step 8
+  /\ P[o].pc = "settle"
+  /\ LET p == P[o] IN
+     IF L.e = p.e /\ L.st = "RUN"
+     THEN /\ L' = [L EXCEPT !.st = "DONE", !.done = p.land, !.hist = @ \cup {p.land}]
+          /\ lease' = Release(o) /\ P' = [P EXCEPT ![o] = End(p, "done")]
+     ELSE P' = [P EXCEPT ![o] = End(p, "superseded")] /\ UNCHANGED <<L, lease>>
+  /\ UNCHANGED <<cat, req, nid, src, bud, gho>>
+
+Step(o) == Load(o) \/ Look(o) \/ Answer(o) \/ Settle(o)
+
+-----------------------------------------------------------------------------
+(* The catalog, and the others *)
+Moves(r) == r.det # r.det0
+Apply(r) ==
+  /\ main = r.par /\ r.ctr = ctr
+  /\ sn' = (r.sid :> [par |-> r.par, ents |-> r.ents]) @@ sn
+  /\ main' = r.sid /\ ctr' = ctr + 1 /\ req' = {} /\ mk' = r.land
+  /\ det' = IF Moves(r) THEN r.det ELSE det
+  /\ maxA' = IF r.land.e > maxA THEN r.land.e ELSE maxA
+  /\ viol' = viol \cup (IF r.land.e < maxA THEN {"old-over-new"} ELSE {})
+                  \cup (IF r.same THEN {"same-path"} ELSE {})
+                  \cup (IF r.land.g = "exp" /\ \E x \in sn[main].ents : x.u > 0 /\ x \notin r.ents THEN {"undone"} ELSE {})
+                  \cup (IF r.land.g \in {"detach", "detach1", "attach", "attach1"} /\ \E f \in Files :
+                             Count(sn[main].ents, f) + Count(det, f) # Count(r.ents, f) + Count(det', f) THEN {"lost"} ELSE {})
+  /\ UNCHANGED <<nid, L, lease, src, P, bud, moved, asked>>
+FCompact == \E s \in SUBSET Ours(main) \ {{}} :
+  /\ bud.comp > 0 /\ bud' = [bud EXCEPT !.comp = @ - 1]
+  /\ sn' = (nid :> [par |-> main, ents |-> (sn[main].ents \ s) \cup {[x EXCEPT !.c = TRUE] : x \in s}]) @@ sn
+  /\ main' = nid /\ nid' = nid + 1 /\ ctr' = ctr + 1 /\ req' = {}
+  /\ UNCHANGED <<det, mk, L, lease, src, P, gho>>
+FMove == \E s \in DOMAIN sn \ {main} : /\ bud.rb > 0 /\ bud' = [bud EXCEPT !.rb = @ - 1] /\ main' = s /\ moved' = L.e
+                                       /\ UNCHANGED <<det, sn, ctr, mk, req, nid, L, lease, src, P, maxA, asked, viol>>
+SrcChange == /\ bud.src > 0 /\ bud' = [bud EXCEPT !.src = @ - 1] /\ src' = src + 1
+             /\ UNCHANGED <<cat, req, nid, L, lease, P, gho>>
+LeaseExpire == /\ bud.lease > 0 /\ lease # None /\ bud' = [bud EXCEPT !.lease = @ - 1] /\ lease' = None
+               /\ UNCHANGED <<cat, req, nid, L, src, P, gho>>
+
+Over == (\A o \in Owners : P[o].pc \in {"idle", "end"}) /\ UNCHANGED vars
+Next == \/ \E o \in Owners : Step(o) \/ \E g \in Jobs[o] : Start(o, g)
+        \/ \E r \in req : Apply(r)
+        \/ FCompact \/ FMove \/ SrcChange \/ LeaseExpire \/ Over
+Spec == Init /\ [][Next]_vars
+
+-----------------------------------------------------------------------------
+NoTwice == \A s \in DOMAIN sn : \A f \in Files : Count(sn[s].ents, f) <= 1
+NoViolation == viol = {}       \* old-over-new, same-path, undone, lost
+\* COMPLETED: main has the files that the statement left, also where others have rewritten them since, unless main was moved
+Seen(xs) == {[x EXCEPT !.c = FALSE] : x \in xs}
+Completed == (L.st = "DONE" /\ L.done.e > moved) => Seen(sn[main].ents) = L.done.holds
+\* an UPDATE is made as often as it was asked for, however often its command was run again
+Once == \A x \in sn[main].ents : x.u <= asked
+
+\* not properties: each must be violated, so that the runs above are not empty
+NeverAttached == ~(L.st = "DONE" /\ L.done.g = "attach" /\ L.done.holds # {})
+NeverUpdated == \A x \in sn[main].ents : x.u = 0
+NeverRefused == \A o \in Owners : P[o].ans # "refused"
+
+\* who may run what
+JobsPart == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {"drop1", "detach1"} ELSE {"force", "attach"}]
+JobsAttach == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {"detach", "detach1"} ELSE IF o = "o3" THEN {"exp", "force"} ELSE {"attach", "attach1"}]
+JobsUpdate == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o4" THEN {"exp", "force"} ELSE {"update"}]
+JobsDrop == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {"drop", "drop1", "detach"} ELSE {"exp", "force", "update"}]
+=============================================================================
