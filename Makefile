@@ -106,8 +106,9 @@ readers: $(STAMP) $(READERS_STAMP) $(JARS_STAMP) services $(if $(filter record o
 servers: $(SERVERS_STAMP) ## Get the servers that tests start
 
 # Without a stamp: they lie outside, for every working tree, and a look costs a tenth of a second.
-services: $(STAMP) ## Build the servers in Go that tests start, once for a machine
+services: $(STAMP) ## Build and install the servers that tests start, once for a machine
 	$(BIN)/python -m tests.services.go_programs
+	$(BIN)/python -m tests.services.node_programs
 
 soak: $(STAMP) $(JARS_STAMP) $(TRINO_STAMP) services ## Hours of generated tables, crashes, competition, chaos, bad networks (as root), kills, readers over S3, the older Spark and the model; ARGS="--tables 500 --seed 7"
 	$(BIN)/python -m tests.properties $(ARGS)
@@ -147,10 +148,11 @@ format: $(STAMP) ## Format the code and mend what ruff can mend
 lock: ## Resolve requirements/ anew for this PYTHON (all of them: see CONTRIBUTING.md)
 	$(PYTHON) requirements/lock.py
 
-lock-readers: ## Resolve the environments of the other readers, a Connect client, the older Spark and Go anew
+lock-readers: ## Resolve the environments of the other readers, a Connect client, the older Spark, Go and Node anew
 	$(PYTHON) requirements/lock.py readers
 	$(PYTHON) requirements/lock.py connect
 	$(PYTHON) requirements/lock.py services
+	$(PYTHON) requirements/lock.py node
 	$(PYTHON) requirements/lock.py older-spark
 
 clean: clean-demo ## Remove everything that can be made again

@@ -1,4 +1,7 @@
-"""The variables of the environment that may hold a secret: of source, catalog and ledger."""
+"""The variables of the environment that may hold a secret: of source, catalog, storage, ledger.
+
+Those of Amazon and Google are not among them: their libraries read them on each host.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Final
 
 from catalog.clickhouse.server.given import SECRETS
 from catalog.ledgers.keeper_address import PASSWORD as LEDGER_PASSWORD
+from catalog.storages.abfs.access import VARIABLES as OF_AZURE
 
 __all__ = ["harmless_environment", "is_secret"]
 
@@ -19,5 +23,6 @@ def harmless_environment() -> dict[str, str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of the environment may hold a secret: of source, catalog or ledger."""
-    return name in SECRETS or name == LEDGER_PASSWORD or name.startswith(_OF_CATALOGS)
+    """Whether a variable may hold a secret: of source, catalog, storage or ledger."""
+    known = {*SECRETS, *OF_AZURE, LEDGER_PASSWORD}
+    return name in known or name.startswith(_OF_CATALOGS)

@@ -226,7 +226,14 @@ _FILES_FAR_AWAY: Final = (
     _over("gcs.channel.*", _SPEED),
     _over("gcs.delete.batch-size", _SPEED),
     _refused("gcs.*", "an export writes otherwise, or not at all", harmless=("false",)),
-    _refused("adls.*", "files there cannot be written yet"),
+    _renamed("adls.auth.shared-key.account.name", "adls.account-name"),
+    _renamed("adls.auth.shared-key.account.key", "adls.account-key"),
+    _renamed("adls.token"),
+    _over("adls.read.*", _SPEED),
+    _over("adls.write.*", _SPEED),
+    _over("adls.refresh-credentials-enabled", "how Spark asks"),
+    _over("adls.refresh-credentials-endpoint", "how Spark asks"),
+    _refused("adls.*", "name the account's key, adls.auth.shared-key.account.key, or adls.token"),
 )
 
 SETTINGS: Final = (*_EVERY, *_REST, *_DATABASES, *_FILES_FAR_AWAY)

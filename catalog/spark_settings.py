@@ -41,6 +41,7 @@ _FILE_IOS: Final = (
     _HADOOP_IO,
     f"{_ICEBERG}aws.s3.S3FileIO",
     f"{_ICEBERG}gcp.gcs.GCSFileIO",
+    f"{_ICEBERG}azure.adlsv2.ADLSFileIO",
     f"{_ICEBERG}io.ResolvingFileIO",
 )
 _METASTORE: Final = "spark.hadoop.hive.metastore.uris"
@@ -48,6 +49,7 @@ _HIVE_LOCKS: Final = "spark.hadoop.iceberg.engine.hive.lock-enabled"
 _TOKENS: Final = "v1/oauth/tokens"
 _S3: Final = ("s3://", "s3a://", "s3n://")
 _GS: Final = ("gs://",)
+_ABFS: Final = ("abfs://", "abfss://")
 _OF_HADOOP: Final = (
     (_S3, ("spark.hadoop.fs.s3",), f"{_ICEBERG}aws.s3.S3FileIO, and s3.endpoint"),
     (
@@ -58,6 +60,11 @@ _OF_HADOOP: Final = (
             "spark.hadoop.fs.gs.storage.root",
         ),
         f"{_ICEBERG}gcp.gcs.GCSFileIO, and gcs.oauth2.token",
+    ),
+    (
+        _ABFS,
+        ("spark.hadoop.fs.azure",),
+        f"{_ICEBERG}azure.adlsv2.ADLSFileIO, and adls.auth.shared-key.account.key",
     ),
 )
 """Schemes, the settings by which Hadoop reaches them, and what says the same to Iceberg."""

@@ -2,9 +2,9 @@
 
 One lock per Python, because the packages that are needed differ with it. Run it as `make lock`, or
 `make lock PYTHON=python3.12` for another; `make lock-readers` writes readers/readers.lock,
-connect/connect.lock, services/services.lock and older-spark/older-spark.lock, of which there is one
-each, because their packages are the same for every Python. It makes an environment of its own,
-because it must not depend on the lock that it writes.
+connect/connect.lock, services/services.lock, node/node.lock and older-spark/older-spark.lock, of
+which there is one each, because their packages are the same for every Python. It makes an
+environment of its own, because it must not depend on the lock that it writes.
 """
 
 from __future__ import annotations

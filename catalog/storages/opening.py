@@ -1,6 +1,7 @@
 """Files and objects behind locations, a `tableformat.storage.Storage`: opened by their scheme.
 
-Served are the local file system, S3 and Google Cloud Storage; any other scheme is refused by name.
+Served are the local file system, S3, Google Cloud Storage and Azure Blob Storage; any other scheme
+is refused by name.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, Final, assert_never
 
 from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.environment import is_true
+from catalog.storages.abfs.access import AbfsAccess
+from catalog.storages.abfs.storage import AbfsStorage
 from catalog.storages.given import ALLOW_INSECURE
 from catalog.storages.gs.access import ENDPOINT, GsAccess
 from catalog.storages.gs.storage import GsStorage
@@ -23,7 +26,7 @@ from tableformat.storage import Storage
 
 __all__ = ["BY_CATALOG", "Access", "Storages", "is_far", "is_local", "open_storage"]
 
-Access = S3Access | GsAccess
+Access = S3Access | GsAccess | AbfsAccess
 """How a storage is reached that is asked over a network."""
 
 BY_CATALOG: Final = "mergeberg.storages"
@@ -31,6 +34,7 @@ BY_CATALOG: Final = "mergeberg.storages"
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _S3: Final = ("s3", "s3a", "s3n")
 _GS: Final = "gs"
+_ABFS: Final = ("abfs", "abfss")
 
 
 def open_storage(location: str, access: Access | None = None) -> Storage:
@@ -52,18 +56,20 @@ def open_storage(location: str, access: Access | None = None) -> Storage:
             "Keep metadata and data files of a table in one."
         )
         raise UnsupportedError(message)
-    match access or kind.of({}, environment=os.environ):
+    match access or _access(location, {}, DEFAULT_TIME_OUTS, allow_insecure=False):
         case S3Access() as in_s3:
             return _in_s3(in_s3)
         case GsAccess() as in_gs:
             return GsStorage(in_gs)
+        case AbfsAccess() as in_abfs:
+            return AbfsStorage(in_abfs)
         case never:
             assert_never(never)
 
 
 def is_far(location: str) -> bool:
     """Whether a location is in a storage that is asked over a network, and served."""
-    return _scheme(location) in (*_S3, _GS)
+    return _scheme(location) in (*_S3, _GS, *_ABFS)
 
 
 def is_local(location: str) -> bool:
@@ -76,7 +82,7 @@ def _scheme(location: str) -> str:
     return "file" if found is None else found[1]
 
 
-def _kind(location: str) -> type[S3Access | GsAccess]:
+def _kind(location: str) -> type[S3Access | GsAccess | AbfsAccess]:
     """Return how the storage is reached that a location names, which is not of this host.
 
     Raises:
@@ -87,11 +93,35 @@ def _kind(location: str) -> type[S3Access | GsAccess]:
         return S3Access
     if scheme == _GS:
         return GsAccess
+    if scheme in _ABFS:
+        return AbfsAccess
     message = (
         f"Cannot use {location}: storage of the scheme {scheme!r} is not supported yet. "
-        "Use a path, a file://, an s3:// or a gs:// location."
+        "Use a path, a file://, an s3://, a gs:// or an abfss:// location."
     )
     raise UnsupportedError(message)
+
+
+def _access(
+    location: str, properties: Mapping[str, Any], time_outs: TimeOuts, *, allow_insecure: bool
+) -> Access:
+    """Return how a location is reached that is not of this host.
+
+    Raises:
+        UsageError: its scheme is not served, or the properties do not say how to reach it.
+    """
+    kind = _kind(location)
+    if issubclass(kind, AbfsAccess):
+        return AbfsAccess.of(
+            location,
+            properties,
+            environment=os.environ,
+            time_outs=time_outs,
+            allow_insecure=allow_insecure,
+        )
+    return kind.of(
+        properties, environment=os.environ, time_outs=time_outs, allow_insecure=allow_insecure
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +166,8 @@ class Storages:
         Raises:
             UsageError: its scheme is not served, or the properties do not say how to reach it.
         """
-        return _kind(location).of(
-            properties,
-            environment=os.environ,
-            time_outs=self.time_outs,
-            allow_insecure=is_true(self.properties.get(ALLOW_INSECURE)),
-        )
+        insecure = is_true(self.properties.get(ALLOW_INSECURE))
+        return _access(location, properties, self.time_outs, allow_insecure=insecure)
 
     def check(self) -> None:
         """Refuse, before anything is begun, what the catalog itself says of storage that is far.

@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 
 import pytest
 
-from tableformat.errors import MissingError
+from tableformat.errors import MissingError, UsageError
 from tableformat.file_names import data_file_name, exported_by
 from tableformat.storage import Storage, StoredObject
 
@@ -53,6 +53,7 @@ class StoragePromises:
 
     open_place: ClassVar[Callable[[str], Place]]
     begun_is_seen: ClassVar[bool]
+    refused: ClassVar[tuple[str, ...]]
     storage: Storage
     other: Storage
     root: str
@@ -140,6 +141,10 @@ class StoragePromises:
     def test_locations_are_taken_literally(self, name: str) -> None:
         """A partition directory may hold %3D, # or spaces; none of them is decoded."""
         location = f"{self.root}/{name}/{name}.json"
+        if name in self.refused:
+            with pytest.raises(UsageError):
+                self.storage.put(location, b"x")
+            return
         self.storage.put(location, b"x")
 
         assert self.other.list(f"{self.root}/{name}") == (StoredObject(location, 1),)
@@ -181,8 +186,18 @@ class StoragePromises:
 
 
 def storage_promises(
-    open_place: Callable[[str], Place], *, begun_is_seen: bool = True
+    open_place: Callable[[str], Place],
+    *,
+    begun_is_seen: bool = True,
+    refused: tuple[str, ...] = (),
 ) -> type[StoragePromises]:
-    """Return the tests that a kind of storage must pass; `open_place` opens one by a name."""
-    given = {"open_place": staticmethod(open_place), "begun_is_seen": begun_is_seen}
+    """Return the tests that a kind of storage must pass; `open_place` opens one by a name.
+
+    Names that it would take for others may be `refused`.
+    """
+    given = {
+        "open_place": staticmethod(open_place),
+        "begun_is_seen": begun_is_seen,
+        "refused": refused,
+    }
     return type("Promises", (StoragePromises,), given)

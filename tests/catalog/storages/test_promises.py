@@ -8,29 +8,38 @@ from pathlib import Path
 
 import pytest
 
+from catalog.storages.abfs.storage import AbfsStorage
 from catalog.storages.gs.storage import GsStorage
 from catalog.storages.local import LocalStorage
 from catalog.storages.s3.storage import S3Storage
 from conformance.suites.storage import Place, storage_promises
 from tests.s3_places import access_to
+from tests.services.azurite import Azurite
 from tests.services.fake_gcs import FakeGcs
 from tests.services.minio import MinIO
 
 _STORE: list[tuple[MinIO, str]] = []
 _GS: list[tuple[FakeGcs, str]] = []
+_ABFS: list[tuple[Azurite, str]] = []
 _DIRECTORY: list[Path] = []
 
 
 @pytest.fixture(autouse=True, scope="module")
-def places(minio_server_of_session: MinIO, gs_server_of_session: FakeGcs) -> Iterator[None]:
-    """Run object stores, each with a bucket, and make a directory."""
+def places(
+    minio_server_of_session: MinIO,
+    gs_server_of_session: FakeGcs,
+    abfs_server_of_session: Azurite,
+) -> Iterator[None]:
+    """Run object stores, each with a bucket or a container, and make a directory."""
     with tempfile.TemporaryDirectory(prefix="mergeberg-files-") as directory:
         _STORE.append((minio_server_of_session, minio_server_of_session.make_bucket()))
         _GS.append((gs_server_of_session, gs_server_of_session.make_bucket()))
+        _ABFS.append((abfs_server_of_session, abfs_server_of_session.make_container()))
         _DIRECTORY.append(Path(directory))
         yield
     _STORE.clear()
     _GS.clear()
+    _ABFS.clear()
     _DIRECTORY.clear()
 
 
@@ -44,10 +53,16 @@ def in_gs(name: str) -> Place:
     return GsStorage(store.access()), f"gs://{bucket}/lake/{name}"
 
 
+def in_abfs(name: str) -> Place:
+    store, container = _ABFS[0]
+    return AbfsStorage(store.access()), f"{store.location(container)}/lake/{name}"
+
+
 def in_files(name: str) -> Place:
     return LocalStorage(), f"file://{_DIRECTORY[0]}/{name}"
 
 
 TestS3 = storage_promises(in_s3)
 TestGs = storage_promises(in_gs, begun_is_seen=False)
+TestAbfs = storage_promises(in_abfs, begun_is_seen=False, refused=("back\\slash",))
 TestLocal = storage_promises(in_files)

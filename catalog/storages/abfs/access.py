@@ -1,0 +1,288 @@
+"""How to reach Azure Blob Storage: a value made from PyIceberg's properties, for executors, too.
+
+A location names the container and the account's host, as Hadoop and Iceberg have it:
+abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH. Who asks is a property (`adls.account-key`,
+`adls.sas-token`, `adls.token`, `adls.connection-string`), else the environment, as Azure's own
+tools have it; a REST catalog lends a token for one account (`adls.sas-token.ACCOUNT`).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
+from catalog.environment import INSECURE, is_true
+from catalog.storages.given import authorities, refuse_http, text_of, without
+from catalog.storages.places import Place
+from catalog.this_machine import is_in_clear
+from tableformat.errors import UnsupportedError, UsageError
+
+__all__ = ["ENDPOINT", "NAME", "VARIABLES", "AbfsAccess", "account_of"]
+
+NAME: Final = "Azure Blob Storage"
+ENDPOINT: Final = "adls.connection-string"
+_ACCOUNT: Final = "adls.account-name"
+_HOST: Final = "adls.account-host"
+_SAS: Final = "adls.sas-token"
+_SUFFIX: Final = "core.windows.net"
+_ON_HTTPS: Final = "use adls.connection-string with its BlobEndpoint"
+_BY_OTHERS: Final = "get a token (az account get-access-token) and give it as adls.token"
+_ENVIRONMENT: Final[Mapping[str, str]] = {
+    ENDPOINT: "AZURE_STORAGE_CONNECTION_STRING",
+    _ACCOUNT: "AZURE_STORAGE_ACCOUNT",
+    "adls.account-key": "AZURE_STORAGE_KEY",
+    _SAS: "AZURE_STORAGE_SAS_TOKEN",
+}
+_OF_CONNECTION: Final[Mapping[str, str]] = {
+    "accountname": _ACCOUNT,
+    "accountkey": "adls.account-key",
+    "sharedaccesssignature": _SAS,
+    "blobendpoint": "endpoint",
+    "endpointsuffix": "suffix",
+    "defaultendpointsprotocol": "protocol",
+}
+VARIABLES: Final = tuple(_ENVIRONMENT.values())
+"""Variables of the environment, of which some hold secrets."""
+_REFUSED: Final[Mapping[str, str]] = {
+    "adls.credential": _BY_OTHERS,
+    "adls.tenant-id": _BY_OTHERS,
+    "adls.client-id": _BY_OTHERS,
+    "adls.client-secret": _BY_OTHERS,
+    "adls.anon": "an export writes, which nobody does without a name",
+    "adls.blob-storage-authority": _ON_HTTPS,
+    "adls.dfs-storage-authority": _ON_HTTPS,
+    "adls.blob-storage-scheme": _ON_HTTPS,
+    "adls.dfs-storage-scheme": _ON_HTTPS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AbfsAccess:
+    """Where an account of Azure Blob Storage is and who asks: one of `key`, `sas` and `token`.
+
+    `key` is the account's, in base64; `sas` a shared access signature, as a query; `token` one of
+    Entra. `ca` is a PEM text. `retry_for` are the seconds for which a request goes on that meets an
+    outage. Neither repr nor str shows a secret.
+    """
+
+    endpoint: str
+    account: str
+    key: str | None = field(default=None, repr=False)
+    sas: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    ca: str | None = field(default=None, repr=False)
+    connect_timeout: float = DEFAULT_TIME_OUTS.connect
+    read_timeout: float = DEFAULT_TIME_OUTS.read
+    retry_for: float = DEFAULT_TIME_OUTS.retry_for
+
+    @classmethod
+    def of(
+        cls,
+        location: str,
+        properties: Mapping[str, Any],
+        *,
+        environment: Mapping[str, str],
+        time_outs: TimeOuts = DEFAULT_TIME_OUTS,
+        allow_insecure: bool = False,
+    ) -> AbfsAccess:
+        """Read it from a location, and the properties of a catalog or of a table's `FileIO`.
+
+        Args:
+            location: what is to be reached.
+            properties: PyIceberg's.
+            environment: for who asks and the authorities, where they have none.
+            time_outs: of every request.
+            allow_insecure: whether http to another machine is allowed.
+
+        Raises:
+            RefusedError: the endpoint is http, and that is not allowed.
+            UnsupportedError: a property asks for what would not be done.
+            NotFoundError: the file of authorities cannot be read.
+            UsageError: a value is not what it should be, or nobody is named.
+        """
+        _refuse(properties)
+        given = _given(properties, environment)
+        host = account_of(location)[1]
+        account = _account(location, host, given)
+        endpoint = _endpoint(given, account, host)
+        if is_in_clear(endpoint) and not (allow_insecure or is_true(environment.get(INSECURE))):
+            raise refuse_http(NAME, endpoint)
+        key, sas, token = _who(location, given, _lent(properties, account, host))
+        return cls(
+            endpoint=endpoint,
+            account=account,
+            key=key,
+            sas=sas,
+            token=token,
+            ca=authorities(NAME, properties, environment),
+            connect_timeout=time_outs.connect,
+            read_timeout=time_outs.read,
+            retry_for=time_outs.retry_for,
+        )
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether who asks may be a catalog's, which lends others later."""
+        return self.key is None
+
+    def masked(self, text: str) -> str:
+        """Return a text without the secrets that may stand in it."""
+        return without(text, self.key, self.sas, self.token)
+
+
+def account_of(location: str) -> tuple[str, str]:
+    """Return the container of a location, and the account's host, '' where it has none.
+
+    Raises:
+        UsageError: it names no container.
+    """
+    container, _, host = Place.below(location).bucket.partition("@")
+    return container, host
+
+
+def _refuse(properties: Mapping[str, Any]) -> None:
+    for name, instead in _REFUSED.items():
+        given = text_of(properties, name)
+        if given and given.lower() not in ("false", "https"):
+            message = f"Cannot use {NAME} with the property {name}: it has no effect here. "
+            raise UnsupportedError(f"{message}Leave it out: {instead}.")
+
+
+def _names_anybody(properties: Mapping[str, Any]) -> bool:
+    """Whether the properties say who asks; then nothing of the environment is mixed with it."""
+    names = ("adls.account-key", "adls.token", _SAS)
+    return text_of(properties, *names) is not None or any(
+        name.startswith(f"{_SAS}.") for name in properties
+    )
+
+
+def _given(properties: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what the properties say, or the environment, of the account and who asks.
+
+    Raises:
+        UsageError: there is a connection string that is none.
+    """
+    names = (_ACCOUNT, _HOST, "adls.account-key", _SAS, "adls.token")
+    found = {name: text for name in names if (text := text_of(properties, name))}
+    connection, beside = text_of(properties, ENDPOINT), dict[str, str]()
+    if connection is None and not _names_anybody(properties):
+        beside = {n: text for n, v in _ENVIRONMENT.items() if (text := environment.get(v))}
+        connection = beside.pop(ENDPOINT, None)
+    return {**beside, **found, **_connection(connection)}
+
+
+def _account(location: str, host: str, given: Mapping[str, str]) -> str:
+    """Return the name of the account.
+
+    Raises:
+        UsageError: it is not said, or twice, and not the same.
+    """
+    account = given.get(_ACCOUNT) or host.partition(".")[0]
+    if not account:
+        message = (
+            f"Cannot use {location}: it names no account. Write "
+            f"abfss://CONTAINER@ACCOUNT.dfs.{_SUFFIX}/PATH, or {_ACCOUNT}."
+        )
+        raise UsageError(message)
+    if host and host.partition(".")[0] != account:
+        message = (
+            f"Cannot use {location}: the credentials are of the account {account!r}. Name those "
+            "of the account that is in the location."
+        )
+        raise UsageError(message)
+    return account
+
+
+def _who(
+    location: str, given: Mapping[str, str], lent: str | None
+) -> tuple[str | None, str | None, str | None]:
+    """Return the account's key, or a signature, or a token.
+
+    Raises:
+        UsageError: there is none, or the key is none.
+    """
+    if sas := lent or given.get(_SAS):
+        return None, sas.removeprefix("?"), None
+    if token := given.get("adls.token"):
+        return None, None, token
+    if key := given.get("adls.account-key"):
+        return _key(key), None, None
+    message = (
+        f"Cannot use {location}: nobody is named who asks. Give adls.account-key, {_SAS}, "
+        f"adls.token or {ENDPOINT} in the catalog's configuration, or set "
+        f"{_ENVIRONMENT[ENDPOINT]}."
+    )
+    raise UsageError(message)
+
+
+def _connection(text: str | None) -> dict[str, str]:
+    """Return the members of a connection string.
+
+    Raises:
+        UsageError: it is none; nothing of it is shown.
+    """
+    found = {}
+    for member in (text or "").split(";"):
+        name, equals, value = member.strip().partition("=")
+        if not name:
+            continue
+        if not equals:
+            message = (
+                f"Cannot use {NAME}: {ENDPOINT} is no connection string. Copy it from the "
+                "account's access keys: AccountName=...;AccountKey=...;EndpointSuffix=..."
+            )
+            raise UsageError(message)
+        known = _OF_CONNECTION.get(name.lower())
+        if known is not None:
+            found[known] = value
+    return found
+
+
+def _endpoint(given: Mapping[str, str], account: str, host: str) -> str:
+    """Return the address of the account's blobs.
+
+    Raises:
+        UsageError: what is given is none.
+    """
+    if endpoint := given.get("endpoint"):
+        found = urlsplit(endpoint)
+        # What stands before an @ may be a secret, so that nothing of such an address is shown.
+        if found.scheme not in ("http", "https") or not found.hostname or "@" in found.netloc:
+            message = (
+                f"Cannot use {NAME}: BlobEndpoint of {ENDPOINT} is no address of a server. Write "
+                "BlobEndpoint=https://HOST[:PORT], or leave it out for Azure's."
+            )
+            raise UsageError(message)
+        return endpoint.rstrip("/")
+    named = given.get(_HOST) or host.replace(".dfs.", ".blob.", 1)
+    if not named:
+        named = f"{account}.blob.{given.get('suffix') or _SUFFIX}"
+    return f"{given.get('protocol') or 'https'}://{named}"
+
+
+def _lent(properties: Mapping[str, Any], account: str, host: str) -> str | None:
+    """Return the signature that a REST catalog lends for the account, by one of its names."""
+    hosts = (host, host.replace(".dfs.", ".blob.", 1)) if host else ()
+    return text_of(properties, *(f"{_SAS}.{name}" for name in (*hosts, account)))
+
+
+def _key(given: str) -> str:
+    """Return an account's key.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        base64.b64decode(given, validate=True)
+    except binascii.Error as error:
+        message = (
+            f"Cannot use {NAME}: adls.account-key is not in base64. Copy it from the account's "
+            "access keys."
+        )
+        raise UsageError(message) from error
+    return given
