@@ -112,7 +112,7 @@ def test_make_test_asks_what_is_quick() -> None:
     assert {c.module for c in hold} == {"Export", "Group", "Statement"}
     assert all(TOLD[c.name].seconds < 20 for c in hold)
     assert all(TOLD[c.name].seconds < 8 for c in tested if c.finds != OK)
-    assert sum(TOLD[c.name].seconds for c in tested) < 100
+    assert sum(TOLD[c.name].seconds for c in tested) < 120
     # A failure is left out because it takes long, not because it was forgotten.
     assert [c.name for c in ALL if c.finds != OK and not c.in_test and not slow(c)] == []
 
