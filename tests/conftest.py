@@ -15,7 +15,12 @@ from tests.services.old_clickhouse import OldPair, old_pair
 from tests.services.rest_server import RestServer, rest_server
 from tests.services.zookeeper import ZooKeeper, zookeeper
 
-pytest_plugins = ["tests.light_machine", "tests.services.azurite", "tests.services.fake_gcs"]
+pytest_plugins = [
+    "tests.light_machine",
+    "tests.services.azurite",
+    "tests.services.fake_gcs",
+    "tests.services.hdfs",
+]
 
 # In CI Hypothesis has a profile of its own: the same examples in every run.
 settings.register_profile("development", deadline=None)
