@@ -6,6 +6,7 @@
 `open_place(name)` opens the storage with the location of a directory below which nothing is. It is
 opened twice by the same name, as two processes would. Where nothing of an object is in the storage
 before it is whole, `begun_is_seen` is False: then there is nothing to find, and nothing to remove.
+`many` are more objects than its server lists at once.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NAME: Final = data_file_name("a" * 26, "1234567890", 3, "0-abc")
 _LARGE: Final = 20 * 1024 * 1024 + 17
 """Bytes that no storage sends at once."""
 _MANY: Final = 1_203
-"""Objects that no server lists at once."""
+"""Objects that no server lists at once, unless it is told to list fewer."""
 _ODD: Final = (
     "p=2024-01-01",
     "a b",
@@ -54,6 +55,7 @@ class StoragePromises:
     open_place: ClassVar[Callable[[str], Place]]
     begun_is_seen: ClassVar[bool]
     refused: ClassVar[tuple[str, ...]]
+    many: ClassVar[int]
     storage: Storage
     other: Storage
     root: str
@@ -144,6 +146,7 @@ class StoragePromises:
         if name in self.refused:
             with pytest.raises(UsageError):
                 self.storage.put(location, b"x")
+            assert self.other.list(self.root) == self.other.list_unfinished(self.root) == ()
             return
         self.storage.put(location, b"x")
 
@@ -156,7 +159,7 @@ class StoragePromises:
         """Harm prevented: gc, or a resumed export, sees the first page only."""
         below = f"{self.root}/many"
         with ThreadPoolExecutor(16) as pool:
-            locations = [f"{below}/{n:04}/{n % 7}" for n in range(_MANY)]
+            locations = [f"{below}/{n:04}/{n % 7}" for n in range(type(self).many)]
             list(pool.map(lambda one: self.storage.put(one, b"x"), locations))
         self.storage.put(f"{self.root}/many-more", b"x")
 
@@ -190,6 +193,7 @@ def storage_promises(
     *,
     begun_is_seen: bool = True,
     refused: tuple[str, ...] = (),
+    many: int = _MANY,
 ) -> type[StoragePromises]:
     """Return the tests that a kind of storage must pass; `open_place` opens one by a name.
 
@@ -199,5 +203,6 @@ def storage_promises(
         "open_place": staticmethod(open_place),
         "begun_is_seen": begun_is_seen,
         "refused": refused,
+        "many": many,
     }
     return type("Promises", (StoragePromises,), given)

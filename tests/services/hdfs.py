@@ -22,6 +22,9 @@ import pytest
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
+from catalog.bounded_rest import TimeOuts
+from catalog.storages.given import CA_FILE
+from catalog.storages.hdfs.access import ENDPOINT, USER, HdfsAccess
 from spark_ext.java import find_java
 from tests.quick_java import QUICK_JAVA
 from tests.services.certificates import Authority
@@ -33,6 +36,7 @@ __all__ = ["Hdfs", "hdfs"]
 _PASSWORD: Final = "of the tests"  # noqa: S105  Java opens no store of keys without one
 _ALMIGHTY: Final = "hdfs-itself"
 _SECONDS_TO_START: Final = 90.0
+_BOUNDS: Final = TimeOuts(connect=5, read=10, retry_for=20)
 
 
 class Hdfs(ServerProcess):
@@ -40,6 +44,8 @@ class Hdfs(ServerProcess):
 
     user: Final = "exporter"
     """Who may write in the directories that tests make."""
+    lists: Final = 50
+    """How many entries of a directory it lists at once."""
 
     def __init__(self, directory: Path) -> None:
         self._numbers = itertools.count()
@@ -60,6 +66,7 @@ class Hdfs(ServerProcess):
             "dfs.datanode.address": f"127.0.0.1:{free_port()}",
             "dfs.datanode.ipc.address": f"127.0.0.1:{free_port()}",
             "dfs.namenode.safemode.extension": "0",
+            "dfs.ls.limit": str(self.lists),
             "hdfs.minidfs.basedir": str(self._data),
         }
         options = (option for pair in settings.items() for option in ("-D", "=".join(pair)))
@@ -77,6 +84,31 @@ class Hdfs(ServerProcess):
         """Start it, unless it runs; the first time with nothing in it."""
         self._command = self._begins if self.starts else [*self._begins, "-format"]
         super().start()
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of a catalog whose warehouse is in it."""
+        return {ENDPOINT: self.endpoint, USER: self.user, CA_FILE: str(self.ca_file)}
+
+    def access(
+        self,
+        *,
+        endpoint: str | None = None,
+        ca_file: Path | None = None,
+        user: str | None = None,
+        time_outs: TimeOuts = _BOUNDS,
+    ) -> HdfsAccess:
+        """Return the same as storage is given it; requests go on for seconds only.
+
+        Args:
+            endpoint: where it is asked, as a proxy of it.
+            ca_file: the authorities that are trusted, its own when None.
+            user: who asks, when not the user of the tests.
+            time_outs: of every request.
+        """
+        others = {ENDPOINT: endpoint, USER: user, CA_FILE: ca_file and str(ca_file)}
+        given = self.properties | {name: text for name, text in others.items() if text}
+        return HdfsAccess.of(given, environment={}, time_outs=time_outs)
 
     def make_directory(self, name: str = "lake") -> str:
         """Make a directory that no other test has; return its location."""

@@ -2,7 +2,7 @@
 
     python -m tests.services.hdfs_jars
 
-fetches these, 41 MB, into .readers/hdfs. The cluster is Hadoop's own of its tests, which needs JUnit
+fetches these, 41 MB, into .readers/hdfs. It is the cluster of Hadoop's own tests, which needs JUnit
 to be loaded; its web server needs what Java once had of XML.
 """
 

@@ -1,0 +1,123 @@
+"""How to reach HDFS over WebHDFS: a value made from a catalog's properties, for executors, too.
+
+A location names the NameNode by its RPC address, hdfs://HOST:8020, as Hadoop's readers need it;
+WebHDFS is on another port, which a property names. Who asks is PyIceberg's `hdfs.user`, whom a
+cluster without Kerberos believes, or whoever has got a delegation token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
+from catalog.environment import INSECURE, is_true
+from catalog.storages.given import authorities, refuse_http, text_of, without
+from catalog.this_machine import is_in_clear
+from tableformat.errors import UnsupportedError, UsageError
+
+__all__ = ["ENDPOINT", "NAME", "TOKEN", "USER", "HdfsAccess"]
+
+NAME: Final = "HDFS"
+ENDPOINT: Final = "mergeberg.hdfs.http-address"
+TOKEN: Final = "mergeberg.hdfs.delegation-token"  # noqa: S105  a property's name
+USER: Final = "hdfs.user"
+_ENDPOINT_VARIABLE: Final = "MERGEBERG_HDFS_HTTP_ADDRESS"
+_TOKEN_VARIABLE: Final = "MERGEBERG_HDFS_DELEGATION_TOKEN"  # noqa: S105  a variable's name
+_USER_VARIABLE: Final = "HADOOP_USER_NAME"
+_REFUSED: Final[Mapping[str, str]] = {
+    "hdfs.host": "write it into the location, hdfs://HOST:PORT/PATH",
+    "hdfs.port": "write it into the location, hdfs://HOST:PORT/PATH",
+    "hdfs.kerberos_ticket": f"get a delegation token (hdfs fetchdt) and give it as {TOKEN}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HdfsAccess:
+    """Where WebHDFS is and who asks: `user`, or the owner of `token`, a delegation token.
+
+    `ca` is a PEM text. `retry_for` are the seconds for which a request goes on that meets an
+    outage. Neither repr nor str shows a secret.
+    """
+
+    endpoint: str
+    user: str | None = None
+    token: str | None = field(default=None, repr=False)
+    ca: str | None = field(default=None, repr=False)
+    connect_timeout: float = DEFAULT_TIME_OUTS.connect
+    read_timeout: float = DEFAULT_TIME_OUTS.read
+    retry_for: float = DEFAULT_TIME_OUTS.retry_for
+
+    @classmethod
+    def of(
+        cls,
+        properties: Mapping[str, Any],
+        *,
+        environment: Mapping[str, str],
+        time_outs: TimeOuts = DEFAULT_TIME_OUTS,
+        allow_insecure: bool = False,
+    ) -> HdfsAccess:
+        """Read it from the properties of a catalog, or of a table's `FileIO`.
+
+        Args:
+            properties: PyIceberg's, and ours.
+            environment: for the address, who asks and the authorities, where they have none.
+            time_outs: of every request.
+            allow_insecure: whether http to another machine is allowed.
+
+        Raises:
+            RefusedError: the address is http, and that is not allowed.
+            UnsupportedError: a property asks for what would not be done.
+            NotFoundError: the file of authorities cannot be read.
+            UsageError: nothing says where WebHDFS is or who asks, or a value is not what it should
+                be.
+        """
+        for name, instead in _REFUSED.items():
+            if text_of(properties, name):
+                message = f"Cannot use {NAME} with the property {name}: it has no effect here. "
+                raise UnsupportedError(f"{message}Leave it out: {instead}.")
+        token = text_of(properties, TOKEN) or text_of(environment, _TOKEN_VARIABLE)
+        user = text_of(properties, USER) or text_of(environment, _USER_VARIABLE)
+        if not token and not user:
+            message = (
+                f"Cannot use {NAME}: nothing says who asks. Name a user ({USER} of the catalog, or "
+                f"{_USER_VARIABLE}), or give a delegation token ({TOKEN}, or {_TOKEN_VARIABLE})."
+            )
+            raise UsageError(message)
+        return cls(
+            endpoint=_endpoint(
+                text_of(properties, ENDPOINT) or text_of(environment, _ENDPOINT_VARIABLE) or "",
+                allow_insecure=allow_insecure or is_true(environment.get(INSECURE)),
+            ),
+            user=None if token else user,
+            token=token,
+            ca=authorities(NAME, properties, environment),
+            connect_timeout=time_outs.connect,
+            read_timeout=time_outs.read,
+            retry_for=time_outs.retry_for,
+        )
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether the token may be a catalog's, which lends others later."""
+        return self.token is not None
+
+    def masked(self, text: str) -> str:
+        """Return a text without the secrets that may stand in it."""
+        return without(text, self.token)
+
+
+def _endpoint(given: str, *, allow_insecure: bool) -> str:
+    found = urlsplit(given)
+    # What stands before an @ may be a secret, so that nothing of such an address is shown.
+    if found.scheme not in ("http", "https") or not found.hostname or "@" in found.netloc:
+        message = (
+            f"Cannot use {NAME}: {ENDPOINT} of the catalog, or {_ENDPOINT_VARIABLE}, must be where "
+            "the NameNode serves WebHDFS. Write https://HOST:9871, its dfs.namenode.https-address."
+        )
+        raise UsageError(message)
+    if is_in_clear(given) and not allow_insecure:
+        raise refuse_http(NAME, given)
+    return given.rstrip("/")
