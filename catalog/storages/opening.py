@@ -1,7 +1,7 @@
 """Files and objects behind locations, a `tableformat.storage.Storage`: opened by their scheme.
 
-Served are the local file system, S3, Google Cloud Storage and Azure Blob Storage; any other scheme
-is refused by name.
+Served are the local file system, S3, Google Cloud Storage, Azure Blob Storage and HDFS; any other
+scheme is refused by name.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from catalog.storages.abfs.storage import AbfsStorage
 from catalog.storages.given import ALLOW_INSECURE
 from catalog.storages.gs.access import ENDPOINT, GsAccess
 from catalog.storages.gs.storage import GsStorage
+from catalog.storages.hdfs.access import ENDPOINT as HDFS_ENDPOINT
+from catalog.storages.hdfs.access import HdfsAccess
+from catalog.storages.hdfs.storage import HdfsStorage
 from catalog.storages.local import LocalStorage
 from catalog.storages.s3.access import S3Access
 from tableformat.errors import UnsupportedError
@@ -26,7 +29,7 @@ from tableformat.storage import Storage
 
 __all__ = ["BY_CATALOG", "Access", "Storages", "is_far", "is_local", "open_storage"]
 
-Access = S3Access | GsAccess | AbfsAccess
+Access = S3Access | GsAccess | AbfsAccess | HdfsAccess
 """How a storage is reached that is asked over a network."""
 
 BY_CATALOG: Final = "mergeberg.storages"
@@ -35,6 +38,7 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _S3: Final = ("s3", "s3a", "s3n")
 _GS: Final = "gs"
 _ABFS: Final = ("abfs", "abfss")
+_HDFS: Final = "hdfs"
 
 
 def open_storage(location: str, access: Access | None = None) -> Storage:
@@ -63,13 +67,15 @@ def open_storage(location: str, access: Access | None = None) -> Storage:
             return GsStorage(in_gs)
         case AbfsAccess() as in_abfs:
             return AbfsStorage(in_abfs)
+        case HdfsAccess() as in_hdfs:
+            return HdfsStorage(in_hdfs)
         case never:
             assert_never(never)
 
 
 def is_far(location: str) -> bool:
     """Whether a location is in a storage that is asked over a network, and served."""
-    return _scheme(location) in (*_S3, _GS, *_ABFS)
+    return _scheme(location) in (*_S3, _GS, *_ABFS, _HDFS)
 
 
 def is_local(location: str) -> bool:
@@ -82,7 +88,7 @@ def _scheme(location: str) -> str:
     return "file" if found is None else found[1]
 
 
-def _kind(location: str) -> type[S3Access | GsAccess | AbfsAccess]:
+def _kind(location: str) -> type[S3Access | GsAccess | AbfsAccess | HdfsAccess]:
     """Return how the storage is reached that a location names, which is not of this host.
 
     Raises:
@@ -95,9 +101,11 @@ def _kind(location: str) -> type[S3Access | GsAccess | AbfsAccess]:
         return GsAccess
     if scheme in _ABFS:
         return AbfsAccess
+    if scheme == _HDFS:
+        return HdfsAccess
     message = (
         f"Cannot use {location}: storage of the scheme {scheme!r} is not supported yet. "
-        "Use a path, a file://, an s3://, a gs:// or an abfss:// location."
+        "Use a path, a file://, an s3://, a gs://, an abfss:// or an hdfs:// location."
     )
     raise UnsupportedError(message)
 
@@ -176,7 +184,11 @@ class Storages:
             UsageError: its properties do not say how to reach it, or it is http, not allowed.
         """
         warehouse = str(self.properties.get("warehouse", ""))
-        for scheme, endpoint in (("s3", "s3.endpoint"), (_GS, ENDPOINT)):
+        for scheme, endpoint in (
+            ("s3", "s3.endpoint"),
+            (_GS, ENDPOINT),
+            (_HDFS, HDFS_ENDPOINT),
+        ):
             if endpoint in self.properties:
                 self.access_by(f"{scheme}://", self.properties)
         if is_far(warehouse):

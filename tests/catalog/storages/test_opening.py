@@ -113,7 +113,7 @@ def test_a_directory_that_cannot_be_listed_is_not_an_empty_one(
     assert len(storage.list(f"{open_to_all}/lake")) == 1
 
 
-@pytest.mark.parametrize("scheme", ["wasbs", "hdfs", "oss", "http"])
+@pytest.mark.parametrize("scheme", ["wasbs", "oss", "http"])
 def test_other_schemes_are_refused_by_name(scheme: str) -> None:
     with pytest.raises(UnsupportedError, match=f"storage of the scheme '{scheme}' is not support"):
         open_storage(f"{scheme}://bucket/lake")
