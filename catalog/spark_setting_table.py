@@ -234,6 +234,9 @@ _FILES_FAR_AWAY: Final = (
     _over("adls.refresh-credentials-enabled", "how Spark asks"),
     _over("adls.refresh-credentials-endpoint", "how Spark asks"),
     _refused("adls.*", "name the account's key, adls.auth.shared-key.account.key, or adls.token"),
+    _renamed("hdfs.user"),
+    _renamed("mergeberg.hdfs.http-address"),
+    _renamed("mergeberg.hdfs.delegation-token"),
 )
 
 SETTINGS: Final = (*_EVERY, *_REST, *_DATABASES, *_FILES_FAR_AWAY)
