@@ -11,6 +11,7 @@ from typing import Final
 from catalog.clickhouse.server.given import SECRETS
 from catalog.ledgers.keeper_address import PASSWORD as LEDGER_PASSWORD
 from catalog.storages.abfs.access import VARIABLES as OF_AZURE
+from catalog.storages.hdfs.access import TOKEN_VARIABLE as HDFS_TOKEN
 
 __all__ = ["harmless_environment", "is_secret"]
 
@@ -24,5 +25,5 @@ def harmless_environment() -> dict[str, str]:
 
 def is_secret(name: str) -> bool:
     """Whether a variable may hold a secret: of source, catalog, storage or ledger."""
-    known = {*SECRETS, *OF_AZURE, LEDGER_PASSWORD}
+    known = {*SECRETS, *OF_AZURE, HDFS_TOKEN, LEDGER_PASSWORD}
     return name in known or name.startswith(_OF_CATALOGS)

@@ -18,14 +18,14 @@ from catalog.storages.given import authorities, refuse_http, text_of, without
 from catalog.this_machine import is_in_clear
 from tableformat.errors import UnsupportedError, UsageError
 
-__all__ = ["ENDPOINT", "NAME", "TOKEN", "USER", "HdfsAccess"]
+__all__ = ["ENDPOINT", "NAME", "TOKEN", "TOKEN_VARIABLE", "USER", "HdfsAccess"]
 
 NAME: Final = "HDFS"
 ENDPOINT: Final = "mergeberg.hdfs.http-address"
 TOKEN: Final = "mergeberg.hdfs.delegation-token"  # noqa: S105  a property's name
 USER: Final = "hdfs.user"
 _ENDPOINT_VARIABLE: Final = "MERGEBERG_HDFS_HTTP_ADDRESS"
-_TOKEN_VARIABLE: Final = "MERGEBERG_HDFS_DELEGATION_TOKEN"  # noqa: S105  a variable's name
+TOKEN_VARIABLE: Final = "MERGEBERG_HDFS_DELEGATION_TOKEN"  # noqa: S105  a variable's name
 _USER_VARIABLE: Final = "HADOOP_USER_NAME"
 _REFUSED: Final[Mapping[str, str]] = {
     "hdfs.host": "write it into the location, hdfs://HOST:PORT/PATH",
@@ -78,12 +78,12 @@ class HdfsAccess:
             if text_of(properties, name):
                 message = f"Cannot use {NAME} with the property {name}: it has no effect here. "
                 raise UnsupportedError(f"{message}Leave it out: {instead}.")
-        token = text_of(properties, TOKEN) or text_of(environment, _TOKEN_VARIABLE)
+        token = text_of(properties, TOKEN) or text_of(environment, TOKEN_VARIABLE)
         user = text_of(properties, USER) or text_of(environment, _USER_VARIABLE)
         if not token and not user:
             message = (
                 f"Cannot use {NAME}: nothing says who asks. Name a user ({USER} of the catalog, or "
-                f"{_USER_VARIABLE}), or give a delegation token ({TOKEN}, or {_TOKEN_VARIABLE})."
+                f"{_USER_VARIABLE}), or give a delegation token ({TOKEN}, or {TOKEN_VARIABLE})."
             )
             raise UsageError(message)
         return cls(

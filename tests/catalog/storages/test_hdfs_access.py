@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
+from catalog.secret_variables import harmless_environment
 from catalog.storages.given import ALLOW_INSECURE
 from catalog.storages.hdfs.access import ENDPOINT, TOKEN, USER, HdfsAccess
 from catalog.storages.hdfs.failures import STORE, HdfsRefusalError
@@ -42,6 +44,14 @@ def test_a_token_says_who_asks_and_is_shown_nowhere() -> None:
     assert (access.user, access.token, access.is_lent) == (None, "s3cret-token", True)
     assert "s3cret-token" not in f"{access!r} {access}"
     assert access.masked("delegation=s3cret-token") == "delegation=***"
+
+
+def test_a_token_of_the_environment_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks get it by a broadcast; no other process that a command starts needs it."""
+    monkeypatch.setenv("MERGEBERG_HDFS_DELEGATION_TOKEN", "s3cret-token")
+
+    assert access_of(GIVEN, **os.environ).token == "s3cret-token"  # noqa: S105  the test's own
+    assert "s3cret-token" not in harmless_environment().values()
 
 
 @pytest.mark.parametrize(
