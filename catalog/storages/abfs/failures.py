@@ -30,6 +30,7 @@ STORE: Final = Store(
             "Data Contributor, or a signature with the permissions racwdl)"
         ),
         404: "make the container, or correct the location",
+        413: "write smaller files (--target-file-size): a file has at most 5,000 MiB there",
         501: "the server lacks what an export needs; use another one",
     },
 )

@@ -9,11 +9,12 @@ from typing import Any, Final
 from catalog.storages.hdfs.access import ENDPOINT, NAME, TOKEN, USER
 from catalog.storages.over_http.failures import NOBODY, RefusalError, Store
 
-__all__ = ["IN_CLEAR", "MISSING", "OTHER_CLUSTER", "STORE", "HdfsRefusalError"]
+__all__ = ["IN_CLEAR", "MISSING", "NO_OPTIONS", "OTHER_CLUSTER", "STORE", "HdfsRefusalError"]
 
 MISSING: Final = "FileNotFoundException"
 IN_CLEAR: Final = 307
 OTHER_CLUSTER: Final = 421
+NO_OPTIONS: Final = 501
 _TAKEN: Final = "FileAlreadyExistsException"
 # A plain IOException is what a NameNode says whose DataNodes are away, and one that is ending.
 _OF_OUTAGES: Final = (
@@ -45,6 +46,10 @@ STORE: Final = Store(
             "-setfacl), and see to its quota"
         ),
         404: f"check that {ENDPOINT} is where the NameNode serves WebHDFS",
+        NO_OPTIONS: (
+            f"name the NameNode itself as {ENDPOINT}: a gateway, as HttpFS, replaces files, or "
+            "leaves them as they were, without a word"
+        ),
         OTHER_CLUSTER: f"correct the location, or {ENDPOINT}",
     },
 )

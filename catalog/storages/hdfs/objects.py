@@ -20,7 +20,13 @@ from typing import Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
 from catalog.storages.hdfs.access import NAME, HdfsAccess
-from catalog.storages.hdfs.failures import IN_CLEAR, MISSING, OTHER_CLUSTER, HdfsRefusalError
+from catalog.storages.hdfs.failures import (
+    IN_CLEAR,
+    MISSING,
+    NO_OPTIONS,
+    OTHER_CLUSTER,
+    HdfsRefusalError,
+)
 from catalog.storages.over_http.client import Client, connections
 from catalog.storages.over_http.failures import FAILURES, ChangedError, said_of
 from catalog.storages.over_http.objects import Content
@@ -119,7 +125,10 @@ class HdfsObjects:
                 mark = {"xattr.name": _WRITER, "xattr.value": f'"{writer}"', "flag": "CREATE"}
                 self._asked("PUT", hidden, "SETXATTR", **mark)
             to = {"destination": f"/{place.key}", "renameoptions": options}
-            self._asked("PUT", hidden, "RENAME", **to)
+            # With its options it is done or refused; without them it says whether it was done.
+            if done := self._asked("PUT", hidden, "RENAME", **to):
+                text = f"the server renames without renameoptions, and says {json.dumps(done)}"
+                raise HdfsRefusalError(NO_OPTIONS, "", text)
         except FAILURES:
             self._withdraw(hidden)
             raise

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -65,6 +66,17 @@ class Place:
 
         monkeypatch.setattr(objects.pool, "request", request)
 
+    def pass_over_options(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let the cluster hear what HttpFS makes of a rename: one without its options."""
+        objects = requests_of(self.access).client
+        assert isinstance(objects, HdfsObjects)
+        real = objects.pool.request
+
+        def request(method: str, url: str, **given: Any) -> BaseHTTPResponse:
+            return real(method, re.sub("&renameoptions=[A-Z]+", "", url), **given)
+
+        monkeypatch.setattr(objects.pool, "request", request)
+
     def assert_there(self, content: bytes) -> None:
         assert self.storage.read(f"{self.root}/f") == content
         assert self.store.files(self.root) == [f"{self.root.removeprefix(self.store.root)}/f"]
@@ -93,6 +105,20 @@ def test_a_lost_answer_is_found_to_be_a_success(
 
     assert place.lost
     place.assert_there(b"rows")
+
+
+def test_a_gateway_that_passes_over_conditions_is_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: two writers have the same claim, and old metadata is taken for new."""
+    place.storage.put(f"{place.root}/f", b"theirs")
+    place.pass_over_options(monkeypatch)
+
+    for write in (place.storage.put, place.storage.put_if_absent):
+        with pytest.raises(LastingError, match=r"Name the NameNode itself as .*http-address"):
+            write(f"{place.root}/f", b"ours")
+
+    place.assert_there(b"theirs")
 
 
 @LOST
