@@ -111,7 +111,8 @@ services: $(STAMP) ## Build and install the servers that tests start, once for a
 	$(BIN)/python -m tests.services.go_programs
 	$(BIN)/python -m tests.services.node_programs
 
-soak: $(STAMP) $(JARS_STAMP) $(TRINO_STAMP) services ## Hours of generated tables, crashes, competition, chaos, bad networks (as root), kills, readers over S3, the older Spark and the model; ARGS="--tables 500 --seed 7"
+soak: $(STAMP) $(JARS_STAMP) $(SERVERS_STAMP) $(TRINO_STAMP) services ## Hours: the tests that `make test` leaves, generated tables, crashes, competition, chaos, bad networks (as root), kills, readers over S3, the older Spark and the model; ARGS="--tables 500 --seed 7"
+	$(PYTEST) --soak $(IN_TWO)
 	$(BIN)/python -m tests.properties $(ARGS)
 	$(BIN)/python -m tests.properties --tables 500 --way arrow
 	$(BIN)/python -m tests.properties --tables 500 --way native

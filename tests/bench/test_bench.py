@@ -60,6 +60,7 @@ def test_the_spark_side_runs_the_whole_job_again_and_again(prepared: Path, tmp_p
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_a_server_and_a_directory_give_the_same_rows(tmp_path: Path) -> None:
     """A ratio of two sides that export different things would say nothing."""
     section = measure_served(tmp_path, DATASETS[0], rows=2_000, pairs=1)
@@ -70,6 +71,7 @@ def test_a_server_and_a_directory_give_the_same_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_many_partitions_are_exported_and_inserted_whole(tmp_path: Path) -> None:
     """A side that left partitions out would win."""
     section = measure_many(tmp_path, partitions=3, pairs=1)

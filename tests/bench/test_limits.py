@@ -28,6 +28,7 @@ def test_the_page_has_the_requests_that_are_measured(zookeeper_server: ZooKeeper
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
 )
+@pytest.mark.soak
 def test_the_figures_are_those_of_real_jobs(tmp_path: Path) -> None:
     with opened(tmp_path, files=3, slots=2) as bench:
         assert bench.bytes_per_second(0) > 0

@@ -47,6 +47,15 @@ PAUSES: Final = (
     Fault.PAUSED_AFTER_ALIVE,
 )
 _OF_THE_SAME: Final = 4
+_SELDOM: Final = (
+    Step.CLEAN_ATTEMPT,
+    Step.CLEAN_CLAIM,
+    Step.CLEAN_FILE,
+    Step.CLEAN_RECEIPT,
+    Step.EVOLVE_SCHEMA,
+    Step.FIND_DEAD_FILES,
+    Step.FIND_SNAPSHOT,
+)
 ANSWERED: Final = (Step.FIRST_SNAPSHOT, Step.SEND, Step.EVOLVE_SCHEMA)
 """Requests to the catalog, whose answer is a value."""
 _SOURCE: Final = (
@@ -172,20 +181,31 @@ def seams(steps: list[Step], fault: Fault) -> tuple[int, ...]:
 def sample(steps: list[Step], fault: Fault, turn: int) -> tuple[int, ...]:
     """Return the numbers that a short run tries.
 
-    Every lost answer, and every death: before each effect, and after the last; after another one is
-    before the next (`Recorder`), which every fourth step of a scenario tries nevertheless. Each
-    step fails once, in one of the two ways, and is paused at once, in one of the four. Which
-    occurrence of it, and which way, goes round with `turn`, the number of the scenario.
+    Every lost answer. Of the deaths before an effect all in the first scenario, and every second
+    in the others; after an effect is before the next (`Recorder`), which every fourth step of a
+    scenario tries nevertheless, and the last effect always. Every second step fails, in one of two
+    ways, and is paused at, in one of four. Which steps, which occurrence of one, and which way,
+    goes round with `turn`, the number of the scenario; what few scenarios have is tried wherever it
+    is.
     """
     all_of_them = seams(steps, fault)
-    if fault in (Fault.DIES_BEFORE, Fault.LOST_ANSWER):
+    if fault is Fault.LOST_ANSWER:
         return all_of_them
+    if fault is Fault.DIES_BEFORE:
+        return tuple(
+            n for n in all_of_them if turn == 0 or n % 2 == turn % 2 or steps[n] in _SELDOM
+        )
     chosen = [*enumerate(_once_each(steps, all_of_them, turn))]
     if fault is Fault.DIES_AFTER:
         some = {n for i, n in chosen if (i + turn) % _OF_THE_SAME == 0}
         return tuple(sorted(some | {len(steps) - 1}))
     ways = PAUSES if fault in PAUSES else FAILURES
-    return tuple(n for i, n in chosen if (i + turn) % len(ways) == ways.index(fault))
+    return tuple(
+        n
+        for i, n in chosen
+        if ((i + turn) % 2 == 0 or steps[n] in _SELDOM)
+        and (i + turn) // 2 % len(ways) == ways.index(fault)
+    )
 
 
 def _once_each(steps: list[Step], numbers: tuple[int, ...], turn: int) -> Iterable[int]:

@@ -36,6 +36,8 @@ _REQUEST = ExportRequest(
     TableName("db", "t"), LakeName("lake", ("n",), "t"), ById(PartitionId("all")), Wish(), {}
 )
 _FORCED = replace(_REQUEST, wish=Wish(force=True))
+# Of the deaths before and after an effect; `make soak` has all of them.
+_EVERY = 3
 _TIMES = itertools.count(1_000_000)
 
 
@@ -109,8 +111,15 @@ def test_the_enumeration_knows_the_steps_that_clean_up() -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("name", "number"),
-    [(name, number) for name, number, _ in SEAMS],
-    ids=[f"{name}-{number}-{step}" for name, number, step in SEAMS],
+    [
+        pytest.param(
+            name,
+            number,
+            id=f"{name}-{number}-{step}",
+            marks=() if number % _EVERY == 0 else pytest.mark.soak,
+        )
+        for name, number, step in SEAMS
+    ],
 )
 def test_after_a_crash_anywhere_gc_takes_only_what_is_dead_and_then_finds_nothing(
     tmp_path: Path, name: str, number: int, *, after: bool

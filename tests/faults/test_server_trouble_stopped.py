@@ -94,6 +94,7 @@ def assert_stopped(
         return export.returncode, out, err
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("trouble", ["newest"], indirect=True)
 def test_ctrl_c_ends_the_queries_at_the_server(trouble: Trouble) -> None:
     name = large(trouble, "interrupted")

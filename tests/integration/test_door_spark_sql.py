@@ -15,7 +15,7 @@ from tests.iceberg_runtime import VERSION
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
     """Make the places and the configuration of the page."""
     return Doors.made(tmp_path_factory.mktemp("doors"), {"spark.master": "local[2]"})
@@ -31,12 +31,22 @@ def test_both_javas_are_what_spark_runs_on() -> None:
     assert find_java({}).version == 21
 
 
+def test_spark_sql_exports_and_is_told_what_is_wrong(doors: Doors) -> None:
+    assert_as_the_page_says(doors, javas()[:1])
+
+
+@pytest.mark.soak
 def test_spark_sql_exports_on_one_java_and_finds_it_done_on_the_other(doors: Doors) -> None:
+    assert_as_the_page_says(doors, javas())
+
+
+def assert_as_the_page_says(doors: Doors, on: list[Java]) -> None:
+    """Run the statements of the page on one Java after the other, and read what each answers."""
     (statements,) = blocks("spark-sql.md", "sql")
     (doors.root / "statements.sql").write_text(doors.written(statements))
     command = shlex.split(blocks("spark-sql.md", "sh")[-1])
 
-    for java, told in zip(javas(), blocks("spark-sql.md", "text"), strict=False):
+    for java, told in zip(on, blocks("spark-sql.md", "text"), strict=False):
         ended = doors.run(command, java.home)
 
         assert reads_as(told).fullmatch(ended.out.strip()), (java, ended)

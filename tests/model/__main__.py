@@ -62,7 +62,7 @@ def _ask(configuration: Configuration, *, trace: bool, page: bool) -> bool:
 
 def _write(configuration: Configuration, answer: Answer) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    results = read_results(page) | {configuration.name: result_of(answer)}
+    results = read_results(page) | {configuration.name: result_of(answer, configuration)}
     PAGE.write_text(with_results(page, read_configurations(), results), encoding="utf-8")
 
 

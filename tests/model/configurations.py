@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ __all__ = ["FOLDER", "OK", "Configuration", "read_configurations"]
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "spec" / "model"
 OK: Final = "ok"
 
+_DIGITS: Final = 8
+_OTHERS: Final = re.compile(r"^EXTENDS (.*)$|\bINSTANCE (\w+)", re.MULTILINE)
 _KNOWN: Final = {"shows", "finds", "test", "only", "also", "ends", "set"}
 
 
@@ -21,7 +25,7 @@ class Configuration:
     """One question: a module, the values of its constants, what is checked and what is found.
 
     `finds` is `OK`, or the one invariant that must be violated. `ends` asks that every behaviour
-    ends, too. `in_test`: also asked by `make test`, which a failure is unless it takes long.
+    ends, too. `in_test`: also asked by `make test`.
     """
 
     name: str
@@ -32,6 +36,11 @@ class Configuration:
     invariants: tuple[str, ...]
     ends: bool
     in_test: bool
+
+    def digest(self) -> str:
+        """Return a short digest of all that TLC reads of it: what it finds is found in this."""
+        read = [self.text(), *(_module(name) for name in sorted(_modules(self.module)))]
+        return hashlib.sha256("\0".join(read).encode()).hexdigest()[:_DIGITS]
 
     def text(self) -> str:
         """Return the configuration as TLC reads it."""
@@ -73,7 +82,7 @@ def _read(file: Path) -> Iterator[Configuration]:
             constants={**told["constants"], **changed},
             invariants=(*one.get("only", usual), *one.get("also", ())),
             ends=one.get("ends", False),
-            in_test=one.get("test", finds != OK),
+            in_test=one.get("test", False),
         )
 
 
@@ -91,3 +100,17 @@ def _written(value: object) -> str:
         case _:
             message = f"Cannot write {value!r} in TLA+: only booleans, numbers, texts and sets."
             raise ValueError(message)
+
+
+def _module(name: str) -> str:
+    return (FOLDER / f"{name}.tla").read_text(encoding="utf-8")
+
+
+def _modules(name: str) -> set[str]:
+    """Return the name of a module and of all of ours that it is made of."""
+    found = {name}
+    for extended, instance in _OTHERS.findall(_module(name)):
+        for other in (extended or instance).replace(",", " ").split():
+            if (FOLDER / f"{other}.tla").exists():
+                found |= _modules(other)
+    return found

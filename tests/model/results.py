@@ -1,14 +1,15 @@
 """The table of docs/spec/model/README.md: what each configuration shows, and what TLC found.
 
 `python -m tests.model --page` writes it. With one worker TLC walks through the states in the same
-order each time, so states and depth are compared; seconds are not.
+order each time, so states and depth are compared; seconds are not. Each row names a digest of what
+was asked, so that a model that was changed since has no result.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -21,10 +22,11 @@ PAGE: Final = FOLDER / "README.md"
 _BEGIN: Final = "<!-- results: begin, written by `python -m tests.model --page` -->\n"
 _END: Final = "<!-- results: end -->\n"
 _HEAD: Final = (
-    "| configuration | shows | finds | states | depth | seconds |\n|---|---|---|--:|--:|--:|\n"
+    "| configuration | shows | finds | states | depth | seconds | of |\n"
+    "|---|---|---|--:|--:|--:|---|\n"
 )
 _ROW: Final = re.compile(
-    r"^\| `([\w-]+)` \| .* \| (\w+) \| ([\d,]+) \| (\d+) \| ([\d.]+) \|$", re.MULTILINE
+    r"^\| `([\w-]+)` \| .* \| (\w+) \| ([\d,]+) \| (\d+) \| ([\d.]+) \| `(\w+)` \|$", re.MULTILINE
 )
 # Below this a tenth of a second is worth telling.
 _FEW_SECONDS: Final = 10
@@ -32,28 +34,39 @@ _FEW_SECONDS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What TLC found, and how far it went; `seconds` of one processor, rounded as shown."""
+    """What TLC found, and how far it went; `seconds` of one processor, rounded as shown.
+
+    `of` is the digest of the configuration that was asked.
+    """
 
     found: str
     states: int
     depth: int
     seconds: float
+    of: str
 
     def __str__(self) -> str:
         """Return it in words."""
         return f"{self.found} after {self.states:,} states, depth {self.depth}"
 
 
-def result_of(answer: Answer) -> Result:
-    """Return an answer as the page shows it."""
+def result_of(answer: Answer, configuration: Configuration) -> Result:
+    """Return the answer to a configuration as the page shows it."""
     digits = 1 if answer.seconds < _FEW_SECONDS else None
-    return Result(answer.found, answer.states, answer.depth, round(answer.seconds, digits))
+    return Result(
+        answer.found,
+        answer.states,
+        answer.depth,
+        round(answer.seconds, digits),
+        configuration.digest(),
+    )
 
 
 def table(configurations: Iterable[Configuration], results: Mapping[str, Result]) -> str:
     """Return the table of the configurations that have a result, in their order."""
     rows = [
-        f"| `{c.name}` | {c.shows} | {r.found} | {r.states:,} | {r.depth} | {r.seconds:g} |\n"
+        f"| `{c.name}` | {c.shows} | {r.found} | {r.states:,} | {r.depth} | {r.seconds:g}"
+        f" | `{r.of}` |\n"
         for c in configurations
         if (r := results.get(c.name)) is not None
     ]
@@ -63,8 +76,8 @@ def table(configurations: Iterable[Configuration], results: Mapping[str, Result]
 def read_results(page: str) -> dict[str, Result]:
     """Return what a page tells of each configuration."""
     return {
-        name: Result(found, int(states.replace(",", "")), int(depth), float(seconds))
-        for name, found, states, depth, seconds in _ROW.findall(page)
+        name: Result(found, int(states.replace(",", "")), int(depth), float(seconds), of)
+        for name, found, states, depth, seconds, of in _ROW.findall(page)
     }
 
 
@@ -86,14 +99,10 @@ def with_results(
 
 def difference(answer: Answer, configuration: Configuration, page: Path) -> str:
     """Say in what an answer differs from what is expected and from the page; '' when in nothing."""
-    found = result_of(answer)
+    found = result_of(answer, configuration)
     if found.found != configuration.finds:
         return f"expected {configuration.finds}, found {found}"
     told = read_results(page.read_text(encoding="utf-8")).get(configuration.name)
-    if told is None or (told.found, told.states, told.depth) != (
-        found.found,
-        found.states,
-        found.depth,
-    ):
+    if told is None or told != replace(found, seconds=told.seconds):
         return f"{page.name} tells {told}, found {found}; `python -m tests.model --page` writes it"
     return ""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.model import __main__ as command
 from tests.model.checker import Answer, CannotCheckError
-from tests.model.configurations import OK, Configuration
+from tests.model.configurations import OK, Configuration, read_configurations
 from tests.model.results import PAGE, Result, read_results
 
 HOLDS = Answer(OK, 123_456, 17, "", 2.25)
@@ -40,7 +40,9 @@ def test_what_was_found_is_written_and_then_expected(
     answers(monkeypatch, HOLDS)
 
     assert command.main(["ok-move", "--page"]) == 0
-    assert read_results(page.read_text(encoding="utf-8"))["ok-move"] == Result(OK, 123_456, 17, 2.2)
+    move = next(c for c in read_configurations() if c.name == "ok-move")
+    written = read_results(page.read_text(encoding="utf-8"))["ok-move"]
+    assert written == Result(OK, 123_456, 17, 2.2, move.digest())
 
     assert command.main(["ok-move"]) == 0
     answers(monkeypatch, replace(HOLDS, states=123_457))

@@ -11,6 +11,8 @@ import secrets
 import signal
 from pathlib import Path
 
+import pytest
+
 from catalog.storages.gs.access import ENDPOINT
 from tests.far_lake import SECONDS, SMALL, FarLake
 from tests.local_spark import SPARK_MARKS
@@ -77,6 +79,7 @@ def test_a_tree_in_gs_is_written_once_and_can_be_verified(
     assert sorted(name.split("/")[1] for name in lake.files()) == ["p=a%20b", "p=ü%3D%252F"]
 
 
+@pytest.mark.soak
 def test_what_is_killed_in_the_middle_of_a_file_shows_nothing_of_it(
     gs_server: FakeGcs, tmp_path: Path
 ) -> None:
