@@ -213,6 +213,11 @@ class IcebergTable:
         with self._trying_to("read the manifests"):
             return self._files.paths(state)
 
+    def files_in_main(self, state: LakeTableState) -> tuple[FileInMain, ...]:
+        """Return all data files of main."""
+        with self._trying_to("read the manifests"):
+            return self._files.all(state)
+
     def files_in(
         self, state: LakeTableState, partition: tuple[str | None, ...]
     ) -> tuple[PartitionFile, ...]:

@@ -39,6 +39,7 @@ __all__ = [
     "SparkProvider",
     "SparkWhenNeeded",
     "commit_ports",
+    "new_transaction",
     "open_ports",
 ]
 
@@ -192,7 +193,7 @@ def open_ports(
         is_alive=may_be_alive,
         clock=milliseconds,
         pause=_back_off,
-        new_transaction=_transaction,
+        new_transaction=new_transaction,
         storage=places.lake.storages,
         job=new_job(),
         job_is_alive=job_may_be_alive,
@@ -214,6 +215,6 @@ def _back_off(attempt: int) -> None:
     time.sleep(random.uniform(0, min(5.0, 0.05 * 2 ** min(attempt, 8))))  # noqa: S311  jitter, not a secret
 
 
-def _transaction(epoch: int) -> TransactionId:
+def new_transaction(epoch: int) -> TransactionId:
     """Return a snowflake whose machine and sequence are the epoch: never twice from one ledger."""
     return new_transaction_id(milliseconds(), epoch >> 12, epoch)

@@ -12,17 +12,27 @@ from typing import Final
 
 from tableformat.errors import DestinationError
 
-__all__ = ["EPOCH_PROPERTY", "LEDGER_PROPERTY", "MARK_PREFIX", "Mark"]
+__all__ = [
+    "EPOCH_PROPERTY",
+    "LEDGER_PROPERTY",
+    "MARK_PREFIX",
+    "Mark",
+    "statement_fingerprint",
+]
 
 LEDGER_PROPERTY: Final = "mergeberg.ledger"
 EPOCH_PROPERTY: Final = "mergeberg.epoch"
 MARK_PREFIX: Final = "mergeberg.export."
+_STATEMENT: Final = "statement-"
 _MARK: Final = re.compile(r"(\d+):([^:]+):([^:]*):(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The proof that an export of a key landed: a property set in the same commit (DESIGN 5.4)."""
+    """The proof that an export of a key, or a statement on it, landed.
+
+    A property that is set in the same commit (DESIGN 5.4, decision 0013).
+    """
 
     epoch: int
     transaction_id: str
@@ -33,6 +43,11 @@ class Mark:
     def text(self) -> str:
         """The property's value."""
         return f"{self.epoch}:{self.transaction_id}:{self.fingerprint}:{self.snapshot_id}"
+
+    @property
+    def is_of_statement(self) -> bool:
+        """Whether a statement on the lake table landed, and no export."""
+        return self.fingerprint.startswith(_STATEMENT)
 
     @classmethod
     def parse(cls, text: str) -> Mark:
@@ -51,3 +66,12 @@ class Mark:
             raise DestinationError(message)
         epoch, transaction_id, fingerprint, snapshot_id = found.groups()
         return cls(int(epoch), transaction_id, fingerprint, int(snapshot_id))
+
+
+def statement_fingerprint(transaction_id: str) -> str:
+    """Return what a statement has in the place of an export's fingerprint: no other has the same.
+
+    A statement that is made again is another one, however alike; an export of the same content is
+    not.
+    """
+    return f"{_STATEMENT}{transaction_id}"

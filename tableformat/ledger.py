@@ -25,6 +25,7 @@ __all__ = [
     "MANIFEST_TTL",
     "Claim",
     "ExportedPart",
+    "Held",
     "Key",
     "Landed",
     "Lease",
@@ -107,8 +108,21 @@ class Stale:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Files of one transaction of a key that main has, as counts."""
+
+    transaction_id: str
+    data_files: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Landed:
-    """One export of the key that landed in main, for ever. `data_files` 0: not known any more."""
+    """One export of the key that landed in main, for ever. `data_files` 0: not known any more.
+
+    Or a statement on the lake table, by its text: `holds` says which files of the key it left
+    there, None that this is not known.
+    """
 
     epoch: int
     transaction_id: str
@@ -117,6 +131,15 @@ class Landed:
     sequence_number: int
     rows: int
     data_files: int
+    statement: str = ""
+    holds: tuple[Held, ...] | None = None
+
+    @property
+    def left(self) -> tuple[Held, ...] | None:
+        """Which files of the key main had after it, None when that is not known."""
+        if self.statement or not self.data_files:
+            return self.holds
+        return (Held(self.transaction_id, self.data_files, self.rows),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +170,7 @@ class Claim:
     the commit. `recipe` is a digest of all that decides what its files hold: those of another are
     not taken over. The slices were planned with `bytes_ratio` and `slots`. `query_id` names the
     statement that claimed last. Of one on `old` that is `given_up` nothing can land any more.
+    `statement` and `holds` are those of a statement on the lake table, as in `Landed`.
     """
 
     epoch: int
@@ -163,6 +187,8 @@ class Claim:
     bytes: int = 0
     query_id: str = ""
     given_up: bool = False
+    statement: str = ""
+    holds: tuple[Held, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +222,8 @@ class Row:
 
     `claim` is the last one, `ttl` what its record will have. `old` holds claims of earlier
     transactions whose files may still lie there: nothing of them is deleted before this key has
-    landed (protocol.md step 1). `done` is the last export that completed, `landed` every one.
+    landed (protocol.md step 1). `done` is the last export that completed, `changed` the last
+    statement on the lake table that did since, `landed` every one of both.
     `keeper_node` is that of the source table (`export/same_table.py`), None when it is not known.
     """
 
@@ -214,11 +241,17 @@ class Row:
     ttl: int = MANIFEST_TTL
     last_error: str = ""
     keeper_node: KeeperNode | None = None
+    changed: Landed | None = None
+
+    @property
+    def settled(self) -> Landed | None:
+        """The last that completed, an export or a statement; None before the first."""
+        return self.changed or (self.done.landed if self.done else None)
 
     @property
     def done_epoch(self) -> int:
-        """The epoch of the last export that completed, 0 before the first."""
-        return self.done.landed.epoch if self.done else 0
+        """The epoch of the last that completed, 0 before the first."""
+        return self.settled.epoch if self.settled else 0
 
     @property
     def last(self) -> Claim | Landed:

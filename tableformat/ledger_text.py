@@ -1,7 +1,7 @@
 """The text form of a ledger's row: JSON under a checksum, in which a ledger stores it.
 
 The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. A row of the format
-before is read, too: its claims do not say whether they were given up.
+before is read, too: it knows no statements on lake tables.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from tableformat.errors import LedgerError
-from tableformat.ledger import Claim, ExportedPart, Key, Landed, Record, Row, State
+from tableformat.ledger import Claim, ExportedPart, Held, Key, Landed, Record, Row, State
 from tableformat.mergetree.keeper_node import KeeperNode
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 5
+ROW_FORMAT: Final = 6
 _READ: Final = (ROW_FORMAT - 1, ROW_FORMAT)
 
 
@@ -52,8 +52,9 @@ def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
         raw["state"] = State(raw["state"])
         raw["claim"] = _claim(raw["claim"])
         raw["old"] = tuple(_claim(c) for c in raw["old"])
-        raw["landed"] = tuple(Landed(**x) for x in raw["landed"])
+        raw["landed"] = tuple(_landed(x) for x in raw["landed"])
         raw["done"] = _record(raw["done"]) if raw["done"] else None
+        raw["changed"] = _landed(of) if (of := raw.get("changed")) else None
         raw["keeper_node"] = KeeperNode(**node) if (node := raw["keeper_node"]) else None
         return Row(**raw, version=version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -85,8 +86,18 @@ def _parts(raw: list[dict[str, Any]]) -> tuple[ExportedPart, ...]:
 
 
 def _claim(raw: dict[str, Any]) -> Claim:
-    return Claim(**{**raw, "parts": _parts(raw["parts"]), "staging": tuple(raw["staging"])})
+    staging = tuple(raw["staging"])
+    return Claim(**{**raw, "parts": _parts(raw["parts"]), "staging": staging, **_holds(raw)})
+
+
+def _landed(raw: dict[str, Any]) -> Landed:
+    return Landed(**{**raw, **_holds(raw)})
+
+
+def _holds(raw: dict[str, Any]) -> dict[str, Any]:
+    found = raw.get("holds")
+    return {"holds": found if found is None else tuple(Held(**one) for one in found)}
 
 
 def _record(raw: dict[str, Any]) -> Record:
-    return Record(**{**raw, "landed": Landed(**raw["landed"]), "parts": _parts(raw["parts"])})
+    return Record(**{**raw, "landed": _landed(raw["landed"]), "parts": _parts(raw["parts"])})

@@ -40,11 +40,20 @@ from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import DataType, Simple, Tuple
 from tableformat.names import PartitionId, quote_identifier, quote_string
 
-__all__ = ["key_types", "partition_id_of", "stands_for_all", "unresolved"]
+__all__ = [
+    "KeyTables",
+    "key_columns",
+    "key_types",
+    "partition_id_of",
+    "stands_for_all",
+    "unresolved",
+]
 
 _UNPARTITIONED: Final = PartitionId("all")
 _KEY: Final = "default.key"
 _VALUE: Final = "default.value"
+# Of a key without columns.
+_ANY: Final = Column("none", Simple("UInt8"), "UInt8")
 # What a key may need that exists already; both are harmless in a table without rows.
 _KEY_SETTINGS: Final = ("allow_nullable_key", "allow_floating_point_partition_key")
 
@@ -126,13 +135,17 @@ def _member_types(connection: Connection, table: str) -> tuple[DataType, ...]:
     return tuple(member for _, member in of.elements) if isinstance(of, Tuple) else (of,)
 
 
-class _Scratch:
-    """An empty table with the partition key, and one whose only row has the value."""
+class KeyTables:
+    """Makes tables that are divided as one is that is not there, in a ClickHouse of our own."""
 
-    def __init__(self, connection: Connection, table: MergeTreeTable, expression: str) -> None:
+    def __init__(self, connection: Connection, table: MergeTreeTable) -> None:
+        """Set what such tables need.
+
+        Args:
+            connection: to the ClickHouse of our own.
+            table: the one that is not there.
+        """
         self._connection = connection
-        self._table = table
-        self._expression = expression
         capabilities = probe_capabilities(connection)
         allowed = [name for name in _KEY_SETTINGS if name in capabilities.table_settings]
         self._settings = ", ".join(f"{name} = 1" for name in allowed)
@@ -141,10 +154,29 @@ class _Scratch:
         permissions = (f"{name} = {value}" for name, value in capabilities.permissions)
         connection.command(f"SET {', '.join((zone, *permissions))}")
 
+    def make(self, name: str, columns: tuple[Column, ...], key: str) -> None:
+        """Create a table; without a `key` it is not divided."""
+        by = f" PARTITION BY {key}" if key else ""
+        settings = f" SETTINGS {self._settings}" if self._settings else ""
+        self._connection.command(
+            f"CREATE TABLE {name} ({column_list(columns)}) ENGINE = MergeTree{by}"
+            f" ORDER BY tuple(){settings}"
+        )
+
+
+class _Scratch:
+    """An empty table with the partition key, and one whose only row has the value."""
+
+    def __init__(self, connection: Connection, table: MergeTreeTable, expression: str) -> None:
+        self._connection = connection
+        self._table = table
+        self._expression = expression
+        self._tables = KeyTables(connection, table)
+
     def id_of(self, literal: ByValue) -> PartitionId:
         sql = render_partition_literal(literal)
         key = self._table.engine.partition_by
-        self._make(_KEY, _used_columns(self._table), key)
+        self._tables.make(_KEY, key_columns(self._table) or (_ANY,), key)
         try:
             # Nothing is there to be dropped: this is how ClickHouse checks the value.
             self._connection.command(f"ALTER TABLE {_KEY} DROP PARTITION {sql}")
@@ -154,7 +186,9 @@ class _Scratch:
             return _UNPARTITIONED
         members = self._members()
         names = [quote_identifier(m.name) for m in members]
-        self._make(_VALUE, members, f"tuple({', '.join(names)})" if len(names) > 1 else names[0])
+        self._tables.make(
+            _VALUE, members, f"tuple({', '.join(names)})" if len(names) > 1 else names[0]
+        )
         found = self._proved(_values(literal.value, members), sql)
         if found is not None:
             return found
@@ -164,14 +198,6 @@ class _Scratch:
             "its id, for example ID '202401'."
         )
         raise UsageError(message)
-
-    def _make(self, name: str, columns: tuple[Column, ...], key: str) -> None:
-        by = f" PARTITION BY {key}" if key else ""
-        settings = f" SETTINGS {self._settings}" if self._settings else ""
-        self._connection.command(
-            f"CREATE TABLE {name} ({column_list(columns)}) ENGINE = MergeTree{by}"
-            f" ORDER BY tuple(){settings}"
-        )
 
     def _members(self) -> tuple[Column, ...]:
         """Return the members of the key with their types, as columns."""
@@ -193,20 +219,19 @@ class _Scratch:
         return None if texts(self._connection, f"{parts} AND rows > 0") else PartitionId(found)
 
 
-def _used_columns(table: MergeTreeTable) -> tuple[Column, ...]:
-    """Return the columns that the key reads, without defaults; any one for a key without columns.
+def key_columns(table: MergeTreeTable) -> tuple[Column, ...]:
+    """Return the columns that the partition key reads, without defaults.
 
     A name in the key may be that of a member of a column.
     """
     used = frozenset[str]().union(
         *(columns_of(e) for e in parse_partition_key(table.engine.partition_by))
     )
-    found = [
+    return tuple(
         Column(c.name, c.type, c.type_text)
         for c in table.stored_columns
         if any(f"{name}.".startswith(f"{c.name}.") for name in used)
-    ]
-    return tuple(found) or (Column("none", Simple("UInt8"), "UInt8"),)
+    )
 
 
 def _values(value: Expression, members: tuple[Column, ...]) -> str:

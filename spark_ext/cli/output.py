@@ -33,6 +33,7 @@ _SAID = {
     Status.UNKNOWN: "not known",
     Status.DIFFERS: "differs",
     Status.UNVERIFIED: "not verified",
+    Status.DROPPED: "dropped",
 }
 _LEAST_SECONDS_BETWEEN_LINES: Final = 0.2
 _LEAST_SECONDS_FOR_A_RATE: Final = 1.0
@@ -149,6 +150,11 @@ class TextOutput:
                 f"{human_bytes(outcome.bytes)} · snapshot {outcome.snapshot_id}"
                 f"{' · verified' if outcome.verified else ''}"
                 f"{f' · {outcome.message}' if outcome.message else ''}"
+            )
+        elif outcome.status is Status.DROPPED:
+            what += (
+                f" · {outcome.rows:,} rows · {counted(outcome.data_files, 'file')} · "
+                f"snapshot {outcome.snapshot_id}"
             )
         elif outcome.message:
             what += f": {outcome.message.removeprefix(f'{said}: ')}"

@@ -1,35 +1,39 @@
 """The procedure behind ClickHouse's statements: Java hands over a text that Spark refused.
 
-EXPORT is answered here, and whatever a ClickHouse table is asked to do goes to its ClickHouse where
-the source allows that. An operation on lake tables that does not exist yet says so by name.
+EXPORT is answered here, operations on lake tables are `spark_ext.operating`'s, and whatever a
+ClickHouse table is asked to do goes to its ClickHouse where the source allows that.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import warnings
-from collections.abc import Mapping
-from typing import Final, assert_never
+from typing import Final
 
 from spark_ext.killing import KilledPartition, kill_in_session
+from spark_ext.operating import check_operation, operate
 from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.exporting import EXPORTED, exported_rows, without_figures
 from spark_ext.sql.asked import asked_by, exports_of
 from spark_ext.sql.background import begin_in_session
-from spark_ext.sql.catalogs import names_of
+from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger
 from spark_ext.sql.exporting import export_in_session
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.names import Names
 from spark_ext.sql.passing_on import run_by_clickhouse
+from spark_ext.sql.refreshing import refresh
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_settings import read_statement_settings
-from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import Alter, ChangeRows, KillQuery, Optimize, Statement
 from spark_ext.sql.wording import in_statement
-from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.errors import UnsupportedError, UsageError
+from tableformat.errors import RefusedError, UsageError
+from tableformat.export.outcome import Outcome
 from tableformat.names import LakeName
 
-__all__ = ["EXECUTE_ALTER", "refuse_on_lake_table"]
+__all__ = ["EXECUTE_ALTER"]
+
+_LOGGER: Final = logging.getLogger("mergeberg")
 
 
 def _execute(call: Call) -> Rows:
@@ -50,33 +54,55 @@ def _execute(call: Call) -> Rows:
             stacklevel=2,
         )
     if not isinstance(statement, Alter) or not exports_of(statement):
-        return _pass_on_or_refuse(statement, names, call.conf)
+        return _not_exporting(statement, names, call)
     settings = read_statement_settings(statement, call.conf)
     asked = asked_by(statement, settings, names)
     export = export_in_session if settings.wait else begin_in_session
     return exported_rows(export(asked, call.spark, call.conf), in_statement)
 
 
-def _pass_on_or_refuse(statement: Statement, names: Names, conf: Mapping[str, str]) -> Rows:
-    """Let a ClickHouse run a statement about its table, kill queries, or refuse by name.
+def _not_exporting(statement: Statement, names: Names, call: Call) -> Rows:
+    """Run a statement on a lake table, let a ClickHouse run one about its own, or kill queries.
 
     Args:
         statement: one that exports nothing.
         names: how its names are looked up.
-        conf: the settings of the session.
+        call: the session that it was given in.
 
     Raises:
         UnsupportedError: it is about a table of the lake, and this operation is not there yet.
-        TableFormatError: its ClickHouse, or the ledger, refuses it.
+        TableFormatError: its ClickHouse, the lake table or the ledger refuses it.
     """
     if isinstance(statement, KillQuery):
-        killed = kill_in_session(statement.query_ids, conf, statement.mode)
+        killed = kill_in_session(statement.query_ids, call.conf, statement.mode)
         return tuple(_killed(one) for one in killed)
     table = names.table(statement.table.parts)
-    if not isinstance(table, SourceTable):
-        raise refuse_on_lake_table(statement, table)
-    run_by_clickhouse(statement, statement.table.parts[0], table)
-    return (without_figures("done", f"run by ClickHouse on {table.table}"),)
+    if isinstance(table, SourceTable):
+        run_by_clickhouse(statement, statement.table.parts[0], table)
+        return (without_figures("done", f"run by ClickHouse on {table.table}"),)
+    return exported_rows(_on_lake(statement, table, call), in_statement)
+
+
+def _on_lake(
+    statement: Alter | Optimize | ChangeRows, table: LakeName, call: Call
+) -> tuple[Outcome, ...]:
+    """Run a statement on a lake table, which the session sees as it is afterwards.
+
+    Raises:
+        TableFormatError: a partition is not as it was asked for; the message says which and why.
+    """
+    operation = check_operation(statement, table)
+    with contextlib.closing(open_session_ledger(call.conf, table.catalog)) as ledger:
+        lake = open_named(table.catalog, call.conf)
+        try:
+            ended = tuple(operate(operation, table, lake, ledger, _LOGGER.info))
+        finally:
+            refresh(call.spark, table)
+    for one in ended:
+        if one.status.exit_code:
+            message = f"Cannot change partition {one.partition_id} of {table}: {one.message}"
+            raise RefusedError(message, code=one.code)
+    return ended
 
 
 def _killed(one: KilledPartition) -> tuple[Value, ...]:
@@ -84,29 +110,6 @@ def _killed(one: KilledPartition) -> tuple[Value, ...]:
     what = f"{row.claim.query_id}: {row.source_table} to {row.destination_table}"
     message = f"{what}: {in_statement(one.message)}"
     return without_figures(one.status.value, message, row.key.partition_id)
-
-
-def refuse_on_lake_table(
-    statement: Alter | Optimize | ChangeRows, table: LakeName
-) -> UnsupportedError:
-    """Return the refusal of an operation on a lake table that does not exist yet."""
-    message = (
-        f"Cannot run {_what(statement)} on the lake table {table}: this operation is not there "
-        "yet, only EXPORT PARTITION writes to lake tables. Nothing was changed."
-    )
-    return UnsupportedError(message, code=NOT_IMPLEMENTED)
-
-
-def _what(statement: Alter | Optimize | ChangeRows) -> str:
-    match statement:
-        case Alter(_, commands):
-            return ", ".join(render_command(one) for one in commands)
-        case Optimize():
-            return "OPTIMIZE TABLE"
-        case ChangeRows(_, command):
-            return f"{type(command).__name__.upper()} IN PARTITION"
-        case _ as never:
-            assert_never(never)
 
 
 def _unused_ending(statement: Statement) -> str:

@@ -174,8 +174,9 @@ def _first(row: Row | None, held: Holding, wish: Wish) -> Answer | Go:
 
 
 def _left(row: Row | None) -> Claim | None:
-    """Return the claim that was begun and neither landed nor given up."""
-    return row.claim if row is not None and row.state is State.RUNNING else None
+    """Return the claim of an export that was begun and neither landed nor given up."""
+    begun = row is not None and row.state is State.RUNNING and not row.claim.statement
+    return row.claim if row is not None and begun else None
 
 
 def _unclear(held: Holding) -> Answer:
@@ -300,14 +301,16 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
     """Return the row after an export of it was seen to have landed (protocol.md step 8).
 
     The claim of the row may be a later one, which then is left behind; its epoch stays the row's,
-    so that epochs never go back.
+    so that epochs never go back. After a statement the record is still that of the last export.
     """
     others = (c for c in (*row.old, row.claim) if c.transaction_id != landed.transaction_id)
+    made = None if landed.statement else Record(landed, claim.parts, claim.bytes, now, row.ttl)
     return replace(
         row.with_landed(landed),
         state=State.COMPLETED,
         claim=replace(claim, epoch=row.claim.epoch),
-        done=Record(landed, claim.parts, claim.bytes, now, row.ttl),
+        done=made or row.done,
+        changed=landed if made is None else None,
         old=tuple(others),
         updated=now,
         last_error="",

@@ -31,9 +31,7 @@ from tableformat.committer import (
 )
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, InternalError, RefusedError, TableFormatError
-from tableformat.export.claim import shrinks
-from tableformat.export.foreign import OwnKeys, goes_on, refuse_foreign
-from tableformat.export.in_main import Holding, holding
+from tableformat.export.leaving import LeavingMain, Planned, held_in_main
 from tableformat.export.loading import load_table
 from tableformat.export.marks import landed_mark, unsettled_mark
 from tableformat.export.settling import (
@@ -43,12 +41,7 @@ from tableformat.export.settling import (
     settle_anew,
     settle_mark,
 )
-from tableformat.export.whole_partition import (
-    Leaving,
-    WholePartitions,
-    leaving_of,
-    no_lake_partition,
-)
+from tableformat.export.whole_partition import Leaving
 from tableformat.lake_marks import Mark
 from tableformat.ledger import Landed, Ledger, Row, Stale, State
 
@@ -56,7 +49,6 @@ __all__ = [
     "Ports",
     "commit",
     "discard_dead_attempts",
-    "held_in_main",
     "settle_mark",
     "unsettled_mark",
 ]
@@ -79,8 +71,7 @@ class _Progress:
     """
 
     open: dict[str, KeyCommit]
-    own: OwnKeys
-    whole: WholePartitions | None
+    leaving: LeavingMain
     outcomes: dict[str, CommitOutcome] = field(default_factory=dict)
     attempts: list[Staged] = field(default_factory=list)
     leaves: dict[tuple[int, str], Leaving] = field(default_factory=dict)
@@ -95,22 +86,20 @@ class _Progress:
             self.end(key, outcome)
 
 
-def commit(ports: Ports, wanted: Commit) -> dict[str, CommitOutcome]:
+def commit(
+    ports: Ports, wanted: Commit, planned: Planned | None = None
+) -> dict[str, CommitOutcome]:
     """Make a commit visible exactly once: all its keys in one snapshot.
 
-    A key that was superseded, has landed already or is refused leaves the commit; the others go on.
+    A key that was superseded, has landed already or is refused leaves the commit; the others go on,
+    unless it is `planned`.
 
     Returns:
         By key, Committed, Conflicted, Superseded, NotSent or Unknown; the ledger rows say the same,
         or will after the next run.
     """
-    own = OwnKeys(ports.ledger, wanted.layout.table_uuid)
-    whole = (
-        WholePartitions(ports.effects, ports.table, ports.ledger, own, ports.storage)
-        if ports.storage is not None
-        else None
-    )
-    progress = _Progress({k.key: k for k in wanted.keys}, own, whole)
+    leaving = LeavingMain.of(ports, wanted.layout.table_uuid, planned)
+    progress = _Progress({k.key: k for k in wanted.keys}, leaving)
     try:
         while progress.open:
             _turn(ports, wanted, progress)
@@ -128,6 +117,9 @@ def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
     """Load M once, look at every key, and send those that are left, once."""
     state = load_table(ports)
     ready = [r for k in tuple(progress.open.values()) if (r := _look(ports, state, k, progress))]
+    if progress.leaving.planned is not None and (stopped := _stopped(progress)):
+        progress.end_all(_not_without(stopped, state, progress.attempts))
+        return
     if len(ready) < len(progress.open) or not ready:
         # A row has moved between two readings: everything is looked at anew, on a newer M.
         return
@@ -171,18 +163,35 @@ def _look(
     if noted is None:
         return None
     try:
-        return _Ready(key, noted, _leaving(ports, noted, state, key, progress))
+        return _Ready(key, noted, progress.leaving(noted, state, key))
     except RefusedError as error:
         # M has no mark of ours: what its sequence number has passed did not land and cannot.
-        open_ = any(state.last_sequence_number < a.sequence_number for a in progress.attempts)
-        text = f"a request was sent, and then: {error}"
-        progress.end(key.key, Unknown(text) if open_ else NotSent(error))
+        progress.end(key.key, _refused(error, state, progress.attempts))
         return None
 
 
-def held_in_main(ports: Ports, row: Row | None, state: LakeTableState, key: str) -> Holding:
-    """Say what main holds of a key (step 6)."""
-    return holding(row, state, key, partial(ports.table.files_of, state, key))
+def _refused(
+    error: RefusedError, state: LakeTableState, attempts: list[Staged]
+) -> NotSent | Unknown:
+    """Return the outcome of what is not sent again: certain only when every old one is dead."""
+    if any(state.last_sequence_number < a.sequence_number for a in attempts):
+        return Unknown(f"a request was sent, and then: {error}")
+    return NotSent(error)
+
+
+def _stopped(progress: _Progress) -> CommitOutcome | None:
+    """Return why a key of a statement does not land, when others could still."""
+    ended = (o for o in progress.outcomes.values() if not isinstance(o, Committed))
+    return next(ended, None) if progress.open else None
+
+
+def _not_without(
+    why: CommitOutcome, state: LakeTableState, attempts: list[Staged]
+) -> NotSent | Unknown:
+    """Return the outcome of the other keys of a statement, which land with it or not at all."""
+    text = why.by if isinstance(why, Superseded | Conflicted) else "it cannot be committed"
+    message = f"Cannot change a part of the lake partition alone: {text}. Run the command again."
+    return _refused(RefusedError(message), state, attempts)
 
 
 def _superseded(row: Row | None, state: LakeTableState, key: KeyCommit) -> str:
@@ -196,47 +205,6 @@ def _superseded(row: Row | None, state: LakeTableState, key: KeyCommit) -> str:
             f"epoch {key.epoch}"
         )
     return ""
-
-
-def _leaving(
-    ports: Ports, row: Row, state: LakeTableState, key: KeyCommit, progress: _Progress
-) -> Leaving:
-    """Step 6, from M in every turn: what must leave main, the files of any export of the key.
-
-    Raises:
-        RefusedError: where rows of the key are cannot be told, more would leave than come, main has
-            files of others where its first ones go, or a whole partition cannot be replaced.
-    """
-    held = held_in_main(ports, row, state, key.key)
-    if key.whole:
-        return _whole(state, key, held, progress)
-    if not held.is_certain:
-        message = f"Cannot commit: {held.text} Rows could be there twice. Nothing was changed."
-        raise RefusedError(message)
-    rows = sum(r.rows for r in key.receipts)
-    if rows < held.rows and not key.may_shrink:
-        message = f"Cannot commit: {shrinks(held.rows, rows)} Nothing was changed."
-        raise RefusedError(message)
-    if key.receipts and not goes_on(held, beside=key.beside, force=key.may_shrink):
-        first = key.receipts[0]
-        # Of another spec the values mean something else; such a table is not committed to.
-        if first.spec_id == state.layout.spec_id:
-            refuse_foreign(ports.table, state, first.partition, progress.own, held)
-    return leaving_of(held)
-
-
-def _whole(state: LakeTableState, key: KeyCommit, held: Holding, progress: _Progress) -> Leaving:
-    """Return everything in the key's lake partition; its rows may be fewer than leave."""
-    if progress.whole is None:
-        message = "A whole lake partition is to be replaced, and nothing can read its receipts."
-        raise InternalError(f"{message} This is a bug, please report it.")
-    if not key.receipts:
-        raise no_lake_partition()
-    first = key.receipts[0]
-    if first.spec_id != state.layout.spec_id:
-        # Its values mean something else in such a table, which is not committed to.
-        return leaving_of(held)
-    return progress.whole.leaving(state, key.key, first.partition, held)
 
 
 def _settle_own(
@@ -270,6 +238,8 @@ def _landed(one: _Ready, staged: Staged) -> Landed:
         staged.sequence_number,
         claim.rows,
         claim.data_files,
+        claim.statement,
+        claim.holds,
     )
 
 
@@ -292,11 +262,12 @@ def _settle_landed(
     attempts = progress.attempts
     own = any(a.snapshot_id == mark.snapshot_id for a in attempts)
     after = settle_mark(ports, row, state, mark)
-    if isinstance(after, Stale) or after.done is None:
+    if isinstance(after, Stale) or after.settled is None:
         return _taken_over(mark.snapshot_id)
-    landed = after.done.landed
+    landed = after.settled
     held = held_in_main(ports, after, state, row.key.hash)
-    in_main = held.holds(landed) or (own and state.is_ancestor(mark.snapshot_id))
+    by_line = own or bool(landed.statement)
+    in_main = held.holds(landed) or (by_line and state.is_ancestor(mark.snapshot_id))
     with contextlib.suppress(DestinationError):
         discard_dead_attempts(ports, (a for a in attempts if a.snapshot_id != mark.snapshot_id))
     leaves = progress.leaves.get((mark.snapshot_id, row.key.hash), Leaving())

@@ -20,11 +20,11 @@ from tableformat.errors import DestinationError, LedgerError
 from tableformat.export.commit import (
     Ports,
     discard_dead_attempts,
-    held_in_main,
     settle_mark,
     unsettled_mark,
 )
 from tableformat.export.empty_commits import first_snapshot, send_empty
+from tableformat.export.leaving import held_in_main
 from tableformat.export.loading import check_table_of_ledger, load_table
 from tableformat.ledger import Row, Stale, State
 
@@ -203,11 +203,12 @@ def _is_ours(row: Row, state: LakeTableState, work: _GivingUp) -> bool:
 
 
 def _too_late(ports: Ports, row: Row, state: LakeTableState) -> KillOutcome | None:
-    if row.done is None:
+    landed = row.settled
+    if landed is None:
         return None
-    landed = row.done.landed
     held = held_in_main(ports, row, state, row.key.hash)
-    return TooLate(row, landed.snapshot_id, in_main=held.holds(landed))
+    by_line = bool(landed.statement) and state.is_ancestor(landed.snapshot_id)
+    return TooLate(row, landed.snapshot_id, in_main=held.holds(landed) or by_line)
 
 
 def _fence(ports: Ports, state: LakeTableState, work: _GivingUp) -> None:

@@ -21,11 +21,12 @@ from tableformat.export import claim
 from tableformat.export.abandoning import Abandoning
 from tableformat.export.cancelled import Cancelled, NoneLeftError
 from tableformat.export.claiming import Claiming, Planned
-from tableformat.export.commit import Ports, held_in_main, settle_mark, unsettled_mark
+from tableformat.export.commit import Ports, settle_mark, unsettled_mark
 from tableformat.export.committing import Committing
 from tableformat.export.destination import Destination
 from tableformat.export.freezing import Freezing, Frozen
 from tableformat.export.leases import Leases
+from tableformat.export.leaving import held_in_main
 from tableformat.export.leftovers import staging_in_use
 from tableformat.export.meeting_namesakes import MeetingNamesakes
 from tableformat.export.outcome import Outcome, Status

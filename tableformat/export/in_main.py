@@ -14,7 +14,7 @@ from enum import Enum, auto
 
 from tableformat.committer import FileInMain, LakeTableState, SnapshotSeen
 from tableformat.file_names import is_of_transaction
-from tableformat.ledger import Landed, Row
+from tableformat.ledger import Held, Landed, Row
 
 __all__ = ["FilesAt", "Holding", "Kind", "holding"]
 
@@ -86,6 +86,8 @@ def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt)
     """
     files = files_at(state.main) if state.main is not None else ()
     landed = row.landed if row is not None else ()
+    if row is not None and any(x.statement for x in landed):
+        return _after_statements(row, state, key, files, files_at)
     if files:
         return _of_files(landed, state, key, files, files_at)
     if not landed:
@@ -106,6 +108,68 @@ def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt)
         "tell where its rows are were expired."
     )
     return Holding(Kind.CHANGED, text)
+
+
+def _after_statements(
+    row: Row,
+    state: LakeTableState,
+    key: str,
+    files: tuple[FileInMain, ...],
+    files_at: FilesAt,
+) -> Holding:
+    """Say what main has of a key that statements changed: what the last in its line left there.
+
+    Files alone do not tell: those of an export that was dropped in part, and rewritten by others,
+    are all there again when main is moved (decision 0013).
+    """
+    ancestors = list(_ancestors(state))
+    landed = {x.snapshot_id: x for x in row.landed}
+    last = next((landed[s.snapshot_id] for s in ancestors if s.snapshot_id in landed), None)
+    if last is None and state.history_is_complete:
+        newest = row.landed[-1].snapshot_id
+        text = f"It landed in snapshot {newest}, and main was moved away from it since."
+        return Holding(Kind.STRANGE if files else Kind.MOVED, text, files)
+    in_line = last is not None
+    last = last or max(row.landed, key=lambda x: x.epoch)
+    left = () if _took_all_out(row, last) else last.left
+    if left is not None and _counts(files, row, key) == frozenset(left):
+        return _as_left(row, last, left, files)
+    if in_line and not last.statement:
+        return _since(last, ancestors, key, files_at, files)
+    text = f"{_done_by(last)}; its files were changed since, or what it left cannot be told."
+    return Holding(Kind.CHANGED, text, files)
+
+
+def _counts(files: tuple[FileInMain, ...], row: Row, key: str) -> frozenset[Held] | None:
+    """Return the files of a key by transaction; None where one carries deletes or is unknown."""
+    found = []
+    for one in dict.fromkeys(x.transaction_id for x in row.landed):
+        own = [f for f in files if is_of_transaction(f.path, key, one)]
+        if own:
+            found.append(Held(one, len(own), sum(f.rows for f in own)))
+    known = sum(x.data_files for x in found)
+    return None if known < len(files) or any(f.deletes for f in files) else frozenset(found)
+
+
+def _as_left(
+    row: Row, last: Landed, left: tuple[Held, ...], files: tuple[FileInMain, ...]
+) -> Holding:
+    """Say that main has what the last in its line left there."""
+    if not left and last.statement:
+        text = f"No row of it is in main since snapshot {last.snapshot_id}: {last.statement}."
+        return Holding(Kind.GONE, text)
+    whole = tuple(x for x in row.landed if not x.statement and x.left in [(one,) for one in left])
+    if len(whole) == len(left):
+        rows = sum(f.rows for f in files)
+        text = f"{rows:,} rows are in main since snapshot {last.snapshot_id}."
+        return Holding(Kind.WHOLE, text, files, whole or (last,))
+    return Holding(Kind.CHANGED, f"{_done_by(last)}.", files)
+
+
+def _done_by(last: Landed) -> str:
+    """Say what landed, an export or a statement."""
+    what = f"{last.statement} changed it" if last.statement else "It landed"
+    return f"{what} in snapshot {last.snapshot_id}"
 
 
 def _took_all_out(row: Row, last: Landed) -> bool:

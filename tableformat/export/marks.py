@@ -42,6 +42,14 @@ def claim_of_mark(row: Row, state: LakeTableState, mark: Mark) -> Claim:
     known = row.claim_of(mark.transaction_id)
     if known is not None:
         return known
+    if mark.is_of_statement:
+        return Claim(
+            mark.epoch,
+            mark.transaction_id,
+            mark.fingerprint,
+            row.updated,
+            statement="a statement that this ledger does not know",
+        )
     seen = state.snapshots.get(mark.snapshot_id)
     told = seen is not None and seen.added_rows is not None and seen.added_files is not None
     return Claim(
@@ -69,4 +77,6 @@ def landed_from(mark: Mark, state: LakeTableState, claim: Claim) -> Landed:
         seen.sequence_number if seen else state.last_sequence_number,
         claim.rows,
         claim.data_files,
+        claim.statement,
+        claim.holds,
     )

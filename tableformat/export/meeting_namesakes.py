@@ -17,10 +17,11 @@ from typing import Final
 from tableformat.committer import LakeTableState
 from tableformat.effects import Step
 from tableformat.export.claim import Wish
-from tableformat.export.commit import Ports, held_in_main
+from tableformat.export.commit import Ports
 from tableformat.export.destination import Destination
 from tableformat.export.giving_up import kill
 from tableformat.export.in_main import Holding
+from tableformat.export.leaving import held_in_main
 from tableformat.export.namesakes import Namesakes, is_kept_back, namesakes
 from tableformat.export.work import Claimed
 from tableformat.ledger import Claim, Row, State

@@ -26,6 +26,7 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
     DIFFERS = "differs"
     UNVERIFIED = "unverified"
+    DROPPED = "dropped"
 
     @property
     def exit_code(self) -> int:

@@ -133,11 +133,15 @@ class WholePartitions:
             complete = any(counts[of, x.transaction_id] == x.data_files > 0 for x in row.landed)
             if complete and not unsettled:
                 continue
-            exports = {x.transaction_id for x in row.landed if x.rows or not x.data_files}
+            exports = {
+                x.transaction_id
+                for x in row.landed
+                if not x.statement and (x.rows or not x.data_files)
+            }
             if unsettled and mark is not None:
                 exports.add(mark.transaction_id)
             lay_here = any(self._may_lie_in(state, of, t, partition) for t in sorted(exports))
-            if lay_here and not self._moved_away(state, row):
+            if lay_here and not self._is_away(state, row):
                 return row
         return None
 
@@ -160,10 +164,11 @@ class WholePartitions:
         here = (state.layout.spec_id, partition)
         return not seen or any(one == here or one[0] != here[0] for one in seen)
 
-    def _moved_away(self, state: LakeTableState, row: Row) -> bool:
-        """Whether main was moved to where no export of a key is."""
+    def _is_away(self, state: LakeTableState, row: Row) -> bool:
+        """Whether main was moved to where no export of a key is, or a statement took it out."""
         files_at = partial(self.table.files_of, state, row.key.hash)
-        return holding(row, state, row.key.hash, files_at).kind is Kind.MOVED
+        kind = holding(row, state, row.key.hash, files_at).kind
+        return kind is Kind.MOVED or (kind is Kind.GONE and row.changed is not None)
 
 
 def _named(row: Row | None) -> str:

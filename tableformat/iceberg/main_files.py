@@ -78,6 +78,14 @@ class MainFiles:
         by_key = _latest(self._by_key, at, lambda: _sorted(self._in(table_of(state), at), _begins))
         return tuple(f for f in by_key.get(key, ()) if is_of_key(f.path, key))
 
+    def all(self, state: LakeTableState) -> tuple[FileInMain, ...]:
+        """Return all files of main, and which carry deletes.
+
+        Raises:
+            UnsupportedError: main has files that delete by equality.
+        """
+        return tuple(self._in(table_of(state), state.main)) if state.main is not None else ()
+
     def _in(self, table: Table, at: int) -> Iterable[FileInMain]:
         """Return the files of a snapshot, and which carry deletes."""
         snapshot = table.metadata.snapshot_by_id(at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tableformat.history import Counter, Event, EventKind
-from tableformat.ledger import Claim, ExportedPart, Key, Landed, Record, Row, State
+from tableformat.ledger import Claim, ExportedPart, Held, Key, Landed, Record, Row, State
 from tableformat.mergetree.keeper_node import KeeperNode
 
 __all__ = ["events", "keeper_nodes", "ledger_rows"]
@@ -22,6 +22,7 @@ _PARTS = st.lists(
     ),
     max_size=3,
 ).map(tuple)
+_HOLDS = st.none() | st.lists(st.builds(Held, _DIGITS, _NUMBERS, _NUMBERS), max_size=2).map(tuple)
 _CLAIMS = st.builds(
     Claim,
     epoch=_NUMBERS,
@@ -36,8 +37,12 @@ _CLAIMS = st.builds(
     bytes=_NUMBERS,
     query_id=_TEXTS,
     given_up=st.booleans(),
+    statement=_TEXTS,
+    holds=_HOLDS,
 )
-_LANDED = st.builds(Landed, _NUMBERS, _DIGITS, _TEXTS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS)
+_LANDED = st.builds(
+    Landed, _NUMBERS, _DIGITS, _TEXTS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, _TEXTS, _HOLDS
+)
 _RECORDS = st.builds(
     Record, _LANDED, _PARTS, _NUMBERS, _NUMBERS, st.integers(0, 10_000), st.booleans()
 )
@@ -67,6 +72,7 @@ def ledger_rows(draw: st.DrawFn) -> Row:
         ttl=draw(st.integers(0, 10_000)),
         last_error=draw(_TEXTS),
         keeper_node=draw(st.none() | keeper_nodes),
+        changed=draw(st.none() | _LANDED),
     )
 
 

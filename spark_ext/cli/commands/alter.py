@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import LOCAL_CATALOG, configured_catalogs
+from catalog.iceberg import LOCAL_CATALOG, configured_catalogs, open_catalog
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import local_tables
 from catalog.sources import SourcePlace
@@ -36,8 +36,8 @@ from spark_ext.cli.options import (
 from spark_ext.cli.output import Output
 from spark_ext.cli.statement_answer import check_ending, rendered, write_answer
 from spark_ext.killing import kill_queries
+from spark_ext.operating import check_operation, operate
 from spark_ext.procedures.exporting import EXPORTED, exported_rows
-from spark_ext.procedures.statements import refuse_on_lake_table
 from spark_ext.session import SparkSettings
 from spark_ext.sql.asked import SessionExport, asked_by, exports_of
 from spark_ext.sql.grammar import parse_statement
@@ -60,6 +60,7 @@ from tableformat.errors import (
 )
 from tableformat.export.exit_codes import WORSE_THAN_FAILED, worst
 from tableformat.export.outcome import Outcome
+from tableformat.names import LakeName
 
 __all__ = ["alter"]
 
@@ -238,7 +239,7 @@ class _Running:
             raise TypeError(read)
         table = self.names.table(read.table.parts)
         if not isinstance(table, SourceTable):
-            raise refuse_on_lake_table(read, table)
+            return self._operate(check_operation(read, table), table, dry_run=dry_run)
         run_by_clickhouse(read, read.table.parts[0], table, dry_run=dry_run)
         if dry_run:
             self.output.say(f"it would be run by ClickHouse on {table.table}; nothing was done")
@@ -249,6 +250,24 @@ class _Running:
         else:
             self.output.say(said)
         return 0
+
+    def _operate(self, read: Alter, table: LakeName, *, dry_run: bool) -> int:
+        """Run a statement on a lake table; return the exit code."""
+        warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
+        lake = open_catalog(table.catalog, warehouse=warehouse, time_outs=time_outs)
+        codes = []
+        with contextlib.closing(
+            open_ledger(self.settings.ledger, local_warehouse=lake.local_warehouse)
+        ) as ledger:
+            for outcome in operate(read, table, lake, ledger, self.note, dry_run=dry_run):
+                codes.append(outcome.status.exit_code)
+                if dry_run:
+                    self.output.say(f"partition {outcome.partition_id}: {outcome.message}")
+                else:
+                    self.finished(outcome)
+        if not dry_run:
+            self._answer_exports(())
+        return worst(codes)
 
     def kill(self, read: KillQuery, *, dry_run: bool) -> int:
         """Give up what statements export, or only list it; return the exit code."""

@@ -157,7 +157,7 @@ def test_a_node_that_is_no_piece_of_a_row_is_left_alone(zookeeper_server: ZooKee
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (b'{"format_version":6}', "it has format 6, this release reads 4 and 5"),
+        (b'{"format_version":7}', "it has format 7, this release reads 5 and 6"),
         (b"{}", "KeyError"),
         (b"\xff", "is damaged .UnicodeDecodeError"),
     ],

@@ -1,0 +1,125 @@
+"""In which partitions the rows of a data file lie, by ClickHouse's own meaning.
+
+A ClickHouse of our own, empty and gone afterwards, has a table with the partition key that a lake
+table remembers. The distinct values of the key's columns are inserted there, as the source's types
+again, and the table says in which partitions they are: hashes, zones and what a key's functions
+mean are ClickHouse's business.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from catalog.clickhouse.connection import ClickHouseError, texts
+from catalog.clickhouse.own import OwnClickHouse
+from catalog.clickhouse.partition_values import KeyTables, key_columns
+from catalog.closing import Closing
+from catalog.storages.opening import Storages
+from tableformat.committer import LakeTableState
+from tableformat.errors import DestinationError
+from tableformat.iceberg.file_columns import FileColumn, file_columns
+from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.snapshot import table_of
+from tableformat.mergetree.digest_sql import source_columns
+from tableformat.mergetree.type_text import render_type
+from tableformat.names import PartitionId, quote_identifier, quote_string
+
+__all__ = ["RowPartitions"]
+
+_TABLE: Final = "default.rows"
+_ALL: Final = frozenset({PartitionId("all")})
+_SETTINGS: Final = "max_partitions_per_insert_block = 0, input_format_null_as_default = 0"
+
+
+class RowPartitions(Closing):
+    """A `tableformat.operations.partition_files.RowPartitions`.
+
+    The ClickHouse is started by the first file, and ended by `close`; a context manager: leaving it
+    closes.
+    """
+
+    def __init__(self, source: RememberedSource, storages: Storages) -> None:
+        """Start nothing yet; `storages` open what locations belong to."""
+        self._source = source
+        self._storages = storages
+        self._key = key_columns(source.table)
+        self._held: OwnClickHouse | None = None
+
+    def close(self) -> None:
+        """End the ClickHouse, if it was started. Closing twice is the same as once."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def ids(self, location: str, state: LakeTableState) -> frozenset[PartitionId]:
+        """Return the partitions that rows of a data file lie in, deleted ones included.
+
+        Raises:
+            DestinationError: the file cannot be read, or lacks a column of the key.
+            UnsupportedError: its storage is not served.
+        """
+        if not self._key:
+            return _ALL
+        scratch = self._opened().directory
+        path = self._storages(location).fetch(location, scratch)
+        try:
+            return self._asked(path, state)
+        except (OSError, pa.ArrowException, ClickHouseError) as error:
+            reason = error.reason if isinstance(error, ClickHouseError) else str(error)
+            raise _unknown(location, reason) from error
+        finally:
+            if path.parent == scratch:
+                path.unlink(missing_ok=True)
+
+    def _opened(self) -> OwnClickHouse:
+        if self._held is None:
+            self._held = OwnClickHouse("partitions")
+            source = self._source.table
+            KeyTables(self._held, source).make(_TABLE, self._key, source.engine.partition_by)
+        return self._held
+
+    def _asked(self, path: Path, state: LakeTableState) -> frozenset[PartitionId]:
+        clickhouse = self._opened()
+        wanted = source_columns(self._key, self._source.conversions)
+        schema = table_of(state).schema()
+        read_as = file_columns(wanted, schema, pq.read_schema(path))
+        lacking = ", ".join(column.name for column in read_as if column.written is None)
+        if lacking:
+            message = f"it lacks {lacking}, which the partition key reads"
+            raise OSError(message)
+        link = clickhouse.directory / "rows.parquet"
+        link.symlink_to(path)
+        try:
+            clickhouse.command(f"TRUNCATE TABLE {_TABLE}")
+            clickhouse.command(
+                f"INSERT INTO {_TABLE} SETTINGS {_SETTINGS} SELECT DISTINCT {self._values(read_as)}"
+                f" FROM file({quote_string(str(link))}, Parquet, {quote_string(_read(read_as))})"
+            )
+            found = texts(clickhouse, f"SELECT DISTINCT _partition_id FROM {_TABLE}")
+        finally:
+            link.unlink()
+        return frozenset(PartitionId(one) for one in found)
+
+    def _values(self, read_as: tuple[FileColumn, ...]) -> str:
+        """Return the key's columns as the source's types; what is no value of one is refused."""
+        written = {one.name: quote_identifier(one.written or "") for one in read_as}
+        return ", ".join(
+            f"accurateCast({written[one.name]}, {quote_string(one.type_text)})" for one in self._key
+        )
+
+
+def _read(columns: tuple[FileColumn, ...]) -> str:
+    return ", ".join(
+        f"{quote_identifier(one.written or '')} {render_type(one.type)}" for one in columns
+    )
+
+
+def _unknown(location: str, reason: str) -> DestinationError:
+    return DestinationError(
+        f"Cannot tell which partition {location} lies in: {reason}. No export of this ledger wrote "
+        "it; rewrite the table's data files with the engine that did, and run the statement again."
+    )

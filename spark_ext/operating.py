@@ -1,0 +1,158 @@
+"""Statements on lake tables: which there are, and everything they need opened.
+
+The command line, Spark SQL and Python hand over the statement as it was read, and the table. One
+that is not there yet says so by name before anything is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import assert_never
+
+from catalog.clickhouse.partition_values import partition_id_of
+from catalog.clickhouse.row_partitions import RowPartitions
+from catalog.iceberg import IcebergTable, OpenedCatalog
+from catalog.processes import may_be_alive, this_process
+from spark_ext.sql.statement_text import render_command
+from spark_ext.sql.statements import Alter, ChangeRows, Command, Drop, Optimize
+from spark_ext.wiring import commit_ports, new_transaction
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
+from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
+from tableformat.export.outcome import Outcome, Status
+from tableformat.iceberg.properties import RememberedSource, remembered_source
+from tableformat.ledger import Ledger
+from tableformat.mergetree.partition_literal import (
+    All,
+    ById,
+    ByValue,
+    render_partition_literal,
+)
+from tableformat.names import LakeName, PartName
+from tableformat.operations.drop import DropPartition
+from tableformat.operations.partition_files import Partitions
+from tableformat.operations.running import OperationPorts, Running, Statement
+
+__all__ = ["check_operation", "operate"]
+
+
+def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -> Alter:
+    """Return a statement on a lake table that can be run; nothing is opened.
+
+    Raises:
+        UnsupportedError: its operation is not there yet (code 48).
+    """
+    if isinstance(statement, Alter) and all(_is_there(one) for one in statement.commands):
+        return statement
+    message = (
+        f"Cannot run {_what(statement)} on the lake table {table}: this operation is not there "
+        "yet; EXPORT PARTITION and DROP PARTITION are. Nothing was changed."
+    )
+    raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def operate(
+    statement: Alter,
+    table: LakeName,
+    lake: OpenedCatalog,
+    ledger: Ledger,
+    note: Callable[[str], None],
+    *,
+    dry_run: bool = False,
+) -> Iterator[Outcome]:
+    """Run the commands of a statement one after the other; yield what became of each partition.
+
+    Args:
+        statement: as `check_operation` returned it.
+        table: the lake table that it is about.
+        lake: the catalog that has it.
+        ledger: of the exports to it.
+        note: hears what else is to be said.
+        dry_run: say what would be done, and do nothing.
+
+    Raises:
+        NotFoundError: there is no such table (code 60).
+        RefusedError: it cannot be done to this table.
+        TableFormatError: the catalog, the storage or the ledger failed.
+    """
+    found = lake.table(table)
+    if found is None:
+        message = f"Cannot find the lake table {table}: its catalog has none of that name."
+        raise NotFoundError(message, code=UNKNOWN_TABLE)
+    source = _remembered(found, table)
+    # One that cannot be read keeps those before it back, too.
+    wanted = [_statement(command, source) for command in statement.commands]
+    with RowPartitions(source, lake.storages) as rows:
+        running = _running(found, table, ledger, rows, note)
+        for one in wanted:
+            yield _forecast(running, one) if dry_run else running.run(one)
+
+
+def _remembered(table: IcebergTable, name: LakeName) -> RememberedSource:
+    """Return the ClickHouse table that a lake table remembers: its partition key counts.
+
+    Raises:
+        RefusedError: it remembers none.
+        DestinationError: what it remembers cannot be read.
+    """
+    source = remembered_source(table.load().properties)
+    if source is None:
+        message = (
+            f"Cannot find partitions of {name}: it was not made by an export, so that it remembers "
+            "no partition key of ClickHouse. Use the statements of the engine that made it."
+        )
+        raise RefusedError(message)
+    return source
+
+
+def _running(
+    found: IcebergTable,
+    table: LakeName,
+    ledger: Ledger,
+    rows: RowPartitions,
+    note: Callable[[str], None],
+) -> Running:
+    commit = commit_ports(found, ledger)
+    ports = OperationPorts(commit, this_process(), may_be_alive, new_transaction, note)
+    return Running(ports, table, Partitions(table, found, ledger, rows, commit.effects))
+
+
+def _forecast(running: Running, wanted: Statement) -> Outcome:
+    """Return what a statement would do."""
+    plan = running.plan(wanted)
+    partition_id, name = str(wanted.partition_id), str(running.name)
+    if not plan.changes:
+        return Outcome(partition_id, Status.EMPTY, name, "main has no file of it")
+    text = f"it would be {wanted.did.value}: {plan.rows:,} rows in {_files(plan.files)}"
+    return Outcome(partition_id, wanted.did, name, text, rows=plan.rows, data_files=plan.files)
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"
+
+
+def _is_there(command: Command) -> bool:
+    return isinstance(command, Drop) and not isinstance(command.of, PartName | All)
+
+
+def _statement(command: Command, source: RememberedSource) -> Statement:
+    match command:
+        case Drop(ById(partition_id)):
+            return DropPartition(partition_id)
+        case Drop(ByValue() as value):
+            text = render_partition_literal(value)
+            return DropPartition(partition_id_of(source.table, text))
+        case _:
+            # `check_operation` has refused it.
+            raise TypeError(command)
+
+
+def _what(statement: Alter | Optimize | ChangeRows) -> str:
+    match statement:
+        case Alter(_, commands):
+            return ", ".join(render_command(one) for one in commands)
+        case Optimize():
+            return "OPTIMIZE TABLE"
+        case ChangeRows(_, command):
+            return f"{type(command).__name__.upper()} IN PARTITION"
+        case _ as never:
+            assert_never(never)

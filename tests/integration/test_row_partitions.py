@@ -1,0 +1,133 @@
+"""In which partitions rows of a file lie: ClickHouse says the same of it as of the table.
+
+The oracle is the export itself: a file of it holds rows of the partition of its ledger key.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from catalog.clickhouse.row_partitions import RowPartitions
+from tableformat.errors import DestinationError
+from tableformat.export.outcome import Status
+from tableformat.file_names import key_in
+from tableformat.iceberg.properties import remembered_source
+from tableformat.iceberg.snapshot import state_of
+from tableformat.names import PartitionId, TableName
+from tests.real_export import RealExport
+
+KEYS = {
+    "toYYYYMM(c)": ("Date", "toDate('2023-11-01') + number % 90"),
+    "toDate(c)": (
+        "DateTime('Asia/Tokyo')",
+        "toDateTime('2024-01-01 00:00:00', 'Asia/Tokyo') + number * 3600",
+    ),
+    "toStartOfHour(c)": (
+        "DateTime64(3, 'UTC')",
+        "toDateTime64('1969-12-31 23:00:00', 3, 'UTC') + number * 60",
+    ),
+    "(c, cityHash64(n) % 2)": (
+        "LowCardinality(String)",
+        "['a', '', 'ü b', 'x/y'][number % 4 + 1]",
+    ),
+    "intDiv(c, 10)": ("Int32", "toInt32(number) - 40"),
+    "c % 7": ("Int64", "toInt64(number) - 40"),
+    "tuple()": ("Int32", "number"),
+}
+PLAIN = {
+    "UInt64": "18446744073709551615 - number % 3",
+    "UInt256": "toUInt256(number % 3) * 10000000000000000000",
+    "Enum8('one' = -1, 'two' = 2)": "if(number % 2, 'one', 'two')",
+    "UUID": "toUUID(concat('00000000-0000-0000-0000-00000000000', toString(number % 4)))",
+    "IPv4": "toIPv4(concat('10.0.0.', toString(number % 3)))",
+    "IPv6": "toIPv6(concat('2001:db8::', toString(number % 3)))",
+    "Decimal(9, 2)": "toDecimal32(number % 3, 2) / 8",
+    "Bool": "number % 2",
+    "Nullable(Int16)": "if(number % 3, number % 3, NULL)",
+    "FixedString(2)": "toFixedString(['ab', 'c'][number % 2 + 1], 2)",
+}
+TYPES = {of: f"c{number}" for number, of in enumerate(PLAIN)}
+
+
+def made(exports: RealExport, name: str, columns: str, key: str, values: str) -> TableName:
+    table = TableName("default", name)
+    exports.clickhouse.command(
+        f"CREATE TABLE {table.sql} ({columns}, n UInt64) ENGINE = MergeTree PARTITION BY {key}"
+        " ORDER BY n SETTINGS allow_nullable_key = 1"
+    )
+    exports.clickhouse.command(
+        f"INSERT INTO {table.sql} SELECT {values}, number FROM numbers(100)"
+        " SETTINGS max_partitions_per_insert_block = 0"
+    )
+    return table
+
+
+def filled(exports: RealExport, key: str, name: str) -> TableName:
+    of, values = KEYS[key]
+    return made(exports, name, f"c {of}", key, values)
+
+
+def assert_each_file_lies_in_its_partition(exports: RealExport, name: TableName) -> None:
+    done = exports.run(name, partition_spec="unpartitioned")
+    assert {o.status for o in done} == {Status.COMMITTED}
+    keys = {row.key.hash: PartitionId(row.key.partition_id) for row in exports.ledger_rows(name)}
+    table = exports.lake(name)
+    source = remembered_source(table.properties)
+    assert source is not None
+
+    with RowPartitions(source, exports.catalog("lake").storages) as rows:
+        state = state_of(table)
+        found = {f.file_path: rows.ids(f.file_path, state) for f in exports.data_files(name)}
+
+    assert len(found) == len(keys)
+    assert {path: frozenset({keys[key_in(path)]}) for path in found} == found
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_file_of_an_export_lies_in_its_partition(exports: RealExport, key: str) -> None:
+    """Harm prevented: rows of others are taken for those of another partition, and dropped."""
+    name = filled(exports, key, f"keyed_{list(KEYS).index(key)}")
+
+    assert_each_file_lies_in_its_partition(exports, name)
+
+
+def test_so_does_one_of_a_key_of_many_types(exports: RealExport) -> None:
+    columns = ", ".join(f"{name} {of}" for of, name in TYPES.items())
+    key = f"({', '.join(TYPES.values())})"
+    name = made(exports, "of_many_types", columns, key, ", ".join(PLAIN.values()))
+
+    assert_each_file_lies_in_its_partition(exports, name)
+
+
+def test_a_file_with_rows_of_several_lies_in_all_of_them(exports: RealExport) -> None:
+    name = filled(exports, "intDiv(c, 10)", "of_several")
+    exports.run(name, partition_spec="unpartitioned")
+    table = exports.lake(name)
+    before = {f.file_path for f in exports.data_files(name)}
+    rows = [{"c": value, "n": 1} for value in (5, 15, 16)]
+    arrow = table.schema().as_arrow()
+    table.append(pa.Table.from_pylist(rows, schema=arrow))
+    made = {f.file_path for f in exports.data_files(name)} - before
+    source = remembered_source(table.properties)
+    assert source is not None
+
+    with RowPartitions(source, exports.catalog("lake").storages) as of_rows:
+        found = [of_rows.ids(path, state_of(exports.lake(name))) for path in made]
+
+    assert {str(one) for ids in found for one in ids} == {"0", "1"}
+
+
+def test_a_file_that_is_gone_is_named(exports: RealExport) -> None:
+    name = filled(exports, "toYYYYMM(c)", "gone")
+    exports.run(name, partition_spec="unpartitioned")
+    table = exports.lake(name)
+    source = remembered_source(table.properties)
+    assert source is not None
+    gone = f"{table.location()}/data/gone.parquet"
+
+    with (
+        RowPartitions(source, exports.catalog("lake").storages) as rows,
+        pytest.raises(DestinationError, match=r"Cannot .*gone\.parquet"),
+    ):
+        rows.ids(gone, state_of(table))

@@ -1,0 +1,159 @@
+"""Statements on lake tables as Spark and the command line hand them over: DROP PARTITION."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
+
+from catalog.iceberg import open_catalog
+from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
+from tests.session_without_spark import NoSpark, Row
+from tests.wrong.places import Places
+
+ALLOWED = "SETTINGS allow_experimental_export_merge_tree_part = 1"
+
+
+def opened(places: Places, name: str) -> Table:
+    table: Table = open_catalog("lake", warehouse=places.warehouse).catalog.load_table(f"n.{name}")
+    return table
+
+
+def rows_of(places: Places, name: str, snapshot_id: int | None = None) -> int:
+    """Return the rows of a lake table, now or as it was."""
+    scan = opened(places, name).scan(snapshot_id=snapshot_id)
+    return sum(task.file.record_count for task in scan.plan_files())
+
+
+def alter(session: NoSpark, statement: str) -> list[Row]:
+    return session.call("execute_alter", statement=statement)
+
+
+@pytest.fixture
+def dropped_from(session: NoSpark, request: pytest.FixtureRequest) -> str:
+    """Return the name of a lake table with the ids 0 in 202401, and 1 and 2 in 202402."""
+    name = f"of_{abs(hash(request.node.name))}"
+    alter(
+        session,
+        f"ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.{name} {ALLOWED}",
+    )
+    return name
+
+
+@pytest.mark.parametrize("literal", ["202402", "'202402'", "(202402)", "ID '202402'"])
+def test_a_partition_is_dropped_by_any_form_of_its_name(
+    places: Places, session: NoSpark, dropped_from: str, literal: str
+) -> None:
+    (row,) = alter(session, f"ALTER TABLE lake.n.{dropped_from} DROP PARTITION {literal}")
+
+    assert (row["partition_id"], row["status"], row["rows"]) == ("202402", "dropped", 2)
+    assert row["snapshot_id"] == opened(places, dropped_from).metadata.current_snapshot_id
+    assert rows_of(places, dropped_from) == 1
+
+
+def test_several_are_dropped_one_after_the_other(
+    places: Places, session: NoSpark, dropped_from: str
+) -> None:
+    rows = alter(
+        session,
+        f"ALTER TABLE lake.n.{dropped_from} ON CLUSTER '{{cluster}}' DROP PARTITION 202401,"
+        " DROP PARTITION 199901, DROP PARTITION 202402",
+    )
+
+    assert [row["status"] for row in rows] == ["dropped", "empty", "dropped"]
+    assert rows_of(places, dropped_from) == 0
+
+
+def test_a_snapshot_before_it_has_the_rows(
+    places: Places, session: NoSpark, dropped_from: str
+) -> None:
+    before = opened(places, dropped_from).current_snapshot()
+    assert before is not None
+
+    alter(session, f"ALTER TABLE lake.n.{dropped_from} DROP PARTITION 202402")
+
+    assert rows_of(places, dropped_from, before.snapshot_id) == 3
+    after = opened(places, dropped_from).current_snapshot()
+    assert after is not None
+    assert after.summary is not None
+    assert after.summary["mergeberg.statement"] == "DROP PARTITION ID '202402'"
+
+
+def test_rows_that_others_added_to_the_partition_go_too(
+    places: Places, session: NoSpark, dropped_from: str
+) -> None:
+    """Harm prevented: a partition that is dropped, of which a part is still there."""
+    for day, number in (("2024-02-10T00:00:00+00:00", 7), ("2024-03-10T00:00:00+00:00", 8)):
+        table = opened(places, dropped_from)
+        arrow = table.schema().as_arrow()
+        moment = pa.scalar(day).cast(arrow.field("ts").type)
+        columns = [pa.array([moment.as_py()], arrow.field("ts").type), [number], [""]]
+        table.append(pa.table(columns, schema=arrow))
+
+    (row,) = alter(session, f"ALTER TABLE lake.n.{dropped_from} DROP PARTITION 202402")
+
+    assert (row["rows"], row["data_files"]) == (3, 2)
+    assert rows_of(places, dropped_from) == 2
+
+
+def test_a_value_of_another_type_changes_nothing(
+    places: Places, session: NoSpark, dropped_from: str
+) -> None:
+    """Nor does what stands before it in the statement."""
+    with pytest.raises(UsageError, match=r"Cannot find the partition 'x' of db\.events"):
+        alter(
+            session,
+            f"ALTER TABLE lake.n.{dropped_from} DROP PARTITION 202402, DROP PARTITION 'x'",
+        )
+
+    assert rows_of(places, dropped_from) == 3
+
+
+def test_a_table_that_no_export_made_is_refused(places: Places, session: NoSpark) -> None:
+    catalog = open_catalog("lake", warehouse=places.warehouse).catalog
+    catalog.create_namespace_if_not_exists("n")
+    catalog.create_table_if_not_exists("n.stranger", Schema(NestedField(1, "id", LongType())))
+
+    with pytest.raises(RefusedError, match="it remembers no partition key of ClickHouse"):
+        alter(session, "ALTER TABLE lake.n.stranger DROP PARTITION 1")
+
+
+def test_a_table_that_is_not_there_is_said(session: NoSpark) -> None:
+    with pytest.raises(
+        NotFoundError, match=r"Cannot find the lake table lake\.n\.nothing"
+    ) as refused:
+        alter(session, "ALTER TABLE lake.n.nothing DROP PARTITION 1")
+
+    assert refused.value.code == 60
+
+
+@pytest.mark.parametrize("command", ["DROP PARTITION ALL", "DROP PART '202402_1_1_0'"])
+def test_what_is_not_there_yet_is_refused_with_all_that_stands_beside_it(
+    places: Places, session: NoSpark, dropped_from: str, command: str
+) -> None:
+    with pytest.raises(UnsupportedError, match="this operation is not there yet"):
+        alter(session, f"ALTER TABLE lake.n.{dropped_from} DROP PARTITION 202401, {command}")
+
+    assert rows_of(places, dropped_from) == 3
+
+
+def test_the_command_line_says_what_it_would_do_and_does_it(
+    places: Places, session: NoSpark, dropped_from: str
+) -> None:
+    statement = f"ALTER TABLE lake.n.{dropped_from} DROP PARTITION 202402"
+    where = ("--warehouse", str(places.warehouse))
+
+    would = places.run("alter", statement, *where, "--dry-run")
+    assert (would[0], would[1]) == (0, "partition 202402: it would be dropped: 2 rows in 1 file\n")
+    assert rows_of(places, dropped_from) == 3
+
+    code, out, err = places.run("alter", statement, *where)
+    assert code == 0, err
+    assert out.startswith("partition 202402: dropped · 2 rows · 1 file · snapshot ")
+    assert rows_of(places, dropped_from) == 1
+    assert places.run("alter", statement, *where)[1] == (
+        "partition 202402: empty: main has no file of it\n"
+    )
+    assert alter(session, statement)[0]["status"] == "empty"

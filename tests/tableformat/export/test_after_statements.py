@@ -1,0 +1,161 @@
+"""What main holds of a key that statements on the lake table changed (decision 0013)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.committer import FileInMain, LakeTableState, Layout, SnapshotSeen
+from tableformat.export.in_main import Holding, Kind, holding
+from tableformat.export.marks import claim_of_mark, landed_from
+from tableformat.file_names import data_file_name
+from tableformat.lake_marks import Mark, statement_fingerprint
+from tableformat.ledger import Claim, Held, Key, Landed, Record, Row, State
+
+KEY = Key("source", "202401", "table")
+ROWS = 10
+Files = tuple[FileInMain, ...]
+
+
+def file(transaction: int, number: int, *, deletes: bool = False) -> FileInMain:
+    name = data_file_name(KEY.hash, str(transaction), number, "x")
+    return FileInMain(f"file:///{name}", ROWS, deletes)
+
+
+def files(transaction: int, count: int) -> Files:
+    return tuple(file(transaction, number) for number in range(count))
+
+
+def export(number: int, count: int) -> Landed:
+    return Landed(number, str(number), "content", number, number, count * ROWS, count)
+
+
+def statement(number: int, *left: Held) -> Landed:
+    text, unique = "DROP PARTITION ID '202401'", statement_fingerprint(str(number))
+    return Landed(number, str(number), unique, number, number, 0, 0, text, left)
+
+
+def held(transaction: int, count: int) -> Held:
+    return Held(str(transaction), count, count * ROWS)
+
+
+def seen(main: int, *, expired: Iterable[int] = ()) -> LakeTableState:
+    """Return a table whose snapshots 1 to `main` follow each other; some of them were expired."""
+    gone = set(expired)
+    snapshots = {
+        n: SnapshotSeen(n, n - 1 if n > 1 and n - 1 not in gone else None, n, "append")
+        for n in range(1, main + 1)
+        if n not in gone
+    }
+    layout = Layout("table", 0, 0, 0)
+    return LakeTableState(layout, 2, "file:///t", main, main, {}, snapshots, f"{main}.json")
+
+
+def row(*landed: Landed) -> Row:
+    last = landed[-1]
+    done = next((Record(x, (), 1, 1, 180) for x in reversed(landed) if not x.statement), None)
+    claim = Claim(last.epoch, last.transaction_id, last.fingerprint, 1)
+    changed = last if last.statement else None
+    return Row(
+        KEY, "db.t", "lake.n.t", State.COMPLETED, claim, 1, 1, 1,
+        landed=landed, done=done, changed=changed,
+    )  # fmt: skip
+
+
+def in_main(of: Row, state: LakeTableState, *there: FileInMain) -> Holding:
+    return holding(of, state, KEY.hash, lambda _: there)
+
+
+def test_what_was_dropped_is_gone_and_the_statement_is_named() -> None:
+    found = in_main(row(export(1, 2), statement(2)), seen(4))
+
+    assert found.kind is Kind.GONE
+    assert "snapshot 2: DROP PARTITION ID '202401'" in found.text
+
+
+def test_what_is_dropped_in_part_is_not_what_was_exported() -> None:
+    """Harm prevented: "unchanged" of a partition that lacks rows."""
+    dropped = row(export(1, 2), statement(2, held(1, 1)))
+
+    assert in_main(dropped, seen(3), file(1, 1)).kind is Kind.CHANGED
+
+
+def test_the_files_of_an_export_are_not_enough_when_a_statement_left_others() -> None:
+    """The model's run: dropped in part, main moved about, and all files are there again."""
+    dropped = row(export(1, 2), statement(2, held(1, 1)))
+
+    assert in_main(dropped, seen(3), *files(1, 2)).kind is Kind.CHANGED
+
+
+def test_main_that_was_moved_to_before_the_statement_has_all_of_it() -> None:
+    dropped = row(export(1, 2), statement(3))
+
+    assert in_main(dropped, seen(2), *files(1, 2)).kind is Kind.WHOLE
+
+
+def test_what_is_put_back_is_the_export_again() -> None:
+    attached = row(export(1, 2), statement(2), statement(3, held(1, 2)))
+
+    found = in_main(attached, seen(4), *files(1, 2))
+
+    assert (found.kind, found.holds(attached.landed[0])) == (Kind.WHOLE, True)
+
+
+def test_a_delete_of_others_afterwards_is_no_longer_what_the_statement_left() -> None:
+    attached = row(export(1, 2), statement(2), statement(3, held(1, 2)))
+
+    found = in_main(attached, seen(4), file(1, 0), file(1, 1, deletes=True))
+
+    assert found.kind is Kind.CHANGED
+
+
+def test_an_export_that_came_after_it_counts() -> None:
+    again = row(export(1, 2), statement(2), export(3, 1))
+
+    assert in_main(again, seen(4), *files(3, 1)).kind is Kind.WHOLE
+    assert in_main(again, seen(4), *files(1, 2)).kind is not Kind.WHOLE
+
+
+def test_where_history_is_gone_what_landed_last_must_be_there_exactly() -> None:
+    dropped, gone = row(export(1, 2), statement(2)), seen(9, expired=(1, 2))
+
+    assert in_main(dropped, gone).kind is Kind.GONE
+    assert in_main(dropped, gone, *files(1, 2)).kind is Kind.CHANGED
+
+
+def test_of_a_statement_that_the_ledger_does_not_know_nothing_is_believed() -> None:
+    """Harm prevented: its mark is taken for an export of no rows, and rows are exported twice."""
+    known = row(export(1, 2))
+    mark = Mark(2, "2", statement_fingerprint("2"), 2)
+
+    landed = landed_from(mark, seen(2), claim_of_mark(known, seen(2), mark))
+    found = in_main(replace(known, landed=(*known.landed, landed), changed=landed), seen(2))
+
+    assert (landed.left, found.kind, found.is_certain) == (None, Kind.CHANGED, False)
+
+
+@given(
+    counts=st.lists(st.integers(0, 3), min_size=1, max_size=5),
+    main=st.integers(1, 5),
+    there=st.lists(st.integers(0, 3), min_size=5, max_size=5),
+)
+def test_certain_is_only_what_the_last_in_the_line_left(
+    counts: list[int], main: int, there: list[int]
+) -> None:
+    """Of any exports and statements, wherever main is and whatever files it has.
+
+    A count of 0 is a statement that left nothing, the others are exports of so many files.
+    """
+    landed = [export(n, c) if c else statement(n) for n, c in enumerate(counts, start=1)]
+    main = min(main, len(landed))
+    here = [f for n, c in enumerate(there, start=1) for f in files(n, c) if n <= len(landed)]
+
+    found = in_main(row(*landed), seen(main), *here)
+
+    last = landed[main - 1]
+    as_left = {f.path for f in here} == {f.path for f in files(last.epoch, last.data_files)}
+    if any(x.statement for x in landed):
+        assert (found.kind in (Kind.WHOLE, Kind.GONE)) is as_left
