@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from types import FrameType
 from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
@@ -32,9 +33,7 @@ def main() -> None:
     token = os.environ.pop(_CALL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     waiting, session = _attach(token)
-    # A cancelled statement; PySpark's own handler would cancel the jobs of everybody.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _be_interrupted_once()
     try:
         answered = answer(waiting.request(), session)
     except KeyboardInterrupt:
@@ -59,6 +58,23 @@ def _attach(token: str) -> tuple[Any, SparkSession]:
     conf = SparkConf(_jvm=gateway.jvm, _jconf=java_context.getConf())
     context = SparkContext(gateway=gateway, jsc=java_context, conf=conf)
     return waiting, SparkSession(context, waiting.session())
+
+
+def _be_interrupted_once() -> None:
+    """Let the first SIGINT or SIGTERM interrupt the answer, and later ones nothing.
+
+    PySpark's own handler would cancel the jobs of everybody. And a cancelled statement says so
+    more than once (a key, Java's signal, the end of the input): the second would interrupt what
+    the first began, and Spark's job would go on for nobody.
+    """
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
 
 
 def _end_with_parent() -> None:

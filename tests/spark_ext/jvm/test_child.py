@@ -209,3 +209,36 @@ def test_a_child_ends_with_its_parent() -> None:
     child.stdin.close()
 
     assert child.wait(timeout=60) == -signal.SIGTERM
+
+
+INTERRUPTED = """
+import threading
+import spark_ext.child
+
+spark_ext.child._be_interrupted_once()
+try:
+    print("working", flush=True)
+    threading.Event().wait()
+except KeyboardInterrupt:
+    print("tidying", flush=True)
+    input()
+    print("tidied", flush=True)
+"""
+
+
+def test_a_child_that_is_told_twice_to_end_ends_in_order() -> None:
+    """Harm prevented: the second word interrupts the cancelling of Spark's job, which goes on."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    for said in ("working", "tidying"):
+        assert child.stdout.readline() == f"{said}\n"
+        child.send_signal(signal.SIGTERM)
+    rest, _ = child.communicate("go on\n", timeout=60)
+
+    assert (rest, child.returncode) == ("tidied\n", 0)
