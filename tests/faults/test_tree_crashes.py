@@ -174,21 +174,46 @@ def sample(names: list[str], fault: Fault) -> tuple[int, ...]:
     return tuple(names.index(name) for name in dict.fromkeys(names))
 
 
-@pytest.mark.parametrize("fault", Fault, ids=[f.name.lower() for f in Fault])
-def test_a_fault_at_any_act_and_the_same_command_again_is_exactly_once(
-    scenario: Scenario, fault: Fault, tmp_path: Path
+def every(names: list[str], fault: Fault) -> tuple[int, ...]:
+    """Return all numbers at which a fault can meet a run."""
+    answers = fault is Fault.LOST_ANSWER
+    return tuple(n for n, name in enumerate(names) if name in ANSWERED or not answers)
+
+
+def check_all(
+    scenario: Scenario, directory: Path, fault: Fault, numbers: Callable[..., tuple[int, ...]]
 ) -> None:
-    """Harm prevented: rows lost or twice for whoever reads commit files, or a false answer."""
+    """Let a fault meet the acts that are asked for, each in a world of its own."""
     wrong: list[Exception] = []
-    names = acts_of(scenario, tmp_path / "undisturbed")
-    for number in sample(names, fault):
+    names = acts_of(scenario, directory / "undisturbed")
+    for number in numbers(names, fault):
         try:
-            check(scenario, tmp_path / str(number), fault, number)
+            check(scenario, directory / str(number), fault, number)
         except Exception as error:  # noqa: BLE001  all of them are told, at the end
             error.add_note(f"{scenario.name}: act {number}, {names[number]}: {fault.value}")
             wrong.append(error)
     if wrong:
         raise ExceptionGroup(fault.value, wrong)
+
+
+each_fault = pytest.mark.parametrize("fault", Fault, ids=[f.name.lower() for f in Fault])
+
+
+@each_fault
+def test_a_fault_at_any_act_and_the_same_command_again_is_exactly_once(
+    scenario: Scenario, fault: Fault, tmp_path: Path
+) -> None:
+    """Harm prevented: rows lost or twice for whoever reads commit files, or a false answer."""
+    check_all(scenario, tmp_path, fault, sample)
+
+
+@pytest.mark.soak
+@each_fault
+def test_a_fault_at_every_single_act_and_the_same_command_again_is_exactly_once(
+    scenario: Scenario, fault: Fault, tmp_path: Path
+) -> None:
+    """Harm prevented: the one act that the sample leaves out is the one that loses rows."""
+    check_all(scenario, tmp_path, fault, every)
 
 
 def test_the_acts_are_those_of_the_tree_too(tmp_path: Path) -> None:
