@@ -41,6 +41,7 @@ from catalog.shared_sql import SharedSqlCatalog
 from catalog.storages.opening import BY_CATALOG, Storages
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import (
+    BranchFile,
     Commit,
     FileInMain,
     LakeTableState,
@@ -213,10 +214,10 @@ class IcebergTable:
         with self._trying_to("read the manifests"):
             return self._files.paths(state)
 
-    def files_in_main(self, state: LakeTableState) -> tuple[FileInMain, ...]:
-        """Return all data files of main."""
+    def files_on(self, state: LakeTableState, branch: str) -> tuple[BranchFile, ...]:
+        """Return all data files of a branch."""
         with self._trying_to("read the manifests"):
-            return self._files.all(state)
+            return self._files.on(state, branch)
 
     def files_in(
         self, state: LakeTableState, partition: tuple[str | None, ...]

@@ -7,17 +7,21 @@ that is not there yet says so by name before anything is done.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import assert_never
 
 from catalog.clickhouse.partition_values import partition_id_of
 from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.iceberg import IcebergTable, OpenedCatalog
+from catalog.intact_files import refuse_changed_files
 from catalog.processes import may_be_alive, this_process
+from spark_ext.sql import statements as commands
 from spark_ext.sql.statement_text import render_command
-from spark_ext.sql.statements import Alter, ChangeRows, Command, Drop, Optimize
+from spark_ext.sql.statements import Alter, ChangeRows, Command, Optimize
 from spark_ext.wiring import commit_ports, new_transaction
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
+from tableformat.export.loading import load_table
 from tableformat.export.outcome import Outcome, Status
 from tableformat.iceberg.properties import RememberedSource, remembered_source
 from tableformat.ledger import Ledger
@@ -28,9 +32,20 @@ from tableformat.mergetree.partition_literal import (
     render_partition_literal,
 )
 from tableformat.names import LakeName, PartName
-from tableformat.operations.drop import DropPartition
+from tableformat.operations.attach import Attach
+from tableformat.operations.detach import Detach
+from tableformat.operations.drop import Drop
+from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.partition_files import Partitions
-from tableformat.operations.running import OperationPorts, Running, Statement
+from tableformat.operations.running import OperationPorts, Running, Statement, nothing_of
+from tableformat.operations.which import (
+    NOTHING_DETACHED,
+    AllPartitions,
+    OnePart,
+    OnePartition,
+    Which,
+    shown_partition,
+)
 
 __all__ = ["check_operation", "operate"]
 
@@ -41,11 +56,13 @@ def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -
     Raises:
         UnsupportedError: its operation is not there yet (code 48).
     """
-    if isinstance(statement, Alter) and all(_is_there(one) for one in statement.commands):
-        return statement
+    if isinstance(statement, Alter):
+        missing = [one for one in statement.commands if not isinstance(one, _There)]
+        if not missing:
+            return statement
     message = (
         f"Cannot run {_what(statement)} on the lake table {table}: this operation is not there "
-        "yet; EXPORT PARTITION and DROP PARTITION are. Nothing was changed."
+        "yet; EXPORT, DROP, DETACH, ATTACH and DROP DETACHED are. Nothing was changed."
     )
     raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
@@ -70,7 +87,7 @@ def operate(
         dry_run: say what would be done, and do nothing.
 
     Raises:
-        NotFoundError: there is no such table (code 60).
+        NotFoundError: there is no such table (code 60), or no such part (code 232).
         RefusedError: it cannot be done to this table.
         TableFormatError: the catalog, the storage or the ledger failed.
     """
@@ -84,7 +101,7 @@ def operate(
     with RowPartitions(source, lake.storages) as rows:
         running = _running(found, table, ledger, rows, note)
         for one in wanted:
-            yield _forecast(running, one) if dry_run else running.run(one)
+            yield _forecast(running, one) if dry_run else _run(running, one)
 
 
 def _remembered(table: IcebergTable, name: LakeName) -> RememberedSource:
@@ -112,38 +129,64 @@ def _running(
     note: Callable[[str], None],
 ) -> Running:
     commit = commit_ports(found, ledger)
-    ports = OperationPorts(commit, this_process(), may_be_alive, new_transaction, note)
+    intact = partial(refuse_changed_files, found.storages, found.load().location)
+    ports = OperationPorts(commit, this_process(), may_be_alive, new_transaction, note, intact)
     return Running(ports, table, Partitions(table, found, ledger, rows, commit.effects))
 
 
-def _forecast(running: Running, wanted: Statement) -> Outcome:
+def _run(running: Running, wanted: Statement | DropDetached) -> Outcome:
+    if isinstance(wanted, DropDetached):
+        return wanted.run(running.ports.commit, running.partitions)
+    return running.run(wanted)
+
+
+def _forecast(running: Running, wanted: Statement | DropDetached) -> Outcome:
     """Return what a statement would do."""
-    plan = running.plan(wanted)
-    partition_id, name = str(wanted.partition_id), str(running.name)
+    if isinstance(wanted, DropDetached):
+        plan = wanted.plan(running.partitions, load_table(running.ports.commit))
+        did, nothing = Status.DROPPED, NOTHING_DETACHED
+    else:
+        plan, did, nothing = running.plan(wanted), wanted.did, nothing_of(wanted)
+    told = partial(Outcome, shown_partition(wanted.which), table=str(running.name))
     if not plan.changes:
-        return Outcome(partition_id, Status.EMPTY, name, "main has no file of it")
-    text = f"it would be {wanted.did.value}: {plan.rows:,} rows in {_files(plan.files)}"
-    return Outcome(partition_id, wanted.did, name, text, rows=plan.rows, data_files=plan.files)
+        return told(status=Status.EMPTY, message=nothing)
+    text = f"it would be {did.value}: {plan.rows:,} rows in {_files(plan.files)}"
+    return told(status=did, message=text, rows=plan.rows, data_files=plan.files)
 
 
 def _files(count: int) -> str:
     return f"{count:,} file{'' if count == 1 else 's'}"
 
 
-def _is_there(command: Command) -> bool:
-    return isinstance(command, Drop) and not isinstance(command.of, PartName | All)
+_There = commands.Drop | commands.Detach | commands.Attach | commands.DropDetached
 
 
-def _statement(command: Command, source: RememberedSource) -> Statement:
+def _statement(command: Command, source: RememberedSource) -> Statement | DropDetached:
     match command:
-        case Drop(ById(partition_id)):
-            return DropPartition(partition_id)
-        case Drop(ByValue() as value):
-            text = render_partition_literal(value)
-            return DropPartition(partition_id_of(source.table, text))
+        case commands.Drop(of):
+            return Drop(_which(of, source))
+        case commands.Detach(of):
+            return Detach(_which(of, source))
+        case commands.Attach(of):
+            return Attach(_which(of, source))
+        case commands.DropDetached(of):
+            return DropDetached(_which(of, source))
         case _:
             # `check_operation` has refused it.
             raise TypeError(command)
+
+
+def _which(of: commands.Target, source: RememberedSource) -> Which:
+    match of:
+        case PartName():
+            return OnePart(of)
+        case ById(partition_id):
+            return OnePartition(partition_id)
+        case ByValue():
+            text = render_partition_literal(of)
+            return OnePartition(partition_id_of(source.table, text))
+        case All():
+            return AllPartitions()
 
 
 def _what(statement: Alter | Optimize | ChangeRows) -> str:

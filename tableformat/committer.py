@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from tableformat.errors import DestinationError, TableFormatError
 from tableformat.file_names import data_below
@@ -16,6 +16,9 @@ from tableformat.lake_marks import EPOCH_PROPERTY, MARK_PREFIX, Mark
 from tableformat.receipt import Receipt
 
 __all__ = [
+    "DETACHED_BRANCH",
+    "MAIN_BRANCH",
+    "BranchFile",
     "Commit",
     "CommitOutcome",
     "Committed",
@@ -35,6 +38,10 @@ __all__ = [
     "Unknown",
 ]
 
+MAIN_BRANCH: Final = "main"
+DETACHED_BRANCH: Final = "detached"
+"""What DETACH takes out of main stays there, until ATTACH or DROP DETACHED."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -52,7 +59,8 @@ class KeyCommit:
 
     `may_shrink`: main may have fewer rows of it afterwards than before; `beside`: its first files
     may lie beside files of others; `whole`: nothing else stays in its lake partition.
-    `partition_id` is the source's name of it.
+    `partition_id` is the source's name of it. `returns` are the paths of files that come back to
+    main from the branch `detached`.
     """
 
     key: str
@@ -64,6 +72,7 @@ class KeyCommit:
     beside: bool = False
     whole: bool = False
     partition_id: str = ""
+    returns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,8 @@ class Commit:
     `ledger` is the ledger's identity, `summary` goes into the snapshot's. `number`, drawn from its
     counter for each attempt, tells an older copy of it (hole 16). `watermark` is a property and its
     value after the snapshot's id, '' to remove it. Without keys: the first snapshot, or the fence.
+    `detaches`: the files that leave main are on the branch `detached` from the same moment on.
+    `discards` are paths that leave that branch, of a commit that does not touch main.
     """
 
     keys: tuple[KeyCommit, ...]
@@ -81,6 +92,8 @@ class Commit:
     summary: tuple[tuple[str, str], ...] = ()
     number: int = 0
     watermark: tuple[str, str] | None = None
+    detaches: bool = False
+    discards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +211,20 @@ class FileInMain:
     path: str
     rows: int
     deletes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BranchFile:
+    """A data file of a branch: `deletes` tells that delete files may apply to it.
+
+    `bytes` is its size, `spec_id` the partition spec that it was written with.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    spec_id: int
+    deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +362,9 @@ class LakeTable(Protocol):
         """Write the manifests of one attempt on top of `state.main`; nothing becomes visible.
 
         The data files at the paths `leaves` are in main and will not be in the snapshot. A commit
-        without keys stages an empty append (first snapshot, or the fence).
+        without keys stages an empty append (first snapshot, or the fence). What detaches or returns
+        stages a snapshot of the branch `detached` as well, which is sent with the other; what
+        discards, that one alone.
         """
         ...
 

@@ -3,25 +3,68 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
 
 from catalog.iceberg import IcebergTable
-from tableformat.committer import LakeTableState
+from catalog.intact_files import refuse_changed_files
+from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, LakeTableState
 from tableformat.effects import Direct, Effects
+from tableformat.export.job import ExportRequest
+from tableformat.export.outcome import Outcome
 from tableformat.export.settling import Ports
+from tableformat.export.slices import FileFormat
+from tableformat.iceberg.live_files import lake_part_name
 from tableformat.ledger import Owner
 from tableformat.names import PartitionId, TransactionId
-from tableformat.operations.drop import DropPartition
-from tableformat.operations.partition_files import Partitions
+from tableformat.operations.attach import Attach
+from tableformat.operations.detach import Detach
+from tableformat.operations.drop import Drop
+from tableformat.operations.drop_detached import DropDetached
+from tableformat.operations.partition_files import Partitions as LakePartitions
 from tableformat.operations.running import OperationPorts, Running
+from tableformat.operations.which import OnePart, OnePartition, Which
 from tests.places.found import place_at
-from tests.scenarios import CLOCK, TO, lake
+from tests.scenarios import (
+    ALL,
+    CLOCK,
+    TO,
+    Partitions,
+    lake,
+    ports_of,
+    pyiceberg,
+    row_of,
+    run,
+)
 
-__all__ = ["SaidOfRows", "drop", "running"]
+__all__ = [
+    "IN_FILES",
+    "LATER",
+    "SaidOfRows",
+    "add_foreign",
+    "attach",
+    "detach",
+    "drop",
+    "drop_detached",
+    "export_at",
+    "in_files",
+    "on",
+    "part_in",
+    "partition",
+    "running",
+    "whereabouts",
+]
 
 _PIDS = itertools.count(70_000)
+IN_FILES = replace(ALL, format=FileFormat(target_file_bytes=80))
+LATER = itertools.count(90_000_000)
+"""Moments of the ledger's clock after the time to live of every export."""
 
 
 @dataclass
@@ -52,10 +95,78 @@ def running(
         lambda other: other == owner,
         lambda epoch: TransactionId(str(5000 + epoch)),
         lambda _: None,
+        partial(refuse_changed_files, found.storages, found.load().location),
     )
-    return Running(ports, TO, Partitions(TO, found, ledger, rows or SaidOfRows(), acts))
+    return Running(ports, TO, LakePartitions(TO, found, ledger, rows or SaidOfRows(), acts))
 
 
-def drop(partition: str) -> DropPartition:
+def add_foreign(directory: Path, rows: int = 4) -> str:
+    """Append rows as another engine would; return the path of their file."""
+    column = pa.field("n", pa.int64(), nullable=False)
+    table = pyiceberg(directory)
+    before = {t.file.file_path for t in table.scan().plan_files()}
+    table.append(pa.table([pa.array(range(rows))], pa.schema([column])))
+    (made,) = {t.file.file_path for t in table.scan().plan_files()} - before
+    return made
+
+
+def partition(name: str) -> OnePartition:
+    """Return what a statement on a partition is about."""
+    return OnePartition(PartitionId(name))
+
+
+def drop(name: str) -> Drop:
     """Return the statement that drops a partition."""
-    return DropPartition(PartitionId(partition))
+    return Drop(partition(name))
+
+
+def detach(name: str) -> Detach:
+    """Return the statement that detaches a partition."""
+    return Detach(partition(name))
+
+
+def attach(name: str) -> Attach:
+    """Return the statement that attaches a partition."""
+    return Attach(partition(name))
+
+
+def on(directory: Path, branch: str) -> Counter[str]:
+    """Return the files of a branch, and how often it has them."""
+    table = lake(directory)
+    return Counter(f.path for f in table.files_on(table.load(), branch))
+
+
+def whereabouts(directory: Path) -> tuple[Counter[str], Counter[str]]:
+    """Return the files of main, and those that are detached."""
+    return on(directory, MAIN_BRANCH), on(directory, DETACHED_BRANCH)
+
+
+def drop_detached(
+    directory: Path, which: Which, *, effects: Effects | None = None, table: object = None
+) -> Outcome:
+    """Drop what is detached."""
+    one = running(directory, effects=effects, table=cast("IcebergTable | None", table))
+    return DropDetached(which).run(one.ports.commit, one.partitions)
+
+
+def part_in(directory: Path, name: str, number: int = 0) -> OnePart:
+    """Name a file of main as a part of a partition."""
+    key = row_of(directory, name).key.hash
+    paths = sorted(p for p in on(directory, MAIN_BRANCH) if key in p)
+    return OnePart(lake_part_name(PartitionId(name), paths[number]))
+
+
+def in_files(directory: Path) -> Partitions:
+    """Return a table whose two partitions are in the lake, the first in two files."""
+    made = Partitions()
+    run(directory, made, request=IN_FILES)
+    assert on(directory, MAIN_BRANCH).total() == 3
+    return made
+
+
+def export_at(
+    directory: Path, source: Partitions, clock: Iterator[int], request: ExportRequest = ALL
+) -> dict[str, Outcome]:
+    """Export at the next moment of a clock; return what became of each partition."""
+    ports = ports_of(directory, source, clock=clock.__next__)
+    return {o.partition_id: o for o in run(directory, source, request=request, ports=ports)}

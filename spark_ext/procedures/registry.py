@@ -49,6 +49,7 @@ TABLES: Final[Mapping[str, SystemTable]] = {
         counters.METRICS,
         partitions.PARTITIONS,
         parts.PARTS,
+        parts.DETACHED_PARTS,
         PART_LOG,
         REPLICATED_PARTITION_EXPORTS,
     )

@@ -1,4 +1,4 @@
-"""The parts of the lake tables that exports go to: data files of main, with the rows they hold.
+"""The parts of the lake tables that exports go to: data files, with the rows they hold.
 
 `mergeberg.system.parts` and `partitions` are made of it (reading 35). To which ClickHouse partition
 a file belongs, the ledger says: by the key in the file's name, and of a file that others wrote, by
@@ -15,7 +15,7 @@ from functools import partial
 from spark_ext.known_destinations import KnownDestinations
 from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.system_tables.known_ledger import known_ledger
-from tableformat.committer import LakeTableState
+from tableformat.committer import MAIN_BRANCH, LakeTableState
 from tableformat.errors import NotFoundError
 from tableformat.iceberg.live_files import LiveFile, lake_part_name, live_files
 from tableformat.iceberg.snapshot import table_of
@@ -46,11 +46,12 @@ class LakePart:
         return str(lake_part_name(PartitionId(self.partition_id), self.file.path))
 
 
-def lake_parts(conf: Mapping[str, str]) -> Iterator[LakePart]:
+def lake_parts(conf: Mapping[str, str], branch: str = MAIN_BRANCH) -> Iterator[LakePart]:
     """Yield the parts of every lake table that the session's ledger knows.
 
     Args:
         conf: the settings of the session.
+        branch: the branch on which they are.
 
     Raises:
         TableFormatError: ledger, catalog or storage cannot be read.
@@ -59,7 +60,7 @@ def lake_parts(conf: Mapping[str, str]) -> Iterator[LakePart]:
         rows = () if ledger is None else tuple(ledger.rows())
     lake = KnownDestinations(partial(open_destination_in, conf, looks_only=True))
     for name, (state, of_table) in sorted(_tables(rows, lake).items()):
-        yield from parts_of_files(name, live_files(table_of(state)), of_table)
+        yield from parts_of_files(name, live_files(table_of(state), branch), of_table)
 
 
 def _tables(

@@ -27,6 +27,8 @@ class Status(StrEnum):
     DIFFERS = "differs"
     UNVERIFIED = "unverified"
     DROPPED = "dropped"
+    DETACHED = "detached"
+    ATTACHED = "attached"
 
     @property
     def exit_code(self) -> int:

@@ -1,4 +1,4 @@
-"""The data files of main as a list of parts: where each lies, how much it holds, what it is called.
+"""The data files of a branch as a list of parts: where each lies, what it holds, its name.
 
 A lake part is a data file. Its name `<partition id>_<n>_<n>_0` has the form of a ClickHouse part's,
 and stays the same for as long as the file lives (coverage.md reading 35): `n` is made of the file's
@@ -17,8 +17,8 @@ from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH
 
+from tableformat.committer import MAIN_BRANCH
 from tableformat.errors import DestinationError
 from tableformat.file_names import key_in
 from tableformat.hive_names import partition_directory
@@ -31,7 +31,7 @@ _BITS: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file of main. `key` is the hash of the export that wrote it, '' when it is others'.
+    """A data file of a branch. `key` is the hash of the export that wrote it, '' for others'.
 
     `partition` is that of the spec it was written with, as people read it: `ts_month=2024-01`, ''
     without partition fields. `rows` are those in the file, rows that deletes take away included.
@@ -58,17 +58,18 @@ def lake_part_name(partition_id: PartitionId, path: str) -> PartName:
     return PartName(partition_id, number, number, 0)
 
 
-def live_files(table: Table) -> tuple[LiveFile, ...]:
-    """Return the data files of main, in the order of their paths.
+def live_files(table: Table, branch: str = MAIN_BRANCH) -> tuple[LiveFile, ...]:
+    """Return the data files of a branch, in the order of their paths; none without the branch.
 
     Args:
         table: as it was loaded; nothing is changed.
+        branch: its name.
 
     Raises:
         DestinationError: a manifest cannot be read.
     """
     try:
-        return tuple(sorted(_files_of_main(table), key=lambda file: file.path))
+        return tuple(sorted(_files_of(table, branch), key=lambda file: file.path))
     except OSError as error:
         message = (
             f"Cannot list the files of {'.'.join(table.name())}: a manifest cannot be read: "
@@ -77,9 +78,8 @@ def live_files(table: Table) -> tuple[LiveFile, ...]:
         raise DestinationError(message) from error
 
 
-def _files_of_main(table: Table) -> Iterator[LiveFile]:
-    main = table.metadata.refs.get(MAIN_BRANCH)
-    snapshot = table.metadata.snapshot_by_id(main.snapshot_id) if main else None
+def _files_of(table: Table, branch: str) -> Iterator[LiveFile]:
+    snapshot = table.metadata.snapshot_by_name(branch)
     specs, schema = table.specs(), table.schema()
     return (
         LiveFile(

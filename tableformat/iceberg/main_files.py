@@ -16,7 +16,7 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.transforms import VoidTransform
 
-from tableformat.committer import FileInMain, LakeTableState, PartitionFile
+from tableformat.committer import BranchFile, FileInMain, LakeTableState, PartitionFile
 from tableformat.errors import UnsupportedError
 from tableformat.file_names import is_of_key, key_in
 from tableformat.iceberg.snapshot import table_of
@@ -37,6 +37,7 @@ class _Live:
 
     path: str
     rows: int
+    bytes: int
     key: str
     spec_id: int
     partition: tuple[object, ...]
@@ -75,18 +76,23 @@ class MainFiles:
         """
         if at is None:
             return ()
-        by_key = _latest(self._by_key, at, lambda: _sorted(self._in(table_of(state), at), _begins))
+        by_key = _latest(self._by_key, at, lambda: _sorted(self._named(state, at), _begins))
         return tuple(f for f in by_key.get(key, ()) if is_of_key(f.path, key))
 
-    def all(self, state: LakeTableState) -> tuple[FileInMain, ...]:
-        """Return all files of main, and which carry deletes.
+    def on(self, state: LakeTableState, branch: str) -> tuple[BranchFile, ...]:
+        """Return all files of a branch, and which carry deletes; none when there is no branch.
 
         Raises:
-            UnsupportedError: main has files that delete by equality.
+            UnsupportedError: the branch has files that delete by equality.
         """
-        return tuple(self._in(table_of(state), state.main)) if state.main is not None else ()
+        table = table_of(state)
+        head = table.metadata.snapshot_by_name(branch)
+        return tuple(self._in(table, head.snapshot_id)) if head is not None else ()
 
-    def _in(self, table: Table, at: int) -> Iterable[FileInMain]:
+    def _named(self, state: LakeTableState, at: int) -> Iterable[FileInMain]:
+        return (FileInMain(f.path, f.rows, f.deletes) for f in self._in(table_of(state), at))
+
+    def _in(self, table: Table, at: int) -> Iterable[BranchFile]:
         """Return the files of a snapshot, and which carry deletes."""
         snapshot = table.metadata.snapshot_by_id(at)
         manifests = snapshot.manifests(table.io) if snapshot else []
@@ -95,7 +101,7 @@ class MainFiles:
             _refuse_equality(table, deletes)
             return _with_deletes(table, at)
         live = (f for m in manifests for f in self._live(table, m))
-        return (FileInMain(f.path, f.rows, deletes=False) for f in live)
+        return (BranchFile(f.path, f.rows, f.bytes, f.spec_id) for f in live)
 
     def in_partition(
         self, state: LakeTableState, partition: tuple[str | None, ...]
@@ -131,6 +137,7 @@ class MainFiles:
                 _Live(
                     path := entry.data_file.file_path,
                     entry.data_file.record_count,
+                    entry.data_file.file_size_in_bytes,
                     key_in(path),
                     manifest.partition_spec_id,
                     tuple(
@@ -230,8 +237,14 @@ def _refuse_equality(table: Table, manifests: Iterable[ManifestFile]) -> None:
                 raise UnsupportedError(message)
 
 
-def _with_deletes(table: Table, at: int) -> tuple[FileInMain, ...]:
+def _with_deletes(table: Table, at: int) -> tuple[BranchFile, ...]:
     return tuple(
-        FileInMain(task.file.file_path, task.file.record_count, bool(task.delete_files))
+        BranchFile(
+            task.file.file_path,
+            task.file.record_count,
+            task.file.file_size_in_bytes,
+            task.file.spec_id,
+            deletes=bool(task.delete_files),
+        )
         for task in table.scan(snapshot_id=at).plan_files()
     )

@@ -1,4 +1,4 @@
-"""Staging one snapshot with PyIceberg, and reading the state that a commit is decided on.
+"""Staging a commit with PyIceberg, and reading the state that it is decided on.
 
 PyIceberg writes the manifests; the request is ours (docs/decisions/0003): its own commit retries
 without checking again, which commits twice, and deletes manifests that have landed (destination.md
@@ -8,14 +8,14 @@ without checking again, which commits twice, and deletes manifests that have lan
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Final, cast
 from uuid import UUID
 
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSchemaUpdate,
@@ -28,6 +28,7 @@ from pyiceberg.table.update import (
     RemovePropertiesUpdate,
     SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
     update_table_metadata,
@@ -35,6 +36,8 @@ from pyiceberg.table.update import (
 
 from tableformat.commit_properties import property_change
 from tableformat.committer import (
+    DETACHED_BRANCH,
+    MAIN_BRANCH,
     Commit,
     LakeTableState,
     Layout,
@@ -54,6 +57,10 @@ __all__ = [
     "state_of",
     "table_of",
 ]
+
+
+_NEVER: Final = 2**63 - 1
+_Asked = tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]
 
 
 class _MemoisedTransaction(Transaction):
@@ -120,17 +127,54 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
     """
     table = table_of(state)
     transaction = _MemoisedTransaction(table)
+    number = state.last_sequence_number + 1
+    if commit.discards:
+        lost = tuple(_entries(table, DETACHED_BRANCH, commit.discards))
+        return _staged(transaction, state, commit, _Change(DETACHED_BRANCH, number, (), lost))
+    gone = tuple(_entries(table, MAIN_BRANCH, leaves))
+    returning = tuple(path for key in commit.keys for path in key.returns)
+    back = tuple(_entries(table, DETACHED_BRANCH, returning))
+    new = (
+        data_file(receipt, table.schema(), table.spec())
+        for key in commit.keys
+        for receipt in key.receipts
+    )
+    change = _Change(MAIN_BRANCH, number, (*new, *back), gone)
+    staged = _staged(transaction, state, commit, change)
+    kept = _not_on(table, DETACHED_BRANCH, gone) if commit.detaches else ()
+    if not back and not kept:
+        return staged
+    aside = _Change(DETACHED_BRANCH, number + 1, kept, back)
+    # The second of two snapshots in one request follows the first.
+    transaction._updates, _ = _asked(staged)  # noqa: SLF001
+    return _joined(staged, _staged(transaction, state, commit, aside))
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a snapshot changes on a branch; `sequence_number` is the snapshot's."""
+
+    branch: str
+    sequence_number: int
+    added: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...]
+
+
+def _staged(
+    transaction: _MemoisedTransaction, state: LakeTableState, commit: Commit, change: _Change
+) -> Staged:
+    """Write the manifests of one snapshot."""
     update = transaction.update_snapshot(
-        snapshot_properties=dict(commit.summary), branch=MAIN_BRANCH
+        snapshot_properties=dict(commit.summary), branch=change.branch
     )
-    producer = update.overwrite() if leaves else update.fast_append()
+    producer = update.overwrite() if change.removed else update.fast_append()
     producer.commit_uuid = attempt_uuid(
-        state.layout.table_uuid, commit.ledger, commit.number, state.last_sequence_number + 1
+        state.layout.table_uuid, commit.ledger, commit.number, change.sequence_number
     )
-    for gone in _entries(table, state.main, leaves):
+    for gone in change.removed:
         producer.delete_data_file(gone)
-    for receipt in (r for key in commit.keys for r in key.receipts):
-        producer.append_data_file(data_file(receipt, table.schema(), table.spec()))
+    for file in change.added:
+        producer.append_data_file(file)
     # The public commit() would send, retry and clean up by itself; only the staging is wanted.
     updates, requirements = producer._commit()  # noqa: SLF001
     added = [u.snapshot for u in updates if isinstance(u, AddSnapshotUpdate)]
@@ -140,7 +184,8 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
             "report it."
         )
         raise InternalError(message)
-    made = [m for m in added[0].manifests(table.io) if m.added_snapshot_id == added[0].snapshot_id]
+    io = table_of(state).io
+    made = [m for m in added[0].manifests(io) if m.added_snapshot_id == added[0].snapshot_id]
     return Staged(
         snapshot_id=added[0].snapshot_id,
         parent_id=added[0].parent_snapshot_id,
@@ -150,26 +195,57 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
     )
 
 
-def _entries(table: Table, main: int | None, paths: tuple[str, ...]) -> Iterator[DataFile]:
-    """Yield the data files of main at these paths, each once.
+def _asked(staged: Staged) -> _Asked:
+    return cast("_Asked", staged.handle)
+
+
+def _joined(staged: Staged, aside: Staged) -> Staged:
+    """Return the attempt that makes both snapshots, or none."""
+    updates, requirements = _asked(staged)
+    more, required = _asked(aside)
+    handle = ((*updates, *(_for_ever(u) for u in more)), (*requirements, *required))
+    return replace(staged, files=(*staged.files, *aside.files), handle=handle)
+
+
+def _for_ever(update: TableUpdate) -> TableUpdate:
+    """Return an update of a branch with an age that no expiry of references reaches."""
+    if isinstance(update, SetSnapshotRefUpdate):
+        return update.model_copy(update={"max_ref_age_ms": _NEVER})
+    return update
+
+
+def _entries(table: Table, branch: str, paths: tuple[str, ...]) -> Iterator[DataFile]:
+    """Yield the data files of a branch at these paths, each once.
 
     Raises:
-        InternalError: one of them is not in main.
+        InternalError: one of them is not there.
     """
     left = set(paths)
-    snapshot = table.metadata.snapshot_by_id(main) if main is not None and left else None
-    for manifest in snapshot.manifests(table.io) if snapshot else ():
-        if manifest.content == ManifestContent.DATA:
-            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                if entry.data_file.file_path in left:
-                    left.remove(entry.data_file.file_path)
-                    yield entry.data_file
+    for file in _files(table, branch) if left else ():
+        if file.file_path in left:
+            left.remove(file.file_path)
+            yield file
     if left:
         message = (
-            f"{len(left)} file(s) are to leave main and are not in it; this is a bug, please "
+            f"{len(left)} file(s) are to leave {branch} and are not in it; this is a bug, please "
             "report it."
         )
         raise InternalError(message)
+
+
+def _not_on(table: Table, branch: str, files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:
+    """Return the files that a branch does not have: main may have been moved back to them."""
+    there = {file.file_path for file in _files(table, branch)} if files else set()
+    return tuple(file for file in files if file.file_path not in there)
+
+
+def _files(table: Table, branch: str) -> Iterator[DataFile]:
+    """Yield the data files of a branch, which need not exist."""
+    snapshot = table.metadata.snapshot_by_name(branch)
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        if manifest.content == ManifestContent.DATA:
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                yield entry.data_file
 
 
 def is_in_use(state: LakeTableState, staged: Staged) -> bool:
@@ -202,9 +278,7 @@ def request(
     own requirement, checked here to be there); sets the marks, the ledger's identity and the
     highest number of its counter.
     """
-    updates, requirements = cast(
-        "tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]", staged.handle
-    )
+    updates, requirements = _asked(staged)
     if not any(r.type == "assert-ref-snapshot-id" for r in requirements):
         message = (
             "PyIceberg staged a snapshot without asserting main; this is a bug, please report it."

@@ -1,4 +1,4 @@
-"""ALTER TABLE … DROP PARTITION: what is in the partition leaves main.
+"""ALTER TABLE … DROP PARTITION|PART: its files leave main.
 
 Snapshots before it still have the rows, until they expire (DESIGN 7). A partition without a file is
 dropped, too: as in ClickHouse that is no error.
@@ -7,35 +7,30 @@ dropped, too: as in ClickHouse that is no error.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tableformat.export.outcome import Status
-from tableformat.names import PartitionId
 from tableformat.operations.partition_files import PartitionFiles
-from tableformat.operations.planned import KeyChange, Plan
+from tableformat.operations.planned import Plan
+from tableformat.operations.taking_out import taken_out
+from tableformat.operations.which import Which
 
-__all__ = ["DropPartition"]
+__all__ = ["Drop"]
 
 
 @dataclass(frozen=True, slots=True)
-class DropPartition:
-    """The request: which partition is dropped."""
+class Drop:
+    """The request: what is dropped."""
 
-    partition_id: PartitionId
-
-    @property
-    def did(self) -> Status:
-        """What became of the partition, once it has landed."""
-        return Status.DROPPED
+    which: Which
+    did: ClassVar[Status] = Status.DROPPED
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""
-        return f"DROP PARTITION ID '{self.partition_id}'"
+        return f"DROP {self.which}"
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Let every file of the partition leave."""
-        return Plan(
-            tuple(
-                KeyChange(one.key, tuple(f.path for f in one.files), one.rows, ())
-                for one in there.keys
-            )
-        )
+        """Let the files leave."""
+        return taken_out(self.which, there)

@@ -1,4 +1,4 @@
-"""What main has in one partition of a lake table, by whose it is.
+"""What a lake table has in one partition, or in all, by whose it is: on main, and detached.
 
 A partition is ClickHouse's, of the key that the lake table remembers. Of files that exports wrote
 the ledger tells in which partition they lie; of files of others, ClickHouse does by their rows.
@@ -6,25 +6,42 @@ the ledger tells in which partition they lie; of files of others, ClickHouse doe
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
 
-from tableformat.committer import FileInMain, LakeTable, LakeTableState
+from tableformat.committer import (
+    DETACHED_BRANCH,
+    MAIN_BRANCH,
+    BranchFile,
+    LakeTable,
+    LakeTableState,
+)
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
-from tableformat.file_names import key_in
-from tableformat.ledger import Key, Ledger
+from tableformat.file_names import exported_by, key_in
+from tableformat.ledger import Held, Key, Landed, Ledger, Row
 from tableformat.names import LakeName, PartitionId
 
-__all__ = ["FilesOfKey", "PartitionFiles", "PartitionedLake", "Partitions", "RowPartitions"]
+__all__ = [
+    "FilesOfKey",
+    "PartitionFiles",
+    "PartitionedLake",
+    "Partitions",
+    "RowPartitions",
+    "held_of",
+]
+
+_ANY: Final = "*"
+"""In the key of files that no export wrote, where nobody asks in which partition they lie."""
 
 
 class PartitionedLake(LakeTable, Protocol):
     """An Iceberg table as statements need it."""
 
-    def files_in_main(self, state: LakeTableState) -> tuple[FileInMain, ...]:
-        """Return all data files of main, whoever wrote them."""
+    def files_on(self, state: LakeTableState, branch: str) -> tuple[BranchFile, ...]:
+        """Return all data files of a branch, whoever wrote them; none when there is no branch."""
         ...
 
 
@@ -42,26 +59,51 @@ class RowPartitions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FilesOfKey:
-    """The files that main has of one key in a partition, whatever other files it has."""
+    """The files of one key in a partition, with its row in the ledger.
+
+    `export` is the last export of the key in the line of main, None when there is none.
+    """
 
     key: Key
-    files: tuple[FileInMain, ...]
+    files: tuple[BranchFile, ...]
+    row: Row | None = None
+    export: Landed | None = None
 
     @property
-    def rows(self) -> int:
-        """Rows in them, those that delete files take away included."""
-        return sum(f.rows for f in self.files)
+    def landed(self) -> tuple[Landed, ...]:
+        """Every export and statement of the key that landed."""
+        return self.row.landed if self.row is not None else ()
+
+    def only(self, files: tuple[BranchFile, ...]) -> FilesOfKey:
+        """Return it with some of its files."""
+        return replace(self, files=files)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """The files that main has in a partition, by key.
+    """The files in a partition (None: in all) by key: of main, and `detached` ones if asked for.
 
-    Those that are of no key of the ledger belong to the partition's own.
+    Those that are of no key of the ledger belong to the partition's own. `spec_id` is the table's
+    partition spec.
     """
 
-    partition_id: PartitionId
+    partition_id: PartitionId | None
+    spec_id: int
     keys: tuple[FilesOfKey, ...]
+    detached: tuple[FilesOfKey, ...] = ()
+
+
+def held_of(files: tuple[BranchFile, ...]) -> tuple[Held, ...] | None:
+    """Return files of a key as the ledger notes them; None where a name tells no transaction."""
+    found: defaultdict[str, list[BranchFile]] = defaultdict(list)
+    for file in files:
+        named = exported_by(file.path)
+        if named is None:
+            return None
+        found[named[1]].append(file)
+    return tuple(
+        Held(one, len(own), sum(f.rows for f in own)) for one, own in sorted(found.items())
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,31 +117,60 @@ class Partitions:
     effects: Effects
     _seen: dict[str, frozenset[PartitionId]] = field(default_factory=dict)
 
-    def files(self, state: LakeTableState, partition_id: PartitionId) -> PartitionFiles:
-        """Return what main has in a partition.
+    def files(
+        self, state: LakeTableState, partition_id: PartitionId | None, *, detached: bool = False
+    ) -> PartitionFiles:
+        """Return what a partition has, or every one; what is detached only if asked for.
 
         Raises:
             RefusedError: a file of others holds rows of this partition and of another one.
-            DestinationError: main, or a file of others, cannot be read.
+            DestinationError: a branch, or a file of others, cannot be read.
             LedgerError: the ledger cannot be read.
         """
         known = self._keys(state)
-        found: dict[Key, list[FileInMain]] = {}
-        for file in self.lake.files_in_main(state):
-            key = known.get(key_in(file.path))
-            if key is None and self._lies_in(file, state, partition_id):
+        main, aside = (
+            self._by_key(state, branch, known, partition_id) if wanted else ()
+            for branch, wanted in ((MAIN_BRANCH, True), (DETACHED_BRANCH, detached))
+        )
+        return PartitionFiles(partition_id, state.layout.spec_id, main, aside)
+
+    def detached(self, state: LakeTableState) -> tuple[BranchFile, ...]:
+        """Return all files that are detached.
+
+        Raises:
+            DestinationError: the branch cannot be read.
+        """
+        return self.lake.files_on(state, DETACHED_BRANCH)
+
+    def _by_key(
+        self,
+        state: LakeTableState,
+        branch: str,
+        known: Mapping[str, Row],
+        partition_id: PartitionId | None,
+    ) -> tuple[FilesOfKey, ...]:
+        found: defaultdict[Key, list[BranchFile]] = defaultdict(list)
+        for file in self.lake.files_on(state, branch):
+            row = known.get(key_in(file.path))
+            if row is not None:
+                key = row.key
+            elif partition_id is None or self._lies_in(file, state, partition_id):
                 key = own_key(state, partition_id)
-            if key is not None and key.partition_id == partition_id.value:
-                found.setdefault(key, []).append(file)
-        keys = (FilesOfKey(key, tuple(files)) for key, files in sorted(found.items()))
-        return PartitionFiles(partition_id, tuple(keys))
+            else:
+                continue
+            if partition_id is None or key.partition_id == partition_id.value:
+                found[key].append(file)
+        return tuple(
+            FilesOfKey(key, tuple(files), row := known.get(key.hash), _export(row, state))
+            for key, files in sorted(found.items())
+        )
 
-    def _keys(self, state: LakeTableState) -> Mapping[str, Key]:
-        """Return the keys that the ledger knows of the table, by hash."""
+    def _keys(self, state: LakeTableState) -> Mapping[str, Row]:
+        """Return the rows that the ledger has of the table, by the hash of their key."""
         rows = self.effects(Step.READ_LEDGER, lambda: tuple(self.ledger.rows()))
-        return {r.key.hash: r.key for r in rows if r.key.destination == state.layout.table_uuid}
+        return {r.key.hash: r for r in rows if r.key.destination == state.layout.table_uuid}
 
-    def _lies_in(self, file: FileInMain, state: LakeTableState, partition_id: PartitionId) -> bool:
+    def _lies_in(self, file: BranchFile, state: LakeTableState, partition_id: PartitionId) -> bool:
         if file.path not in self._seen:
             self._seen[file.path] = self.rows.ids(file.path, state)
         ids = self._seen[file.path]
@@ -114,7 +185,14 @@ class Partitions:
         return partition_id in ids
 
 
-def own_key(state: LakeTableState, partition_id: PartitionId) -> Key:
+def own_key(state: LakeTableState, partition_id: PartitionId | None) -> Key:
     """Return the key that files of no key in a partition of a lake table belong to."""
     uuid = state.layout.table_uuid
-    return Key(f"lake:{uuid}", partition_id.value, uuid)
+    return Key(f"lake:{uuid}", partition_id.value if partition_id else _ANY, uuid)
+
+
+def _export(row: Row | None, state: LakeTableState) -> Landed | None:
+    """Return the last export of a key in the line of main; where that is expired, the last."""
+    exports = tuple(x for x in row.landed if not x.statement) if row is not None else ()
+    line = tuple(x for x in exports if state.is_ancestor(x.snapshot_id))
+    return max(line or exports, key=lambda x: x.epoch, default=None)

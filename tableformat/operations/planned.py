@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tableformat.committer import BranchFile
 from tableformat.ledger import Held, Key
 
 __all__ = ["KeyChange", "Plan"]
@@ -11,29 +12,35 @@ __all__ = ["KeyChange", "Plan"]
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """What leaves main of one key, and what main has of it afterwards.
+    """What leaves main of one key, what returns to it, and what main has of it afterwards.
 
-    `leaves` are paths, `rows` the rows of these files. `holds` is as in `ledger.Landed`.
+    `leaves` are files of main, `returns` files of the branch `detached`. `holds` is as in
+    `ledger.Landed`.
     """
 
     key: Key
-    leaves: tuple[str, ...]
-    rows: int
-    holds: tuple[Held, ...]
+    leaves: tuple[BranchFile, ...] = ()
+    returns: tuple[BranchFile, ...] = ()
+    holds: tuple[Held, ...] | None = ()
+
+    @property
+    def files(self) -> tuple[BranchFile, ...]:
+        """The files that leave or return."""
+        return (*self.leaves, *self.returns)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What becomes of a partition, in one snapshot; without changes there is nothing to do."""
+    """What becomes of files, in one commit; without changes there is nothing to do."""
 
     changes: tuple[KeyChange, ...]
 
     @property
     def rows(self) -> int:
-        """Rows of the files that leave main."""
-        return sum(c.rows for c in self.changes)
+        """Rows of the files that leave or return."""
+        return sum(f.rows for c in self.changes for f in c.files)
 
     @property
     def files(self) -> int:
-        """How many files leave main."""
-        return sum(len(c.leaves) for c in self.changes)
+        """How many files leave or return."""
+        return sum(len(c.files) for c in self.changes)

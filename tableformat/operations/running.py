@@ -1,4 +1,4 @@
-"""Runs a statement on one partition of a lake table: planned, claimed, committed, told.
+"""Runs a statement on a lake table: planned, claimed, committed, told.
 
     load M -> plan -> leases of the keys that change -> what landed of them before is settled
     -> claims -> the commit protocol, in which every turn plans anew -> settled
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from tableformat.committer import (
+    BranchFile,
     Commit,
     CommitOutcome,
     Committed,
@@ -24,7 +25,7 @@ from tableformat.committer import (
     Unknown,
 )
 from tableformat.effects import Step
-from tableformat.errors import LedgerError, RefusedError
+from tableformat.errors import LedgerError, NotFoundError, RefusedError
 from tableformat.export.claim import claimed
 from tableformat.export.commit import commit
 from tableformat.export.leases import Leases
@@ -35,42 +36,54 @@ from tableformat.export.settling import Ports, settle_mark
 from tableformat.export.whole_partition import Leaving
 from tableformat.lake_marks import statement_fingerprint
 from tableformat.ledger import MANIFEST_TTL, Claim, Key, LeaseHeld, Owner, Row, Stale
-from tableformat.names import LakeName, PartitionId, TransactionId
+from tableformat.names import LakeName, TransactionId
 from tableformat.operations.partition_files import PartitionFiles, Partitions
 from tableformat.operations.planned import KeyChange, Plan
+from tableformat.operations.which import NOTHING_DETACHED, Which, shown_partition
 
-__all__ = ["OperationPorts", "Running", "Statement"]
+__all__ = ["OperationPorts", "Running", "Statement", "nothing_of"]
 
 _MOST_PLANS: Final = 20
 
 
 class Statement(Protocol):
-    """A statement on one partition; as text it is what the ledger keeps."""
+    """A statement; as text it is what the ledger keeps.
+
+    `did` is what became of what it is about once it has landed. What leaves main for one that
+    `detaches` is on the branch `detached` afterwards.
+    """
+
+    did: ClassVar[Status]
+    looks_at_detached: ClassVar[bool]
+    detaches: ClassVar[bool]
 
     @property
-    def partition_id(self) -> PartitionId:
-        """The partition that it is about."""
-        ...
-
-    @property
-    def did(self) -> Status:
-        """What became of the partition, once it has landed."""
+    def which(self) -> Which:
+        """What it is about."""
         ...
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Return what changes, of what main has in the partition."""
+        """Return what changes, of what is there.
+
+        Raises:
+            RefusedError: it cannot be done to these files.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OperationPorts:
-    """Everything that a statement acts on, but what tells which files are in its partition."""
+    """Everything that a statement acts on, but what tells which files are in its partition.
+
+    `intact` refuses files that are not as they were written.
+    """
 
     commit: Ports
     owner: Owner
     is_alive: Callable[[Owner], bool]
     new_transaction: Callable[[int], TransactionId]
     note: Callable[[str], None]
+    intact: Callable[[tuple[BranchFile, ...]], None]
 
 
 class _PlannedForAnotherError(RefusedError):
@@ -94,8 +107,7 @@ class _AsPlanned:
             TableFormatError: main or the ledger cannot be read.
         """
         if state.metadata_location != self.seen:
-            there = self.partitions.files(state, self.statement.partition_id)
-            if self.statement.plan(there) != self.plan:
+            if self._now(state) != self.plan:
                 message = (
                     f"Cannot run {self.statement} on what it was planned for: the partition "
                     "changed meanwhile. Run the statement again."
@@ -103,7 +115,20 @@ class _AsPlanned:
                 raise _PlannedForAnotherError(message)
             self.seen = state.metadata_location
         change = next(c for c in self.plan.changes if c.key.hash == key)
-        return Leaving(change.leaves, change.rows)
+        return Leaving(tuple(f.path for f in change.leaves), sum(f.rows for f in change.leaves))
+
+    def _now(self, state: LakeTableState) -> Plan | None:
+        """Return the plan for M, None when there is none any more; the next turn says why."""
+        try:
+            return planned(self.statement, self.partitions, state)
+        except (NotFoundError, RefusedError):
+            return None
+
+
+def planned(statement: Statement, partitions: Partitions, state: LakeTableState) -> Plan:
+    """Return the plan of a statement over one state of the table."""
+    of, detached = statement.which.partition_id, statement.looks_at_detached
+    return statement.plan(partitions.files(state, of, detached=detached))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,26 +171,30 @@ class Running:
             RefusedError: it cannot be done to this table.
             TableFormatError: the table or the ledger cannot be read.
         """
-        return self._plan(statement, load_table(self.ports.commit))
-
-    def _plan(self, statement: Statement, state: LakeTableState) -> Plan:
-        return statement.plan(self.partitions.files(state, statement.partition_id))
+        return planned(statement, self.partitions, load_table(self.ports.commit))
 
     def _turn(self, statement: Statement, leases: Leases) -> Outcome | None:
         """Plan on M, claim and commit; None when somebody was faster: it is planned anew."""
         state = load_table(self.ports.commit)
-        plan = self._plan(statement, state)
+        plan = planned(statement, self.partitions, state)
         if not plan.changes:
-            return self._told(statement, Status.EMPTY, "main has no file of it")
+            return self._told(statement, Status.EMPTY, nothing_of(statement))
         held = leases.take_all(tuple(c.key.hash for c in plan.changes))
         if held:
             return self._told(statement, Status.IN_PROGRESS, _by(next(iter(held.values()))))
+        self._check(tuple(file for change in plan.changes for file in change.returns))
         rows = self._claim(statement, plan, state)
         if rows is None:
             return None
-        planned = _AsPlanned(statement, self.partitions, plan)
-        ended = commit(self.ports.commit, self._commit(statement, rows, state), planned)
+        as_planned = _AsPlanned(statement, self.partitions, plan)
+        wanted = self._commit(statement, plan, rows, state)
+        ended = commit(self.ports.commit, wanted, as_planned)
         return self._outcome(statement, plan, rows, tuple(ended.values()))
+
+    def _check(self, files: tuple[BranchFile, ...]) -> None:
+        """Refuse what comes back to main otherwise than it was written."""
+        if files:
+            self.ports.commit.effects(Step.CHECK_FILES, lambda: self.ports.intact(files))
 
     def _claim(
         self, statement: Statement, plan: Plan, state: LakeTableState
@@ -213,7 +242,9 @@ class Running:
             now=now,
         )
 
-    def _commit(self, statement: Statement, rows: tuple[Row, ...], state: LakeTableState) -> Commit:
+    def _commit(
+        self, statement: Statement, plan: Plan, rows: tuple[Row, ...], state: LakeTableState
+    ) -> Commit:
         keys = tuple(
             KeyCommit(
                 row.key.hash,
@@ -222,16 +253,19 @@ class Running:
                 row.claim.fingerprint,
                 (),
                 partition_id=row.key.partition_id,
+                returns=tuple(f.path for f in change.returns),
             )
-            for row in rows
+            for row, change in zip(rows, plan.changes, strict=True)
         )
         identity = self.ports.commit.ledger.identity
         summary = {
             "mergeberg.statement": str(statement),
-            "mergeberg.partition-id": str(statement.partition_id),
+            "mergeberg.partition-id": shown_partition(statement.which),
             "mergeberg.ledger": identity,
         }
-        return Commit(keys, state.layout, identity, tuple(summary.items()))
+        return Commit(
+            keys, state.layout, identity, tuple(summary.items()), detaches=statement.detaches
+        )
 
     def _outcome(
         self,
@@ -275,8 +309,13 @@ class Running:
         self, statement: Statement, status: Status, text: str, snapshot_id: int | None = None
     ) -> Outcome:
         return Outcome(
-            str(statement.partition_id), status, str(self.name), text, snapshot_id=snapshot_id
+            shown_partition(statement.which), status, str(self.name), text, snapshot_id=snapshot_id
         )
+
+
+def nothing_of(statement: Statement) -> str:
+    """Say that a statement finds no file."""
+    return NOTHING_DETACHED if statement.looks_at_detached else "main has no file of it"
 
 
 def _is_for_another(ended: CommitOutcome) -> bool:

@@ -67,6 +67,7 @@ ALLOWED = {
         ("committing.py", "_list", "ledger.next_epoch"),
         ("giving_up.py", "_claim", "ledger.next_epoch"),
         ("killed_query.py", "mark_killed", "ledger.next_epoch"),
+        ("drop_detached.py", "_send", "ledger.next_epoch"),
         ("empty_commits.py", "send_empty", "ledger.next_epoch"),
         ("rebuilding.py", "_count_up", "ledger.next_epoch"),
         ("running.py", "_claim", "ledger.next_epoch"),

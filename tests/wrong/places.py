@@ -23,7 +23,7 @@ from tableformat.iceberg.properties import table_properties
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.types import DateTime, Simple
 from tests.child_writer import ChildWriter
-from tests.fakes import FakeWriter
+from tests.scenarios import RealFiles
 from tests.strategies.mapping import column_of, table_of
 
 _EVENTS = "(ts DateTime('UTC'), id Int64, s String) ENGINE = MergeTree PARTITION BY toYYYYMM(ts)"
@@ -57,7 +57,7 @@ STATEMENTS = (
 
 
 @dataclass
-class _Meddled(FakeWriter):
+class _Meddled(RealFiles):
     """A writer whose files nobody reads; something happens once it writes all of them."""
 
     before: Callable[[WritePlan, tuple[SliceTask, ...]], None] = field(default=lambda *_: None)

@@ -1,4 +1,4 @@
-"""Statements on lake tables as Spark and the command line hand them over: DROP PARTITION."""
+"""Statements on lake tables as Spark and the command line hand them over."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
 from catalog.iceberg import open_catalog
+from spark_ext.procedures.declared import SystemTable
+from spark_ext.system_tables.parts import DETACHED_PARTS, PARTS
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
 from tests.session_without_spark import NoSpark, Row
+from tests.system_tables import asked
 from tests.wrong.places import Places
 
 ALLOWED = "SETTINGS allow_experimental_export_merge_tree_part = 1"
@@ -129,7 +132,65 @@ def test_a_table_that_is_not_there_is_said(session: NoSpark) -> None:
     assert refused.value.code == 60
 
 
-@pytest.mark.parametrize("command", ["DROP PARTITION ALL", "DROP PART '202402_1_1_0'"])
+@pytest.mark.parametrize("how", ["PARTITION 202402", "PARTITION ALL"])
+def test_what_is_detached_comes_back(
+    places: Places, session: NoSpark, dropped_from: str, how: str
+) -> None:
+    (gone,) = alter(session, f"ALTER TABLE lake.n.{dropped_from} DETACH {how}")
+    left = rows_of(places, dropped_from)
+    (back,) = alter(session, f"ALTER TABLE lake.n.{dropped_from} ATTACH {how}")
+
+    assert (gone["status"], back["status"]) == ("detached", "attached")
+    assert left + gone["rows"] == rows_of(places, dropped_from) == 3
+    assert back["rows"] == gone["rows"]
+
+
+def test_what_is_detached_is_dropped(places: Places, session: NoSpark, dropped_from: str) -> None:
+    rows = alter(
+        session,
+        f"ALTER TABLE lake.n.{dropped_from} DETACH PARTITION ALL,"
+        " DROP DETACHED PARTITION 202402, ATTACH PARTITION ALL, DROP DETACHED PART ALL",
+    )
+
+    assert [row["status"] for row in rows] == ["detached", "dropped", "attached", "empty"]
+    assert [row["partition_id"] for row in rows] == ["*", "202402", "*", "*"]
+    assert rows_of(places, dropped_from) == 1
+
+
+def listed(session: NoSpark, table: SystemTable, name: str) -> dict[str, str]:
+    """Return the part of each partition of a lake table, of what a system table lists."""
+    rows = (r for r in asked(table, session.settings) if r["table"] == f"lake.n.{name}")
+    return {row["partition_id"]: row["name"] for row in rows}
+
+
+def test_a_part_is_named_as_the_lake_or_as_the_source_names_it(
+    places: Places, session: NoSpark, dropped_from: str
+) -> None:
+    parts = listed(session, PARTS, dropped_from)
+
+    alter(session, f"ALTER TABLE lake.n.{dropped_from} DETACH PART '{parts['202402']}'")
+    assert rows_of(places, dropped_from) == 1
+    assert listed(session, DETACHED_PARTS, dropped_from) == {"202402": parts["202402"]}
+    alter(session, f"ALTER TABLE lake.n.{dropped_from} ATTACH PART '{parts['202402']}'")
+    assert rows_of(places, dropped_from) == 3
+    assert listed(session, PARTS, dropped_from) == parts
+    (source,) = (
+        part["name"]
+        for part in session.call("parts", table="ch.db.events")
+        if part["partition_id"] == "202401"
+    )
+    alter(session, f"ALTER TABLE lake.n.{dropped_from} DROP PART '{source}'")
+    assert rows_of(places, dropped_from) == 2
+
+
+def test_a_part_that_is_not_there_is_said(session: NoSpark, dropped_from: str) -> None:
+    with pytest.raises(NotFoundError, match="Cannot find part 202402_7_7_0") as refused:
+        alter(session, f"ALTER TABLE lake.n.{dropped_from} DROP PART '202402_7_7_0'")
+
+    assert refused.value.code == 232
+
+
+@pytest.mark.parametrize("command", ["FREEZE PARTITION 202401", "FORGET PARTITION 202401"])
 def test_what_is_not_there_yet_is_refused_with_all_that_stands_beside_it(
     places: Places, session: NoSpark, dropped_from: str, command: str
 ) -> None:

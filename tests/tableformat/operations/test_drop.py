@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import pyarrow as pa
 import pytest
 
 from catalog.iceberg import IcebergTable
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.claim import Wish
-from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import State
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
 from tests.fakes import TABLE
 from tests.lake import Meddling, move_main
-from tests.lake_statements import SaidOfRows, drop, running
+from tests.lake_statements import LATER, SaidOfRows, add_foreign, drop, export_at, running
 from tests.scenarios import (
     ALL,
     CLOCK,
@@ -31,8 +28,6 @@ from tests.scenarios import (
     Partitions,
     lake,
     parts_of,
-    ports_of,
-    pyiceberg,
     row_of,
     rows_in_main,
     run,
@@ -75,17 +70,6 @@ def test_what_is_not_there_is_no_error(tmp_path: Path, source: Partitions) -> No
     assert after.snapshots[after.main].parent_id == before
 
 
-LATER = itertools.count(90_000_000)
-"""Moments of the ledger's clock after the time to live of every export."""
-
-
-def export_at(
-    directory: Path, source: Partitions, clock: Iterator[int], request: ExportRequest = ALL
-) -> dict[str, Outcome]:
-    ports = ports_of(directory, source, clock=clock.__next__)
-    return {o.partition_id: o for o in run(directory, source, request=request, ports=ports)}
-
-
 def test_inside_the_time_to_live_it_is_not_exported_again(
     tmp_path: Path, source: Partitions
 ) -> None:
@@ -124,16 +108,6 @@ def test_main_that_is_moved_back_has_it_again(tmp_path: Path, source: Partitions
 
     assert said["p1"].status is Status.UNCHANGED
     assert rows_in_main(tmp_path) == sum(source.rows.values())
-
-
-def add_foreign(directory: Path, rows: int = 4) -> str:
-    """Append rows as another engine would; return the path of their file."""
-    column = pa.field("n", pa.int64(), nullable=False)
-    table = pyiceberg(directory)
-    before = {t.file.file_path for t in table.scan().plan_files()}
-    table.append(pa.table([pa.array(range(rows))], pa.schema([column])))
-    (made,) = {t.file.file_path for t in table.scan().plan_files()} - before
-    return made
 
 
 def test_rows_of_others_in_the_partition_go_too(tmp_path: Path, source: Partitions) -> None:

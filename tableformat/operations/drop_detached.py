@@ -1,0 +1,91 @@
+"""ALTER TABLE … DROP DETACHED PARTITION|PART: files leave the branch `detached` for good.
+
+Main is not touched, and no key changes. What is dropped is what was detached when the statement
+began: what is detached while an answer is awaited stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from tableformat.committer import Commit, LakeTableState, Staged
+from tableformat.effects import Step
+from tableformat.export.commit import discard_dead_attempts
+from tableformat.export.loading import load_table
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.settling import Ports
+from tableformat.operations.partition_files import Partitions
+from tableformat.operations.planned import KeyChange, Plan
+from tableformat.operations.which import NOTHING_DETACHED, Which, shown_partition
+
+__all__ = ["DropDetached"]
+
+
+@dataclass(frozen=True, slots=True)
+class DropDetached:
+    """The request: what of the branch is dropped."""
+
+    which: Which
+
+    def __str__(self) -> str:
+        """Return the statement."""
+        return f"DROP DETACHED {self.which}"
+
+    def plan(self, partitions: Partitions, state: LakeTableState) -> Plan:
+        """Return what would leave the branch.
+
+        Raises:
+            NotFoundError: no such part is detached.
+            RefusedError: a file holds rows of another partition or part, too.
+            TableFormatError: the branch or the ledger cannot be read.
+        """
+        there = partitions.files(state, self.which.partition_id, detached=True)
+        found = self.which.of(there.detached)
+        return Plan(tuple(KeyChange(one.key, leaves=one.files) for one in found))
+
+    def run(self, ports: Ports, partitions: Partitions) -> Outcome:
+        """Drop it; return what became of it.
+
+        Raises:
+            NotFoundError: no such part is detached.
+            RefusedError: a file holds rows of another partition or part, too.
+            TableFormatError: the table or the ledger failed; the same statement again goes on.
+        """
+        state = load_table(ports)
+        plan = self.plan(partitions, state)
+        told = partial(Outcome, shown_partition(self.which), table=str(partitions.name))
+        if not plan.changes:
+            return told(status=Status.EMPTY, message=NOTHING_DETACHED)
+        wanted = tuple(f.path for change in plan.changes for f in change.leaves)
+        sent: list[Staged] = []
+        error = ""
+        while left := _left(partitions, state, wanted):
+            if len(sent) >= ports.most_attempts:
+                text = f"it may have landed: {error}. Run the statement again"
+                return told(status=Status.UNKNOWN, message=text)
+            attempt, error = self._send(ports, state, left)
+            sent.append(attempt)
+            if error:
+                ports.pause(len(sent))
+            state = load_table(ports)
+        discard_dead_attempts(ports, sent)
+        return told(status=Status.DROPPED, rows=plan.rows, data_files=plan.files)
+
+    def _send(
+        self, ports: Ports, state: LakeTableState, paths: tuple[str, ...]
+    ) -> tuple[Staged, str]:
+        """Ask once; return the attempt and what was answered, '' for success."""
+        ledger = ports.ledger
+        summary = (("mergeberg.statement", str(self)), ("mergeberg.ledger", ledger.identity))
+        number = ledger.next_epoch()
+        commit = Commit((), state.layout, ledger.identity, summary, number, discards=paths)
+        staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, commit))
+        sent = ports.effects(Step.SEND, partial(ports.table.send, state, staged, commit, ()))
+        return staged, "" if sent.applied else sent.error
+
+
+def _left(partitions: Partitions, state: LakeTableState, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which of these files the branch still has."""
+    there = {f.path for f in partitions.detached(state)}
+    return tuple(path for path in paths if path in there)

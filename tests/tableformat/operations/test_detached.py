@@ -1,0 +1,281 @@
+"""DETACH, ATTACH and DROP DETACHED on a lake table: what readers and later exports see."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+
+from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH
+from tableformat.errors import NotFoundError, RefusedError
+from tableformat.export.outcome import Status
+from tableformat.names import PartName
+from tableformat.operations.attach import Attach
+from tableformat.operations.detach import Detach
+from tableformat.operations.drop import Drop
+from tableformat.operations.which import AllPartitions, OnePart, Which
+from tests.cleaning_up import left_behind
+from tests.lake import move_main
+from tests.lake_statements import (
+    IN_FILES,
+    LATER,
+    SaidOfRows,
+    add_foreign,
+    attach,
+    detach,
+    drop,
+    export_at,
+    in_files,
+    on,
+    part_in,
+    running,
+    whereabouts,
+)
+from tests.other_engines import delete_first_row
+from tests.scenarios import (
+    Partitions,
+    lake,
+    parts_of,
+    pyiceberg,
+    rows_in_main,
+    run,
+    state,
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Partitions:
+    """Return a table whose two partitions are in the lake, the first in two files."""
+    return in_files(tmp_path)
+
+
+def test_what_is_detached_is_on_its_branch_alone_and_comes_back_as_it_was(
+    tmp_path: Path, source: Partitions
+) -> None:
+    before = on(tmp_path, MAIN_BRANCH)
+
+    gone = running(tmp_path).run(detach("p1"))
+
+    assert (gone.status, gone.rows, gone.data_files) == (Status.DETACHED, 12, 2)
+    main, detached = whereabouts(tmp_path)
+    assert (main + detached, detached.total()) == (before, 2)
+    assert rows_in_main(tmp_path) == source.rows["p2"]
+
+    back = running(tmp_path).run(attach("p1"))
+
+    assert (back.status, back.rows, back.data_files) == (Status.ATTACHED, 12, 2)
+    assert whereabouts(tmp_path) == (before, Counter())
+    assert left_behind(tmp_path) == []
+
+
+def test_any_engine_reads_what_is_detached(tmp_path: Path, source: Partitions) -> None:
+    running(tmp_path).run(detach("p1"))
+
+    table = pyiceberg(tmp_path)
+    head = table.snapshot_by_name(DETACHED_BRANCH)
+
+    assert head is not None
+    assert table.scan(snapshot_id=head.snapshot_id).to_arrow().num_rows == source.rows["p1"]
+    assert table.scan().to_arrow().num_rows == source.rows["p2"]
+
+
+def test_a_file_is_at_every_moment_on_one_of_the_two(tmp_path: Path, source: Partitions) -> None:
+    """Harm prevented: whoever copies the table in between has rows nowhere, or twice."""
+    versions = len(pyiceberg(tmp_path).metadata.metadata_log)
+
+    running(tmp_path).run(detach("p1"))
+    running(tmp_path).run(attach("p1"))
+
+    assert source.rows
+    assert len(pyiceberg(tmp_path).metadata.metadata_log) == versions + 2
+
+
+@pytest.mark.parametrize("statement", [detach("p9"), attach("p9"), attach("p1")], ids=str)
+def test_what_is_not_there_is_no_error(
+    tmp_path: Path, source: Partitions, statement: Attach
+) -> None:
+    """As in ClickHouse; nothing is committed."""
+    assert source.rows
+    before = state(tmp_path).metadata_location
+
+    done = running(tmp_path).run(statement)
+
+    assert (done.status, state(tmp_path).metadata_location) == (Status.EMPTY, before)
+
+
+def test_what_is_detached_counts_as_not_there_for_exports(
+    tmp_path: Path, source: Partitions
+) -> None:
+    running(tmp_path).run(detach("p1"))
+
+    said = {o.partition_id: o for o in run(tmp_path, source, request=IN_FILES)}
+
+    assert said["p1"].status is Status.REFUSED
+    assert "DETACH PARTITION ID 'p1'" in said["p1"].message
+
+
+def test_what_came_back_is_the_export_again(tmp_path: Path, source: Partitions) -> None:
+    """Harm prevented: it is exported anew beside itself, or refused for ever."""
+    running(tmp_path).run(detach("p1"))
+    running(tmp_path).run(attach("p1"))
+
+    assert {o.status for o in export_at(tmp_path, source, LATER, IN_FILES).values()} == {
+        Status.UNCHANGED
+    }
+    source.by_id["p1"] = parts_of("p1", 20, 30)
+    assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.REPLACED
+    assert rows_in_main(tmp_path) == 53
+
+
+def test_beside_a_later_export_it_is_refused(tmp_path: Path, source: Partitions) -> None:
+    """Harm prevented: the rows of the partition are there twice."""
+    running(tmp_path).run(detach("p1"))
+    assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.COMMITTED
+    before = whereabouts(tmp_path)
+
+    with pytest.raises(RefusedError, match=r"exported again since .* would be there twice"):
+        running(tmp_path).run(attach("p1"))
+
+    assert whereabouts(tmp_path) == before
+    running(tmp_path).run(drop("p1"))
+    assert running(tmp_path).run(attach("p1")).status is Status.ATTACHED
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+
+
+def test_a_part_is_a_file(tmp_path: Path, source: Partitions) -> None:
+    part = part_in(tmp_path, "p1")
+    before = on(tmp_path, MAIN_BRANCH)
+
+    gone = running(tmp_path).run(Detach(part))
+
+    assert (gone.status, gone.data_files) == (Status.DETACHED, 1)
+    main, detached = whereabouts(tmp_path)
+    assert (main + detached, detached.total()) == (before, 1)
+    # The source has rows that main has not: they are not taken for exported.
+    assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.REFUSED
+
+    assert running(tmp_path).run(Attach(part)).status is Status.ATTACHED
+    assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.UNCHANGED
+
+
+def test_parts_come_back_one_by_one_or_together(tmp_path: Path, source: Partitions) -> None:
+    first, second = (part_in(tmp_path, "p1", n) for n in (0, 1))
+    for one in (first, second):
+        running(tmp_path).run(Detach(one))
+
+    running(tmp_path).run(Attach(second))
+    running(tmp_path).run(attach("p1"))
+
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+    assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.UNCHANGED
+
+
+@pytest.mark.parametrize("statement", [Drop, Detach, Attach], ids=lambda s: s.__name__)
+def test_a_part_that_is_not_there_is_an_error(
+    tmp_path: Path, source: Partitions, statement: Callable[[Which], Drop]
+) -> None:
+    """As in ClickHouse."""
+    assert source.rows
+
+    with pytest.raises(NotFoundError, match="Cannot find part p1_1_1_7") as told:
+        running(tmp_path).run(statement(OnePart(PartName.parse("p1_1_1_7"))))
+
+    assert told.value.code == 232
+
+
+def test_all_partitions_go_and_come_back_in_one_commit(tmp_path: Path, source: Partitions) -> None:
+    versions = len(pyiceberg(tmp_path).metadata.metadata_log)
+
+    gone = running(tmp_path).run(Detach(AllPartitions()))
+    assert (gone.status, gone.rows, rows_in_main(tmp_path)) == (Status.DETACHED, 15, 0)
+
+    running(tmp_path).run(Attach(AllPartitions()))
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+    assert len(pyiceberg(tmp_path).metadata.metadata_log) == versions + 2
+    running(tmp_path).run(Drop(AllPartitions()))
+    assert whereabouts(tmp_path) == (Counter(), Counter())
+
+
+def test_main_that_was_moved_back_has_it_once(tmp_path: Path, source: Partitions) -> None:
+    """Harm prevented: one file twice in main, or twice on the branch."""
+    before = state(tmp_path).main
+    running(tmp_path).run(detach("p1"))
+    move_main(lake(tmp_path), before)
+
+    with pytest.raises(RefusedError, match="is in main already"):
+        running(tmp_path).run(attach("p1"))
+    assert running(tmp_path).run(detach("p1")).status is Status.DETACHED
+
+    main, detached = whereabouts(tmp_path)
+    assert (max(detached.values()), detached.total(), main.total()) == (1, 2, 1)
+    running(tmp_path).run(attach("p1"))
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+
+
+def test_a_file_whose_rows_were_deleted_is_refused(tmp_path: Path, source: Partitions) -> None:
+    """Harm prevented: the deletes stay behind, and deleted rows come back with ATTACH."""
+    (task, *_) = pyiceberg(tmp_path).scan().plan_files()
+    delete_first_row(pyiceberg(tmp_path), task.file)
+    before = whereabouts(tmp_path)
+
+    with pytest.raises(RefusedError, match=r"deleted by delete files.*rewrite_data_files"):
+        running(tmp_path).run(Detach(AllPartitions()))
+
+    assert (source.rows, whereabouts(tmp_path)) == (source.rows, before)
+
+
+def damaged(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    elif how == "cut off":
+        path.write_bytes(data[:-3])
+    elif how == "no Parquet":
+        path.write_bytes(b"x" * len(data))
+    else:
+        path.write_bytes(data[:10] + bytes([data[10] ^ 1]) + data[11:])
+
+
+@pytest.mark.parametrize("how", ["gone", "cut off", "no Parquet", "one bit"])
+def test_what_was_damaged_meanwhile_is_refused_whole_and_named(
+    tmp_path: Path, source: Partitions, how: str
+) -> None:
+    """Harm prevented: readers of main fail, or read other rows than were exported."""
+    running(tmp_path).run(detach("p1"))
+    before = whereabouts(tmp_path)
+    path = Path(urlparse(min(before[1])).path)
+    damaged(path, how)
+
+    with pytest.raises(RefusedError, match=f"Cannot attach .*{path.name}"):
+        running(tmp_path).run(attach("p1"))
+
+    assert source.rows
+    assert whereabouts(tmp_path) == before
+    assert left_behind(tmp_path) == []
+
+
+def test_what_is_detached_outlives_expiry_and_the_removal_of_orphans(
+    tmp_path: Path, source: Partitions
+) -> None:
+    running(tmp_path).run(detach("p1"))
+    old = [s.snapshot_id for s in pyiceberg(tmp_path).metadata.snapshots]
+    heads = {r.snapshot_id for r in pyiceberg(tmp_path).metadata.refs.values()}
+    expiry = pyiceberg(tmp_path).maintenance.expire_snapshots()
+    expiry.by_ids([one for one in old if one not in heads]).commit()
+    assert left_behind(tmp_path) == []
+
+    assert running(tmp_path).run(attach("p1")).status is Status.ATTACHED
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+
+
+def test_rows_of_others_go_and_come_back(tmp_path: Path, source: Partitions) -> None:
+    said = SaidOfRows({add_foreign(tmp_path, 4): frozenset({"p1"})})
+
+    gone = running(tmp_path, rows=said).run(detach("p1"))
+    back = running(tmp_path, rows=said).run(attach("p1"))
+
+    assert (gone.rows, back.rows) == (16, 16)
+    assert rows_in_main(tmp_path) == sum(source.rows.values()) + 4
