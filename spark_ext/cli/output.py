@@ -34,7 +34,10 @@ _SAID = {
     Status.DIFFERS: "differs",
     Status.UNVERIFIED: "not verified",
     Status.DROPPED: "dropped",
+    Status.DETACHED: "detached",
+    Status.ATTACHED: "attached",
 }
+_OF_STATEMENTS = (Status.DROPPED, Status.DETACHED, Status.ATTACHED)
 _LEAST_SECONDS_BETWEEN_LINES: Final = 0.2
 _LEAST_SECONDS_FOR_A_RATE: Final = 1.0
 _STEP: Final = 1024
@@ -151,10 +154,10 @@ class TextOutput:
                 f"{' · verified' if outcome.verified else ''}"
                 f"{f' · {outcome.message}' if outcome.message else ''}"
             )
-        elif outcome.status is Status.DROPPED:
+        elif outcome.status in _OF_STATEMENTS:
             what += (
-                f" · {outcome.rows:,} rows · {counted(outcome.data_files, 'file')} · "
-                f"snapshot {outcome.snapshot_id}"
+                f" · {outcome.rows:,} rows · {counted(outcome.data_files, 'file')}"
+                f"{f' · snapshot {outcome.snapshot_id}' if outcome.snapshot_id else ''}"
             )
         elif outcome.message:
             what += f": {outcome.message.removeprefix(f'{said}: ')}"

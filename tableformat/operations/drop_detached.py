@@ -70,7 +70,10 @@ class DropDetached:
                 ports.pause(len(sent))
             state = load_table(ports)
         discard_dead_attempts(ports, sent)
-        return told(status=Status.DROPPED, rows=plan.rows, data_files=plan.files)
+        made = next((a.snapshot_id for a in sent if a.snapshot_id in state.snapshots), None)
+        return told(
+            status=Status.DROPPED, snapshot_id=made, rows=plan.rows, data_files=plan.files
+        )
 
     def _send(
         self, ports: Ports, state: LakeTableState, paths: tuple[str, ...]

@@ -1,0 +1,34 @@
+"""What the command line says of each outcome, for people and for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from spark_ext.cli.output import JsonOutput, TextOutput
+from tableformat.export.outcome import Outcome, Status
+
+
+def told(outcome: Outcome) -> tuple[str, dict[str, object]]:
+    text, record = io.StringIO(), io.StringIO()
+    TextOutput(text, text).finished(outcome)
+    JsonOutput(record, record).finished(outcome)
+    return text.getvalue(), json.loads(record.getvalue())
+
+
+@pytest.mark.parametrize("status", Status)
+def test_every_status_has_a_line_and_a_record(status: Status) -> None:
+    """Harm prevented: a statement lands, and its answer is an error."""
+    line, record = told(Outcome("p", status, "lake.n.t"))
+
+    assert line.startswith("partition p: ")
+    assert record["status"] == status.value
+
+
+@pytest.mark.parametrize("status", [Status.DROPPED, Status.DETACHED, Status.ATTACHED])
+def test_of_a_statement_the_rows_and_the_snapshot_are_said(status: Status) -> None:
+    done = Outcome("p", status, "lake.n.t", snapshot_id=7, rows=1200, data_files=2)
+
+    assert told(done)[0] == f"partition p: {status.value} · 1,200 rows · 2 files · snapshot 7\n"
