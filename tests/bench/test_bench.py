@@ -50,6 +50,7 @@ def test_a_slice_that_is_read_first_has_the_same_rows(tmp_path: Path) -> None:
     assert "meanwhile" in report([section])
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_the_spark_side_runs_the_whole_job_again_and_again(prepared: Path, tmp_path: Path) -> None:
     with spark_side(prepared, tmp_path / "out") as side:

@@ -224,7 +224,10 @@ def _noted(ledger: KeeperLedger, losing: Losing) -> None:
     assert ledger.events(None, 10_000) == (*reversed(EVENTS), *noted)
 
 
-@pytest.mark.parametrize("done", [_written, _drawn, _leased, _noted])
+@pytest.mark.parametrize(
+    "done",
+    [_written, _drawn, *(pytest.param(one, marks=pytest.mark.soak) for one in (_leased, _noted))],
+)
 def test_a_lost_answer_is_made_good_wherever_it_is_lost(
     zookeeper_server: ZooKeeper, done: Callable[[KeeperLedger, Losing], None]
 ) -> None:

@@ -205,6 +205,7 @@ def test_a_shard_goes_on_with_its_own_other_replica(replicas: Replicas) -> None:
     assert replicas.trouble.in_lake("of_a_shard") == rows
 
 
+@pytest.mark.soak
 def test_a_table_that_is_no_replica_is_never_gone_on_with(replicas: Replicas) -> None:
     """Harm prevented: the rows of another table under the same name."""
     rows = replicas.made("alike", "MergeTree")
@@ -221,6 +222,7 @@ def test_a_table_that_is_no_replica_is_never_gone_on_with(replicas: Replicas) ->
     assert replicas.trouble.in_lake("alike") == rows
 
 
+@pytest.mark.soak
 def test_a_replica_without_a_partition_is_not_gone_on_with(replicas: Replicas) -> None:
     """Harm prevented: a partition that only the dead replica has, left out without a word."""
     replicas.replicated("newest")

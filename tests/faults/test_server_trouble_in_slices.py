@@ -49,6 +49,11 @@ def wire(request: pytest.FixtureRequest, newest: Trouble) -> str:
     return str(request.param)
 
 
+on_one_of_both = pytest.mark.parametrize(
+    "either", ["newest", pytest.param("oldest", marks=pytest.mark.soak)], indirect=True
+)
+
+
 @pytest.fixture
 def relayed(either: Trouble) -> Iterator[tuple[Trouble, Relay]]:
     """Return a server behind a relay, through which exports ask it."""
@@ -183,6 +188,7 @@ def test_a_broken_answer_is_asked_for_again(
     assert len(newest.files()) == 4
 
 
+@on_one_of_both
 def test_a_connection_that_is_cut(relayed: tuple[Trouble, Relay]) -> None:
     trouble, between = relayed
     name = large(trouble, "cut")
@@ -193,6 +199,7 @@ def test_a_connection_that_is_cut(relayed: tuple[Trouble, Relay]) -> None:
     assert_one_waits(trouble, name, said, "breaks off")
 
 
+@on_one_of_both
 def test_a_server_of_which_no_byte_comes(relayed: tuple[Trouble, Relay]) -> None:
     """It is waited for as long as the address says, and not twice."""
     trouble, between = relayed
@@ -205,6 +212,7 @@ def test_a_server_of_which_no_byte_comes(relayed: tuple[Trouble, Relay]) -> None
     assert_one_waits(trouble, name, said, "nothing came for 1 s")
 
 
+@on_one_of_both
 @pytest.mark.parametrize("what", ["dies", "stands still"])
 def test_a_server_that_ends_or_stands_still_while_rows_stream(
     relayed: tuple[Trouble, Relay], what: str
@@ -233,6 +241,7 @@ def test_a_server_that_ends_or_stands_still_while_rows_stream(
     assert len(trouble.files()) == 4
 
 
+@on_one_of_both
 def test_a_server_that_restarts_while_rows_stream(relayed: tuple[Trouble, Relay]) -> None:
     """The frozen parts outlive it: files are written again until it answers."""
     trouble, between = relayed

@@ -92,6 +92,7 @@ def test_an_executor_that_is_killed_in_the_middle_costs_no_row_and_doubles_none(
     assert events(doors.root, "ExecutorRemoved") != []
 
 
+@pytest.mark.soak
 def test_a_host_that_does_not_have_the_source_is_named(cluster: Cluster) -> None:
     """Harm prevented: a page of Java from somewhere in a cluster, or rows that are missing."""
     doors = cluster.doors

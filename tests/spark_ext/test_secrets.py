@@ -47,6 +47,7 @@ def assert_hidden(watched: WatchedExport, front: ClickHouseFront) -> None:
     assert watched.secret.decode() not in said
 
 
+@pytest.mark.soak
 def test_a_password_of_the_environment_is_seen_nowhere_after_an_export(
     front: ClickHouseFront, watched: WatchedExport
 ) -> None:

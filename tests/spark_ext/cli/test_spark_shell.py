@@ -156,6 +156,7 @@ def test_a_newcomer_types_the_statements_of_the_page(
     assert [row["status"] for row in known] == ["COMPLETED", "COMPLETED"]
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_pyspark_has_everything_too_and_its_exit_code_is_the_commands(doors: Doors) -> None:

@@ -136,6 +136,7 @@ def test_no_secret_of_a_session_is_seen(
     assert watched.shown(environments=False) == []
 
 
+@pytest.mark.soak
 def test_what_the_user_shows_is_found(tmp_path: Path) -> None:
     """Harm prevented: a search that finds nothing; and a page that says SET is safe."""
     given = {"set": "hidden-by-nobody", "plain": "hidden-no-more", "hidden": "unsaid"}
