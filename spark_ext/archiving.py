@@ -17,7 +17,7 @@ from typing import Final
 from catalog.clickhouse.digests import FileDigests
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import HiveTable
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from catalog.sources import open_source
 from spark_ext.running_exports import export_all
 from spark_ext.verifying import Verdict, Verifying, VerifyRequest

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from catalog.hive import HiveTable, OpenedTree
-from catalog.iceberg import IcebergTable, OpenedCatalog
+from catalog.iceberg import OpenedCatalog
+from catalog.iceberg_table import IcebergTable
 from catalog.processes import may_be_alive, this_process
 from catalog.storages.opening import Storages
 from spark_ext.listing_exports import rows_of_name

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import overload
 
 from catalog.hive import HiveTable, OpenedTree
-from catalog.iceberg import IcebergTable, OpenedCatalog
+from catalog.iceberg import OpenedCatalog
+from catalog.iceberg_table import IcebergTable
 from catalog.ledgers.uris import open_ledger
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.errors import NotFoundError

@@ -12,7 +12,8 @@ from typing import assert_never
 
 from catalog.clickhouse.partition_values import partition_id_of
 from catalog.clickhouse.row_partitions import RowPartitions
-from catalog.iceberg import IcebergTable, OpenedCatalog
+from catalog.iceberg import OpenedCatalog
+from catalog.iceberg_table import IcebergTable
 from catalog.intact_files import refuse_changed_files
 from catalog.processes import may_be_alive, this_process
 from spark_ext.sql import statements as commands

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from catalog.hive import HiveTable
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from catalog.processes import may_be_alive, this_process
 from catalog.sources import SourcePlace

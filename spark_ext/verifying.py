@@ -16,7 +16,7 @@ from functools import partial
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.file_hashes import changed_files
 from catalog.hive import HiveTable
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from catalog.processes import job_may_be_alive, new_job
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.digest import Difference, Digest, KeptDigest

@@ -11,7 +11,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg import IcebergTable, OpenedCatalog, open_catalog
+from catalog.iceberg import OpenedCatalog, open_catalog
+from catalog.iceberg_table import IcebergTable
 from tableformat.committer import Commit, CommitOutcome, KeyCommit, LakeTableState, Sent, Staged
 from tableformat.effects import Direct
 from tableformat.export.claim import claimed

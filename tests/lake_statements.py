@@ -12,7 +12,7 @@ from typing import cast
 
 import pyarrow as pa
 
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from catalog.intact_files import refuse_changed_files
 from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, LakeTableState
 from tableformat.effects import Direct, Effects

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from tableformat.committer import LakeTableState
 from tableformat.effects import Effects, Step

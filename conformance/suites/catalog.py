@@ -33,7 +33,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from tableformat.committer import (
     Commit,
     KeyCommit,

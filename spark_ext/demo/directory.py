@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg import IcebergTable, open_catalog
+from catalog.iceberg import open_catalog
+from catalog.iceberg_table import IcebergTable
 from catalog.ledgers.uris import LEDGER_FILE, open_ledger
 from spark_ext.demo.data import TABLE, Month, months
 from spark_ext.demo.errors import DemoError

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from catalog.hive import HiveTable, OpenedTree
-from catalog.iceberg import LOCAL_CATALOG, IcebergTable, OpenedCatalog
+from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog
+from catalog.iceberg_table import IcebergTable
 from catalog.shards import hosts_to_look_at
 from catalog.sources import SourcePlace
 from spark_ext.existing_table import existing_table

@@ -2,7 +2,7 @@
 
 PyIceberg writes the manifests; the request is ours (docs/decisions/0003): its own commit retries
 without checking again, which commits twice, and deletes manifests that have landed (destination.md
-1.3). Sending is `catalog/iceberg.py`'s, the protocol `export/commit.py`'s.
+1.3). Sending is `catalog/iceberg_table.py`'s, the protocol `export/commit.py`'s.
 """
 
 from __future__ import annotations

@@ -71,9 +71,7 @@ class DropDetached:
             state = load_table(ports)
         discard_dead_attempts(ports, sent)
         made = next((a.snapshot_id for a in sent if a.snapshot_id in state.snapshots), None)
-        return told(
-            status=Status.DROPPED, snapshot_id=made, rows=plan.rows, data_files=plan.files
-        )
+        return told(status=Status.DROPPED, snapshot_id=made, rows=plan.rows, data_files=plan.files)
 
     def _send(
         self, ports: Ports, state: LakeTableState, paths: tuple[str, ...]

@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import InternalError, TableFormatError
 from tableformat.export.claim import Wish

@@ -35,7 +35,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from catalog.iceberg import IcebergTable, open_catalog
+from catalog.iceberg import open_catalog
+from catalog.iceberg_table import IcebergTable
 from tableformat.effects import Step
 from tableformat.export.claim import Wish
 from tableformat.export.selection import ById

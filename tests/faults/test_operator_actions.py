@@ -17,7 +17,7 @@ import pytest
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError, TableFormatError
 from tableformat.export.claim import Wish

@@ -17,7 +17,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, StringType
 
-from catalog.iceberg import IcebergTable, open_catalog
+from catalog.iceberg import open_catalog
+from catalog.iceberg_table import IcebergTable
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.committer import LakeTableState, SchemaChange, Sent
 from tableformat.effects import Effects, Step

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg import IcebergTable, open_catalog
+from catalog.iceberg import open_catalog
+from catalog.iceberg_table import IcebergTable
 from catalog.sources import SourcePlace
 from spark_ext.session import SparkSettings
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports

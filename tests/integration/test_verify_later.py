@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 import pytest
 
 from catalog.clickhouse.digests import FileDigests
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from spark_ext.verifying import Comparison, Verdict
 from tableformat.committer import FileInMain, LakeTableState
 from tableformat.errors import NotFoundError, RefusedError

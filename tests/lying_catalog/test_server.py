@@ -14,7 +14,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from catalog.bounded_rest import TimeOuts
-from catalog.iceberg import LOCAL_CATALOG, IcebergTable, OpenedCatalog, open_catalog
+from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, open_catalog
+from catalog.iceberg_table import IcebergTable
 from tableformat.committer import SchemaChange, Sent
 from tableformat.errors import DestinationError
 from tableformat.iceberg.snapshot import table_of

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from catalog import iceberg
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
+from catalog.iceberg_table import IcebergTable
 from catalog.ledgers import uris
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.committer import Sent
@@ -201,15 +201,15 @@ def _other_ledger(places: Places, _: pytest.MonkeyPatch) -> Said:
 
 
 def _lost_answers(places: Places, patch: pytest.MonkeyPatch) -> Said:
-    sent = iceberg.IcebergTable.send
+    sent = IcebergTable.send
 
-    def send(table: iceberg.IcebergTable, *given: object) -> Sent:
+    def send(table: IcebergTable, *given: object) -> Sent:
         commit = given[2]
         if not commit.keys:  # type: ignore[attr-defined]
             return sent(table, *given)  # type: ignore[arg-type]
         return Sent(applied=False, error="ReadTimeout: no answer")
 
-    patch.setattr(iceberg.IcebergTable, "send", send)
+    patch.setattr(IcebergTable, "send", send)
     return said(places, export("--partition-id", "202401", to="lake.n.silent"))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from catalog.spark_setting_table import found
 from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger, settings_of
 from tableformat.errors import UsageError

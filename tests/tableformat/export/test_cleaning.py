@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from catalog.storages.local import LocalStorage
 from tableformat.committer import Committed, LakeTableState, Layout, SnapshotSeen

@@ -9,7 +9,7 @@ from urllib.parse import urlparse
 
 from pyiceberg.types import LongType
 
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from tableformat.committer import (
     Commit,

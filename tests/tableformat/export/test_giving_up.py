@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from tableformat.committer import (
     Commit,

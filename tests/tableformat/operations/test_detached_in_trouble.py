@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, Sent
 from tableformat.effects import Step
 from tableformat.export.outcome import Status

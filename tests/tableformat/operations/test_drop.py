@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from catalog.iceberg import IcebergTable
+from catalog.iceberg_table import IcebergTable
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.claim import Wish
