@@ -34,6 +34,7 @@ SMALL = "toString(number)"
 # At random, so that a file of them is large, too, and takes six seconds when it is sent slowly.
 LARGE = "randomPrintableASCII(20000)"
 SLOWLY = ("--master", "local[1]", "--max-bandwidth", "2000000")
+STANDING = ("--master", "local[1]", "--max-bandwidth", "200000")
 RUN = "from spark_ext.cli.main import run; run()"
 SECONDS = 240.0
 READ = """
@@ -210,13 +211,13 @@ def test_an_export_goes_on_by_itself_with_the_credentials_of_a_new_load(lake: La
 def test_credentials_in_whose_time_nothing_was_finished_are_a_try(lake: Lake) -> None:
     """Without more the run says so in a sentence; gc removes what was cut off."""
     lake.fill(LARGE)
-    words = (*SLOWLY, "--max-retries", "0")
+    words = (*STANDING, "--max-retries", "0")
 
     code, said = begun_and_ended(lake, *words, when=lambda: lake.uploads() != [])
 
     assert code == 4, said
     assert lake.files() == []
-    again = lake.ended("export", *lake.words(*words))
+    again = lake.ended("export", *lake.words())
     assert again[0] == 0, again[1]
     assert sorted(row["k"] for row in lake.rows()) == list(range(ROWS))
     swept = lake.ended("gc", "--to", f"far.{lake.name}", *lake.keeps, "--yes")
