@@ -12,9 +12,9 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from catalog.iceberg_failures import first_line, unreachable
 from catalog.storages.opening import Storages
+from tableformat.branches import BranchFile, TagChange
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.committer import (
-    BranchFile,
     Commit,
     FileInMain,
     LakeTableState,
@@ -27,6 +27,7 @@ from tableformat.errors import NotFoundError
 from tableformat.iceberg import snapshot
 from tableformat.iceberg.main_files import MainFiles
 from tableformat.iceberg.references import References
+from tableformat.iceberg.tags import tag_request
 from tableformat.names import LakeName
 
 __all__ = ["IcebergTable"]
@@ -109,6 +110,10 @@ class IcebergTable:
         with self._trying_to("read the manifests"):
             return self._references.metadata_files(state)
 
+    def references(self, state: LakeTableState) -> dict[str, int]:
+        """Return the snapshots of all branches and tags, by name."""
+        return {name: r.snapshot_id for name, r in snapshot.table_of(state).metadata.refs.items()}
+
     def stage(self, state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
         """Write the manifests of one attempt."""
         with self._trying_to("write the manifests"):
@@ -123,6 +128,10 @@ class IcebergTable:
     def evolve(self, state: LakeTableState, change: SchemaChange) -> Sent:
         """Ask the catalog, once, for another schema."""
         return self._request(state, *snapshot.schema_request(state, change))
+
+    def tag(self, state: LakeTableState, change: TagChange) -> Sent:
+        """Ask the catalog, once, for other tags."""
+        return self._request(state, *tag_request(state, change))
 
     def in_use(self, state: LakeTableState, staged: Staged) -> bool:
         """Whether any snapshot refers to a manifest of the attempt."""

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from catalog.file_hashes import changed_files
 from catalog.scratch import ScratchDirectory
-from tableformat.committer import BranchFile
+from tableformat.branches import BranchFile
 from tableformat.errors import MissingError, RefusedError
 from tableformat.file_names import exported_by
 from tableformat.storage import Storage

@@ -22,31 +22,26 @@ from spark_ext.sql.statements import Alter, ChangeRows, Command, Optimize
 from spark_ext.wiring import commit_ports, new_transaction
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
-from tableformat.export.loading import load_table
-from tableformat.export.outcome import Outcome, Status
+from tableformat.export.outcome import Outcome
 from tableformat.iceberg.properties import RememberedSource, remembered_source
 from tableformat.ledger import Ledger
 from tableformat.mergetree.partition_literal import (
     All,
     ById,
     ByValue,
+    PartitionLiteral,
     render_partition_literal,
 )
-from tableformat.names import LakeName, PartName
+from tableformat.names import LakeName, PartitionId, PartName
 from tableformat.operations.attach import Attach
 from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
 from tableformat.operations.drop_detached import DropDetached
+from tableformat.operations.forget import Forget
+from tableformat.operations.freeze import Freeze, Unfreeze
 from tableformat.operations.partition_files import Partitions
-from tableformat.operations.running import OperationPorts, Running, Statement, nothing_of
-from tableformat.operations.which import (
-    NOTHING_DETACHED,
-    AllPartitions,
-    OnePart,
-    OnePartition,
-    Which,
-    shown_partition,
-)
+from tableformat.operations.running import Alone, OperationPorts, Running
+from tableformat.operations.which import AllPartitions, OnePart, OnePartition, Which
 
 __all__ = ["check_operation", "operate"]
 
@@ -63,7 +58,8 @@ def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -
             return statement
     message = (
         f"Cannot run {_what(statement)} on the lake table {table}: this operation is not there "
-        "yet; EXPORT, DROP, DETACH, ATTACH and DROP DETACHED are. Nothing was changed."
+        "yet; EXPORT, DROP, DETACH, ATTACH, DROP DETACHED, FREEZE, UNFREEZE and FORGET are. "
+        "Nothing was changed."
     )
     raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
@@ -102,7 +98,7 @@ def operate(
     with RowPartitions(source, lake.storages) as rows:
         running = _running(found, table, ledger, rows, note)
         for one in wanted:
-            yield _forecast(running, one) if dry_run else _run(running, one)
+            yield _ended(running, one, dry_run=dry_run)
 
 
 def _remembered(table: IcebergTable, name: LakeName) -> RememberedSource:
@@ -135,34 +131,22 @@ def _running(
     return Running(ports, table, Partitions(table, found, ledger, rows, commit.effects))
 
 
-def _run(running: Running, wanted: Statement | DropDetached) -> Outcome:
-    if isinstance(wanted, DropDetached):
-        return wanted.run(running.ports.commit, running.partitions)
-    return running.run(wanted)
+def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outcome:
+    """Run a statement, or say what it would do."""
+    if isinstance(wanted, _OfKeys):
+        return running.forecast(wanted) if dry_run else running.run(wanted)
+    return wanted.run(running.ports, running.partitions, dry_run=dry_run)
 
 
-def _forecast(running: Running, wanted: Statement | DropDetached) -> Outcome:
-    """Return what a statement would do."""
-    if isinstance(wanted, DropDetached):
-        plan = wanted.plan(running.partitions, load_table(running.ports.commit))
-        did, nothing = Status.DROPPED, NOTHING_DETACHED
-    else:
-        plan, did, nothing = running.plan(wanted), wanted.did, nothing_of(wanted)
-    told = partial(Outcome, shown_partition(wanted.which), table=str(running.name))
-    if not plan.changes:
-        return told(status=Status.EMPTY, message=nothing)
-    text = f"it would be {did.value}: {plan.rows:,} rows in {_files(plan.files)}"
-    return told(status=did, message=text, rows=plan.rows, data_files=plan.files)
+_OfKeys = Drop | Detach | Attach
+"""What changes main, and with it what the ledger knows of keys."""
+_There = (
+    commands.Drop | commands.Detach | commands.Attach | commands.DropDetached
+    | commands.Freeze | commands.Unfreeze | commands.Forget
+)  # fmt: skip
 
 
-def _files(count: int) -> str:
-    return f"{count:,} file{'' if count == 1 else 's'}"
-
-
-_There = commands.Drop | commands.Detach | commands.Attach | commands.DropDetached
-
-
-def _statement(command: Command, source: RememberedSource) -> Statement | DropDetached:
+def _statement(command: Command, source: RememberedSource) -> _OfKeys | Alone:
     match command:
         case commands.Drop(of):
             return Drop(_which(of, source))
@@ -172,22 +156,38 @@ def _statement(command: Command, source: RememberedSource) -> Statement | DropDe
             return Attach(_which(of, source))
         case commands.DropDetached(of):
             return DropDetached(_which(of, source))
+        case commands.Freeze(partition, name):
+            return Freeze(_partition(partition, source), name or None)
+        case commands.Unfreeze(name, partition):
+            return Unfreeze(_partition(partition, source), name)
+        case commands.Forget(partition):
+            return Forget(OnePartition(_id(partition, source)))
         case _:
             # `check_operation` has refused it.
             raise TypeError(command)
 
 
 def _which(of: commands.Target, source: RememberedSource) -> Which:
+    return OnePart(of) if isinstance(of, PartName) else _partition(of, source)
+
+
+def _partition(
+    of: PartitionLiteral | None, source: RememberedSource
+) -> OnePartition | AllPartitions:
+    if of is None or isinstance(of, All):
+        return AllPartitions()
+    return OnePartition(_id(of, source))
+
+
+def _id(of: PartitionLiteral, source: RememberedSource) -> PartitionId:
+    """Return the id of a partition; ClickHouse says which a value names."""
     match of:
-        case PartName():
-            return OnePart(of)
         case ById(partition_id):
-            return OnePartition(partition_id)
+            return partition_id
         case ByValue():
-            text = render_partition_literal(of)
-            return OnePartition(partition_id_of(source.table, text))
+            return partition_id_of(source.table, render_partition_literal(of))
         case All():
-            return AllPartitions()
+            raise TypeError(of)
 
 
 def _what(statement: Alter | Optimize | ChangeRows) -> str:

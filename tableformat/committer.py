@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from tableformat.errors import DestinationError, TableFormatError
 from tableformat.file_names import data_below
@@ -16,9 +16,6 @@ from tableformat.lake_marks import EPOCH_PROPERTY, MARK_PREFIX, Mark
 from tableformat.receipt import Receipt
 
 __all__ = [
-    "DETACHED_BRANCH",
-    "MAIN_BRANCH",
-    "BranchFile",
     "Commit",
     "CommitOutcome",
     "Committed",
@@ -37,10 +34,6 @@ __all__ = [
     "Superseded",
     "Unknown",
 ]
-
-MAIN_BRANCH: Final = "main"
-DETACHED_BRANCH: Final = "detached"
-"""What DETACH takes out of main stays there, until ATTACH or DROP DETACHED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,20 +204,6 @@ class FileInMain:
     path: str
     rows: int
     deletes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class BranchFile:
-    """A data file of a branch: `deletes` tells that delete files may apply to it.
-
-    `bytes` is its size, `spec_id` the partition spec that it was written with.
-    """
-
-    path: str
-    rows: int
-    bytes: int
-    spec_id: int
-    deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from catalog.iceberg_table import IcebergTable
 from catalog.intact_files import refuse_changed_files
-from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, LakeTableState
+from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
+from tableformat.committer import LakeTableState
 from tableformat.effects import Direct, Effects
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome
@@ -146,7 +147,7 @@ def drop_detached(
 ) -> Outcome:
     """Drop what is detached."""
     one = running(directory, effects=effects, table=cast("IcebergTable | None", table))
-    return DropDetached(which).run(one.ports.commit, one.partitions)
+    return DropDetached(which).run(one.ports, one.partitions)
 
 
 def part_in(directory: Path, name: str, number: int = 0) -> OnePart:

@@ -36,8 +36,11 @@ _SAID = {
     Status.DROPPED: "dropped",
     Status.DETACHED: "detached",
     Status.ATTACHED: "attached",
+    Status.FROZEN: "frozen",
+    Status.UNFROZEN: "unfrozen",
+    Status.FORGOTTEN: "forgotten",
 }
-_OF_STATEMENTS = (Status.DROPPED, Status.DETACHED, Status.ATTACHED)
+_OF_FILES = (Status.DROPPED, Status.DETACHED, Status.ATTACHED, Status.FROZEN)
 _LEAST_SECONDS_BETWEEN_LINES: Final = 0.2
 _LEAST_SECONDS_FOR_A_RATE: Final = 1.0
 _STEP: Final = 1024
@@ -154,10 +157,11 @@ class TextOutput:
                 f"{' · verified' if outcome.verified else ''}"
                 f"{f' · {outcome.message}' if outcome.message else ''}"
             )
-        elif outcome.status in _OF_STATEMENTS:
+        elif outcome.status in _OF_FILES:
             what += (
                 f" · {outcome.rows:,} rows · {counted(outcome.data_files, 'file')}"
                 f"{f' · snapshot {outcome.snapshot_id}' if outcome.snapshot_id else ''}"
+                f"{f' · {outcome.message}' if outcome.message else ''}"
             )
         elif outcome.message:
             what += f": {outcome.message.removeprefix(f'{said}: ')}"

@@ -15,7 +15,8 @@ from functools import partial
 from spark_ext.known_destinations import KnownDestinations
 from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.system_tables.known_ledger import known_ledger
-from tableformat.committer import MAIN_BRANCH, LakeTableState
+from tableformat.branches import MAIN_BRANCH
+from tableformat.committer import LakeTableState
 from tableformat.errors import NotFoundError
 from tableformat.iceberg.live_files import LiveFile, lake_part_name, live_files
 from tableformat.iceberg.snapshot import table_of

@@ -7,7 +7,7 @@ from typing import Final
 
 from spark_ext.procedures.declared import Call, Column, Rows, SystemTable, Value
 from spark_ext.system_tables.lake_parts import LakePart, lake_parts
-from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH
+from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
 
 __all__ = ["DETACHED_PARTS", "PARTS"]
 

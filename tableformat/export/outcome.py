@@ -29,6 +29,9 @@ class Status(StrEnum):
     DROPPED = "dropped"
     DETACHED = "detached"
     ATTACHED = "attached"
+    FROZEN = "frozen"
+    UNFROZEN = "unfrozen"
+    FORGOTTEN = "forgotten"
 
     @property
     def exit_code(self) -> int:

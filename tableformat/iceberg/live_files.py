@@ -18,7 +18,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from tableformat.committer import MAIN_BRANCH
+from tableformat.branches import MAIN_BRANCH
 from tableformat.errors import DestinationError
 from tableformat.file_names import key_in
 from tableformat.hive_names import partition_directory

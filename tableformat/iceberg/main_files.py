@@ -16,7 +16,8 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.transforms import VoidTransform
 
-from tableformat.committer import BranchFile, FileInMain, LakeTableState, PartitionFile
+from tableformat.branches import BranchFile
+from tableformat.committer import FileInMain, LakeTableState, PartitionFile
 from tableformat.errors import UnsupportedError
 from tableformat.file_names import is_of_key, key_in
 from tableformat.iceberg.snapshot import table_of

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import cast
 from uuid import UUID
 
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSchemaUpdate,
@@ -34,19 +35,12 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
+from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.commit_properties import property_change
-from tableformat.committer import (
-    DETACHED_BRANCH,
-    MAIN_BRANCH,
-    Commit,
-    LakeTableState,
-    Layout,
-    SchemaChange,
-    SnapshotSeen,
-    Staged,
-)
-from tableformat.errors import InternalError
+from tableformat.committer import Commit, LakeTableState, Layout, SchemaChange, SnapshotSeen, Staged
+from tableformat.errors import InternalError, RefusedError
 from tableformat.iceberg.data_files import data_file
+from tableformat.iceberg.tags import NEVER
 from tableformat.manifest_names import attempt_uuid
 
 __all__ = [
@@ -59,7 +53,6 @@ __all__ = [
 ]
 
 
-_NEVER: Final = 2**63 - 1
 _Asked = tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]
 
 
@@ -131,6 +124,8 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
     if commit.discards:
         lost = tuple(_entries(table, DETACHED_BRANCH, commit.discards))
         return _staged(transaction, state, commit, _Change(DETACHED_BRANCH, number, (), lost))
+    if commit.detaches:
+        _refuse_tag(table, DETACHED_BRANCH)
     gone = tuple(_entries(table, MAIN_BRANCH, leaves))
     returning = tuple(path for key in commit.keys for path in key.returns)
     back = tuple(_entries(table, DETACHED_BRANCH, returning))
@@ -195,6 +190,21 @@ def _staged(
     )
 
 
+def _refuse_tag(table: Table, branch: str) -> None:
+    """Refuse a tag where a branch has to be.
+
+    Raises:
+        RefusedError: somebody made one.
+    """
+    there = table.metadata.refs.get(branch)
+    if there is not None and there.snapshot_ref_type is SnapshotRefType.TAG:
+        message = (
+            f"Cannot keep what is detached on the branch {branch}: the table has a tag of that "
+            "name. Drop or rename the tag, and run the statement again."
+        )
+        raise RefusedError(message)
+
+
 def _asked(staged: Staged) -> _Asked:
     return cast("_Asked", staged.handle)
 
@@ -210,7 +220,7 @@ def _joined(staged: Staged, aside: Staged) -> Staged:
 def _for_ever(update: TableUpdate) -> TableUpdate:
     """Return an update of a branch with an age that no expiry of references reaches."""
     if isinstance(update, SetSnapshotRefUpdate):
-        return update.model_copy(update={"max_ref_age_ms": _NEVER})
+        return update.model_copy(update={"max_ref_age_ms": NEVER})
     return update
 
 

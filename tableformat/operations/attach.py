@@ -44,7 +44,7 @@ class Attach:
         return Plan(
             tuple(
                 self._change(one, main.get(one.key), there.spec_id)
-                for one in self.which.of(there.detached)
+                for one in self.which.of(there.detached, detached=True)
             )
         )
 

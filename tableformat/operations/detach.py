@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tableformat.committer import BranchFile
+from tableformat.branches import BranchFile
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
 from tableformat.operations.partition_files import PartitionFiles

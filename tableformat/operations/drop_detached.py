@@ -17,6 +17,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.export.settling import Ports
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import KeyChange, Plan
+from tableformat.operations.running import OperationPorts, forecast
 from tableformat.operations.which import NOTHING_DETACHED, Which, shown_partition
 
 __all__ = ["DropDetached"]
@@ -41,10 +42,12 @@ class DropDetached:
             TableFormatError: the branch or the ledger cannot be read.
         """
         there = partitions.files(state, self.which.partition_id, detached=True)
-        found = self.which.of(there.detached)
+        found = self.which.of(there.detached, detached=True)
         return Plan(tuple(KeyChange(one.key, leaves=one.files) for one in found))
 
-    def run(self, ports: Ports, partitions: Partitions) -> Outcome:
+    def run(
+        self, ports: OperationPorts, partitions: Partitions, *, dry_run: bool = False
+    ) -> Outcome:
         """Drop it; return what became of it.
 
         Raises:
@@ -52,24 +55,27 @@ class DropDetached:
             RefusedError: a file holds rows of another partition or part, too.
             TableFormatError: the table or the ledger failed; the same statement again goes on.
         """
-        state = load_table(ports)
+        commit = ports.commit
+        state = load_table(commit)
         plan = self.plan(partitions, state)
         told = partial(Outcome, shown_partition(self.which), table=str(partitions.name))
         if not plan.changes:
             return told(status=Status.EMPTY, message=NOTHING_DETACHED)
+        if dry_run:
+            return forecast(self.which, Status.DROPPED, plan, partitions.name)
         wanted = tuple(f.path for change in plan.changes for f in change.leaves)
         sent: list[Staged] = []
         error = ""
         while left := _left(partitions, state, wanted):
-            if len(sent) >= ports.most_attempts:
+            if len(sent) >= commit.most_attempts:
                 text = f"it may have landed: {error}. Run the statement again"
                 return told(status=Status.UNKNOWN, message=text)
-            attempt, error = self._send(ports, state, left)
+            attempt, error = self._send(commit, state, left)
             sent.append(attempt)
             if error:
-                ports.pause(len(sent))
-            state = load_table(ports)
-        discard_dead_attempts(ports, sent)
+                commit.pause(len(sent))
+            state = load_table(commit)
+        discard_dead_attempts(commit, sent)
         made = next((a.snapshot_id for a in sent if a.snapshot_id in state.snapshots), None)
         return told(status=Status.DROPPED, snapshot_id=made, rows=plan.rows, data_files=plan.files)
 

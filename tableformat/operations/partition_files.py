@@ -11,13 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from tableformat.committer import (
-    DETACHED_BRANCH,
-    MAIN_BRANCH,
-    BranchFile,
-    LakeTable,
-    LakeTableState,
-)
+from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH, BranchFile, TagChange
+from tableformat.committer import LakeTable, LakeTableState, Sent
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
 from tableformat.file_names import exported_by, key_in
@@ -42,6 +37,18 @@ class PartitionedLake(LakeTable, Protocol):
 
     def files_on(self, state: LakeTableState, branch: str) -> tuple[BranchFile, ...]:
         """Return all data files of a branch, whoever wrote them; none when there is no branch."""
+        ...
+
+    def tag(self, state: LakeTableState, change: TagChange) -> Sent:
+        """Ask the catalog, once, to make tags of main, or to let tags go.
+
+        Requires main as in `state` for what is made, and the tags as they are there. Any answer
+        but a success is `applied=False`: it may still have been applied.
+        """
+        ...
+
+    def references(self, state: LakeTableState) -> Mapping[str, int]:
+        """Return the snapshots of all branches and tags, by name."""
         ...
 
 
@@ -133,6 +140,16 @@ class Partitions:
             for branch, wanted in ((MAIN_BRANCH, True), (DETACHED_BRANCH, detached))
         )
         return PartitionFiles(partition_id, state.layout.spec_id, main, aside)
+
+    def rows_of(self, state: LakeTableState, partition_id: PartitionId) -> tuple[Row, ...]:
+        """Return the ledger's rows of the table's keys of a partition.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
+        return tuple(
+            row for row in self._keys(state).values() if row.key.partition_id == partition_id.value
+        )
 
     def detached(self, state: LakeTableState) -> tuple[BranchFile, ...]:
         """Return all files that are detached.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tableformat.committer import BranchFile
+from tableformat.branches import BranchFile
 from tableformat.ledger import Held, Key
 
 __all__ = ["KeyChange", "Plan"]

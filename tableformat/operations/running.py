@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Protocol
 
+from tableformat.branches import BranchFile
 from tableformat.committer import (
-    BranchFile,
     Commit,
     CommitOutcome,
     Committed,
@@ -41,7 +41,7 @@ from tableformat.operations.partition_files import PartitionFiles, Partitions
 from tableformat.operations.planned import KeyChange, Plan
 from tableformat.operations.which import NOTHING_DETACHED, Which, shown_partition
 
-__all__ = ["OperationPorts", "Running", "Statement", "nothing_of"]
+__all__ = ["Alone", "OperationPorts", "Running", "Statement", "forecast"]
 
 _MOST_PLANS: Final = 20
 
@@ -84,6 +84,20 @@ class OperationPorts:
     new_transaction: Callable[[int], TransactionId]
     note: Callable[[str], None]
     intact: Callable[[tuple[BranchFile, ...]], None]
+
+
+class Alone(Protocol):
+    """A statement that changes no key: it runs by itself."""
+
+    def run(
+        self, ports: OperationPorts, partitions: Partitions, *, dry_run: bool = False
+    ) -> Outcome:
+        """Run it, or say what it would do; return what became of what it is about.
+
+        Raises:
+            TableFormatError: it cannot be done, or the table or the ledger failed.
+        """
+        ...
 
 
 class _PlannedForAnotherError(RefusedError):
@@ -164,14 +178,17 @@ class Running:
         )
         raise RefusedError(message)
 
-    def plan(self, statement: Statement) -> Plan:
+    def forecast(self, statement: Statement) -> Outcome:
         """Return what a statement would do now; nothing is changed (`--dry-run`).
 
         Raises:
             RefusedError: it cannot be done to this table.
             TableFormatError: the table or the ledger cannot be read.
         """
-        return planned(statement, self.partitions, load_table(self.ports.commit))
+        plan = planned(statement, self.partitions, load_table(self.ports.commit))
+        if not plan.changes:
+            return self._told(statement, Status.EMPTY, nothing_of(statement))
+        return forecast(statement.which, statement.did, plan, self.name)
 
     def _turn(self, statement: Statement, leases: Leases) -> Outcome | None:
         """Plan on M, claim and commit; None when somebody was faster: it is planned anew."""
@@ -311,6 +328,14 @@ class Running:
         return Outcome(
             shown_partition(statement.which), status, str(self.name), text, snapshot_id=snapshot_id
         )
+
+
+def forecast(which: Which, did: Status, plan: Plan, name: LakeName) -> Outcome:
+    """Return what a plan would do (`--dry-run`)."""
+    files = f"{plan.files:,} file{'' if plan.files == 1 else 's'}"
+    text = f"it would be {did.value}: {plan.rows:,} rows in {files}"
+    told = Outcome(shown_partition(which), did, str(name), text)
+    return replace(told, rows=plan.rows, data_files=plan.files)
 
 
 def nothing_of(statement: Statement) -> str:

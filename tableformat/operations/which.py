@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tableformat.clickhouse_codes import NO_SUCH_DATA_PART
-from tableformat.committer import BranchFile
+from tableformat.branches import BranchFile
+from tableformat.clickhouse_codes import BAD_DATA_PART_NAME, NO_SUCH_DATA_PART
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.iceberg.live_files import lake_part_name
 from tableformat.ledger import Row
@@ -36,7 +36,12 @@ class OnePartition:
         """Return it as a statement has it."""
         return f"PARTITION ID '{self.partition_id}'"
 
-    def of(self, keys: tuple[FilesOfKey, ...]) -> tuple[FilesOfKey, ...]:
+    def of(
+        self,
+        keys: tuple[FilesOfKey, ...],
+        *,
+        detached: bool = False,  # noqa: ARG002  tells parts apart only
+    ) -> tuple[FilesOfKey, ...]:
         """Return which of these files it is about: all."""
         return keys
 
@@ -51,7 +56,12 @@ class AllPartitions:
         """Return it as a statement has it."""
         return "PARTITION ALL"
 
-    def of(self, keys: tuple[FilesOfKey, ...]) -> tuple[FilesOfKey, ...]:
+    def of(
+        self,
+        keys: tuple[FilesOfKey, ...],
+        *,
+        detached: bool = False,  # noqa: ARG002  tells parts apart only
+    ) -> tuple[FilesOfKey, ...]:
         """Return which of these files it is about: all."""
         return keys
 
@@ -71,23 +81,25 @@ class OnePart:
         """Return it as a statement has it."""
         return f"PART '{self.part}'"
 
-    def of(self, keys: tuple[FilesOfKey, ...]) -> tuple[FilesOfKey, ...]:
-        """Return which of these files it is about.
+    def of(self, keys: tuple[FilesOfKey, ...], *, detached: bool = False) -> tuple[FilesOfKey, ...]:
+        """Return which of these files it is about; `detached`: they are those of that branch.
 
         Raises:
-            NotFoundError: none has that name (code 232).
+            NotFoundError: none has that name (code 232, of what is detached 233).
             RefusedError: it is a part of the source whose files hold rows of other parts, too.
         """
         for one in keys:
             found = tuple(f for f in one.files if self._is(f)) or self._exported(one)
             if found:
                 return (one.only(found),)
+        where = "what is detached of " if detached else ""
         message = (
-            f"Cannot find part {self.part}: partition {self.partition_id} has no file of that "
-            "name, nor one that holds this part of the source. The system tables parts and "
+            f"Cannot find part {self.part}: {where}partition {self.partition_id} has no file of "
+            "that name, nor one that holds this part of the source. The system tables parts and "
             "detached_parts list them."
         )
-        raise NotFoundError(message, code=NO_SUCH_DATA_PART)
+        code = BAD_DATA_PART_NAME if detached else NO_SUCH_DATA_PART
+        raise NotFoundError(message, code=code)
 
     def _is(self, file: BranchFile) -> bool:
         return lake_part_name(self.partition_id, file.path) == self.part

@@ -18,11 +18,12 @@ from tableformat.committer import LakeTable
 from tableformat.export.ports import Lake, SliceWriter
 from tableformat.export.verification import LakeDigests
 from tableformat.ledger import Ledger
+from tableformat.operations.partition_files import PartitionedLake
 from tableformat.source import Source
 from tableformat.storage import Storage
 from tests.repository.source_files import SourceFile, source_files
 
-CONTRACTS = (Lake, LakeDigests, LakeTable, Ledger, SliceWriter, Source, Storage)
+CONTRACTS = (Lake, LakeDigests, LakeTable, PartitionedLake, Ledger, SliceWriter, Source, Storage)
 METHODS = {
     name
     for contract in CONTRACTS
@@ -94,6 +95,10 @@ ALLOWED = {
         ("commit.py", "discard_dead_attempts", "table.in_use"),
         ("leaving.py", "held_in_main", "table.files_of"),
         ("foreign.py", "refuse_foreign", "table.files_in"),
+        ("freeze.py", "_planned", "lake.references"),
+        ("freeze.py", "run", "lake.references"),
+        ("partition_files.py", "_by_key", "lake.files_on"),
+        ("partition_files.py", "detached", "lake.files_on"),
         ("rebuilding.py", "_never_held", "table.files_of"),
         ("rebuilding.py", "_refuse_unlisted", "table.paths_in_main"),
         ("rebuilding.py", "_row", "table.files_of"),
@@ -133,16 +138,11 @@ ALLOWED = {
         ("job.py", "export", "digests.close"),
         ("job.py", "export", "source.close"),
     },
-    "a command of its own, no part of the job: one compare-and-set under the lease": {
-        ("forgetting.py", "_forgotten", "ledger.write"),
-        ("forgetting.py", "forget", "ledger.read"),
-        ("forgetting.py", "forget", "ledger.release"),
-    },
     "`archive`, after the job: compare-and-set under the lease, before the source is touched": {
         ("archived.py", "_written", "ledger.write"),
         ("archived.py", "kept_for_ever", "ledger.release"),
     },
-    "the lease of the two above": {
+    "the lease of `archive` and of FORGET": {
         ("leases.py", "one_lease", "ledger.take_lease"),
     },
     "what is installed here": {

@@ -190,7 +190,38 @@ def test_a_part_that_is_not_there_is_said(session: NoSpark, dropped_from: str) -
     assert refused.value.code == 232
 
 
-@pytest.mark.parametrize("command", ["FREEZE PARTITION 202401", "FORGET PARTITION 202401"])
+def test_what_is_frozen_is_read_by_its_name(
+    places: Places, session: NoSpark, dropped_from: str
+) -> None:
+    rows = alter(
+        session,
+        f"ALTER TABLE lake.n.{dropped_from} FREEZE PARTITION 202402 WITH NAME 'before',"
+        " FREEZE, DROP PARTITION ALL, UNFREEZE WITH NAME '1'",
+    )
+
+    assert [row["status"] for row in rows] == ["frozen", "frozen", "dropped", "unfrozen"]
+    assert [row["rows"] for row in rows] == [2, 3, 3, 0]
+    refs = opened(places, dropped_from).metadata.refs
+    assert refs.keys() == {"main", "before"}
+    assert rows_of(places, dropped_from, refs["before"].snapshot_id) == 3
+
+
+def test_a_dropped_partition_is_forgotten(session: NoSpark, dropped_from: str) -> None:
+    with pytest.raises(RefusedError, match="partition 202402 is not empty") as refused:
+        alter(session, f"ALTER TABLE lake.n.{dropped_from} FORGET PARTITION 202402")
+    assert refused.value.code == 716
+
+    (_, row) = alter(
+        session,
+        f"ALTER TABLE lake.n.{dropped_from} DROP PARTITION 202402, FORGET PARTITION 202402",
+    )
+
+    assert row["status"] == "forgotten"
+
+
+@pytest.mark.parametrize(
+    "command", ["CLEAR COLUMN s IN PARTITION 202401", "REPLACE PARTITION 202401 FROM lake.n.u"]
+)
 def test_what_is_not_there_yet_is_refused_with_all_that_stands_beside_it(
     places: Places, session: NoSpark, dropped_from: str, command: str
 ) -> None:

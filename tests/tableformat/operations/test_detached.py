@@ -9,7 +9,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH
+from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Status
 from tableformat.names import PartName
@@ -173,9 +173,13 @@ def test_parts_come_back_one_by_one_or_together(tmp_path: Path, source: Partitio
     assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.UNCHANGED
 
 
-@pytest.mark.parametrize("statement", [Drop, Detach, Attach], ids=lambda s: s.__name__)
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [(Drop, 232), (Detach, 232), (Attach, 233)],
+    ids=["DROP", "DETACH", "ATTACH"],
+)
 def test_a_part_that_is_not_there_is_an_error(
-    tmp_path: Path, source: Partitions, statement: Callable[[Which], Drop]
+    tmp_path: Path, source: Partitions, statement: Callable[[Which], Drop], code: int
 ) -> None:
     """As in ClickHouse."""
     assert source.rows
@@ -183,7 +187,7 @@ def test_a_part_that_is_not_there_is_an_error(
     with pytest.raises(NotFoundError, match="Cannot find part p1_1_1_7") as told:
         running(tmp_path).run(statement(OnePart(PartName.parse("p1_1_1_7"))))
 
-    assert told.value.code == 232
+    assert told.value.code == code
 
 
 def test_all_partitions_go_and_come_back_in_one_commit(tmp_path: Path, source: Partitions) -> None:

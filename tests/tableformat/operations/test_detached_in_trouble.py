@@ -9,7 +9,8 @@ from typing import cast
 import pytest
 
 from catalog.iceberg_table import IcebergTable
-from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, Sent
+from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
+from tableformat.committer import Sent
 from tableformat.effects import Step
 from tableformat.export.outcome import Status
 from tableformat.operations.attach import Attach

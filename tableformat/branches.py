@@ -1,0 +1,39 @@
+"""Branches and tags of a lake table: which names we use, their files, and how tags change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["DETACHED_BRANCH", "MAIN_BRANCH", "BranchFile", "TagChange"]
+
+MAIN_BRANCH: Final = "main"
+DETACHED_BRANCH: Final = "detached"
+"""What DETACH takes out of main stays there, until ATTACH or DROP DETACHED."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchFile:
+    """A data file of a branch: `deletes` tells that delete files may apply to it.
+
+    `bytes` is its size, `spec_id` the partition spec that it was written with.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    spec_id: int
+    deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TagChange:
+    """A commit of tags and properties alone: tags of main that are made, and tags that go.
+
+    `added` are their names; `removed` names with the snapshots that they are of.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[tuple[str, int], ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    removed_properties: tuple[str, ...] = ()

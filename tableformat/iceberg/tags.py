@@ -1,0 +1,77 @@
+"""Tags of main as one request: they outlive the expiry of snapshots, and are never moved."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from tableformat.branches import MAIN_BRANCH, TagChange
+from tableformat.committer import LakeTableState
+from tableformat.errors import InternalError
+
+__all__ = ["NEVER", "tag_request"]
+
+NEVER: Final = 2**63 - 1
+"""Milliseconds: the age of a reference that no expiry reaches."""
+
+
+def tag_request(
+    state: LakeTableState, change: TagChange
+) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """Return the updates and requirements of a change of tags: one request, all or nothing.
+
+    Main must be as in `state` for what is added, a tag that is added must not be there, and one
+    that goes must be as it was: so of two changes of a tag one alone applies.
+    """
+    updates: list[TableUpdate] = []
+    required: list[TableRequirement] = [AssertTableUUID(uuid=UUID(state.layout.table_uuid))]
+    for name in change.added:
+        updates.append(_tag(state, name))
+        required.append(_is_at(name, None))
+    if change.added:
+        required.append(_is_at(MAIN_BRANCH, state.main))
+    for name, snapshot_id in change.removed:
+        updates.append(
+            RemoveSnapshotRefUpdate.model_validate(
+                {"action": "remove-snapshot-ref", "ref-name": name}
+            )
+        )
+        required.append(_is_at(name, snapshot_id))
+    if change.properties:
+        updates.append(SetPropertiesUpdate(updates=dict(change.properties)))
+    if change.removed_properties:
+        updates.append(RemovePropertiesUpdate(removals=list(change.removed_properties)))
+    return tuple(updates), tuple(required)
+
+
+def _is_at(ref: str, snapshot_id: int | None) -> TableRequirement:
+    return AssertRefSnapshotId.model_validate(
+        {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": snapshot_id}
+    )
+
+
+def _tag(state: LakeTableState, name: str) -> TableUpdate:
+    if state.main is None:
+        message = "A tag of a table without a snapshot; this is a bug, please report it."
+        raise InternalError(message)
+    return SetSnapshotRefUpdate.model_validate(
+        {
+            "action": "set-snapshot-ref",
+            "ref-name": name,
+            "type": SnapshotRefType.TAG,
+            "snapshot-id": state.main,
+            "max-ref-age-ms": NEVER,
+        }
+    )

@@ -1,0 +1,195 @@
+"""ALTER TABLE … FREEZE and UNFREEZE: a tag keeps what main has of a partition, or of all.
+
+As in ClickHouse, a FREEZE without a name has the next number, a partition that is not there is
+passed over, what is frozen by a name is not frozen by it again (code 84), and an UNFREEZE that
+finds nothing is no error. No data file is touched.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH, TagChange
+from tableformat.clickhouse_codes import DIRECTORY_ALREADY_EXISTS
+from tableformat.committer import LakeTableState
+from tableformat.effects import Step
+from tableformat.errors import RefusedError
+from tableformat.export.loading import load_table
+from tableformat.export.outcome import Outcome, Status
+from tableformat.names import quote_string
+from tableformat.operations.frozen import LAST_NUMBER, UNFROZEN, Frozen, frozen_in, is_unfrozen
+from tableformat.operations.partition_files import Partitions
+from tableformat.operations.running import OperationPorts
+from tableformat.operations.which import AllPartitions, OnePartition, shown_partition
+
+__all__ = ["Freeze", "Unfreeze"]
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """The request: what is frozen, and by which name; None for the next number."""
+
+    which: OnePartition | AllPartitions
+    name: str | None = None
+    by: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def __str__(self) -> str:
+        """Return the statement."""
+        what = "" if isinstance(self.which, AllPartitions) else f" {self.which}"
+        return f"FREEZE{what}" + (f" WITH NAME {quote_string(self.name)}" if self.name else "")
+
+    def run(
+        self, ports: OperationPorts, partitions: Partitions, *, dry_run: bool = False
+    ) -> Outcome:
+        """Freeze it; return what became of it, by which name in its message.
+
+        Raises:
+            RefusedError: it is frozen by that name, or the table has such a tag of somebody else.
+            TableFormatError: the table or the ledger failed; the same statement again goes on.
+        """
+        error = ""
+        for attempt in range(ports.commit.most_attempts):
+            state = load_table(ports.commit)
+            if made := next((one for one in frozen_in(state) if one.by == self.by), None):
+                return self._told(partitions, made, dry_run=False)
+            there = partitions.files(state, self.which.partition_id)
+            files = tuple(f for one in there.keys for f in one.files)
+            if not files or state.main is None:
+                return self._outcome(partitions, Status.EMPTY, "main has no file of it")
+            frozen = self._planned(partitions, state, state.main)
+            told = self._told(partitions, frozen, dry_run=dry_run)
+            told = replace(told, rows=sum(f.rows for f in files), data_files=len(files))
+            if dry_run:
+                return told
+            properties = [frozen.property]
+            if self.name is None:
+                properties.append((LAST_NUMBER, frozen.name))
+            change = TagChange(added=(frozen.tag,), properties=tuple(properties))
+            sent = ports.commit.effects(Step.SEND, partial(partitions.lake.tag, state, change))
+            if sent.applied:
+                return told
+            error = sent.error
+            ports.commit.pause(attempt + 1)
+        text = f"it may have been frozen: {error}. Run the statement again"
+        return self._outcome(partitions, Status.UNKNOWN, text)
+
+    def _planned(self, partitions: Partitions, state: LakeTableState, main: int) -> Frozen:
+        held, refs = frozen_in(state), partitions.lake.references(state)
+        partition = str(self.which.partition_id or "")
+        if self.name is None:
+            number = int(state.properties.get(LAST_NUMBER, "0")) + 1
+            while str(number) in refs:
+                number += 1
+            return Frozen(str(number), str(number), partition, main, self.by)
+        if self.name in (MAIN_BRANCH, DETACHED_BRANCH):
+            raise self._taken(partitions)
+        own = [one for one in held if one.name == self.name]
+        for one in own:
+            whole = not one.partition and not is_unfrozen(state, one, partition)
+            if not partition or one.partition == partition or whole:
+                raise self._frozen_already(partitions, one)
+        if self.name not in refs:
+            return Frozen(self.name, self.name, partition, main, self.by)
+        tag = f"{self.name}.{partition}"
+        if not own or not partition or tag in refs:
+            raise self._taken(partitions)
+        return Frozen(tag, self.name, partition, main, self.by)
+
+    def _taken(self, partitions: Partitions) -> RefusedError:
+        message = (
+            f"Cannot run {self} on {partitions.name}: {self.name!r} is the name of a branch or tag "
+            "that no FREEZE of this name made. Choose another name."
+        )
+        return RefusedError(message)
+
+    def _frozen_already(self, partitions: Partitions, one: Frozen) -> RefusedError:
+        what = f"partition {one.partition} is" if one.partition else "all partitions are"
+        message = (
+            f"Cannot run {self} on {partitions.name}: {what} frozen by this name, of snapshot "
+            f"{one.snapshot_id} (already exists and is not empty). Choose another name, or "
+            "UNFREEZE it first."
+        )
+        return RefusedError(message, code=DIRECTORY_ALREADY_EXISTS)
+
+    def _told(self, partitions: Partitions, frozen: Frozen, *, dry_run: bool) -> Outcome:
+        would = "it would be frozen " if dry_run else ""
+        text = f"{would}by the name {quote_string(frozen.name)}, tag {frozen.tag}"
+        made = self._outcome(partitions, Status.FROZEN, text)
+        return replace(made, snapshot_id=frozen.snapshot_id)
+
+    def _outcome(self, partitions: Partitions, status: Status, text: str) -> Outcome:
+        return Outcome(shown_partition(self.which), status, str(partitions.name), text)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfreeze:
+    """The request: what is not kept by a name any more."""
+
+    which: OnePartition | AllPartitions
+    name: str
+
+    def __str__(self) -> str:
+        """Return the statement."""
+        what = "" if isinstance(self.which, AllPartitions) else f" {self.which}"
+        return f"UNFREEZE{what} WITH NAME {quote_string(self.name)}"
+
+    def run(
+        self, ports: OperationPorts, partitions: Partitions, *, dry_run: bool = False
+    ) -> Outcome:
+        """Let it go; return what became of it.
+
+        Raises:
+            TableFormatError: the table or the ledger failed; the same statement again goes on.
+        """
+        told = partial(Outcome, shown_partition(self.which), table=str(partitions.name))
+        error = ""
+        for attempt in range(ports.commit.most_attempts):
+            state = load_table(ports.commit)
+            change = self._planned(state, partitions.lake.references(state))
+            if change is None:
+                # Of a request without an answer it is not asked whose it was: nothing is left.
+                status = Status.UNFROZEN if attempt else Status.EMPTY
+                text = "" if attempt else f"nothing of it is frozen by the name {self.name!r}"
+                return told(status=status, message=text)
+            if dry_run:
+                return told(status=Status.UNFROZEN, message="it would be unfrozen")
+            sent = ports.commit.effects(Step.SEND, partial(partitions.lake.tag, state, change))
+            if sent.applied:
+                return told(status=Status.UNFROZEN)
+            error = sent.error
+            ports.commit.pause(attempt + 1)
+        text = f"it may have been unfrozen: {error}. Run the statement again"
+        return told(status=Status.UNKNOWN, message=text)
+
+    def _planned(self, state: LakeTableState, refs: Mapping[str, int]) -> TagChange | None:
+        """Return what changes, None for nothing."""
+        own = [one for one in frozen_in(state) if one.name == self.name]
+        partition = str(self.which.partition_id or "")
+        gone = [one for one in own if not partition or one.partition == partition]
+        if not gone and (whole := next((one for one in own if not one.partition), None)):
+            if is_unfrozen(state, whole, partition):
+                return None
+            return TagChange(properties=((whole.unfrozen(partition), "true"),))
+        if not gone:
+            return None
+        properties = [one.property[0] for one in gone]
+        properties += [
+            name
+            for name in state.properties
+            if name.startswith(UNFROZEN) and any(name.startswith(_of(one)) for one in gone)
+        ]
+        return TagChange(
+            # A tag that somebody dropped or moved is not ours any more.
+            removed=tuple(
+                (one.tag, one.snapshot_id) for one in gone if refs.get(one.tag) == one.snapshot_id
+            ),
+            removed_properties=tuple(properties),
+        )
+
+
+def _of(one: Frozen) -> str:
+    """Return what the properties of a tag's partitions that were taken off begin with."""
+    return one.unfrozen("").removesuffix('""]')

@@ -1,0 +1,274 @@
+"""FREEZE, UNFREEZE and FORGET on a lake table: what is kept, and by which name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.iceberg_table import IcebergTable
+from tableformat.branches import DETACHED_BRANCH, TagChange
+from tableformat.committer import LakeTableState, Sent
+from tableformat.errors import NotFoundError, RefusedError
+from tableformat.export.outcome import Outcome, Status
+from tableformat.names import PartitionId
+from tableformat.operations.drop import Drop
+from tableformat.operations.forget import Forget
+from tableformat.operations.freeze import Freeze, Unfreeze
+from tableformat.operations.running import Alone
+from tableformat.operations.which import AllPartitions, OnePartition
+from tests.cleaning_up import left_behind
+from tests.lake_statements import IN_FILES, detach, drop, export_at, in_files, running
+from tests.scenarios import CLOCK, Partitions, lake, pyiceberg, rows_in_main, run, state
+
+ALL = AllPartitions()
+P1, P2 = (OnePartition(PartitionId(name)) for name in ("p1", "p2"))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Partitions:
+    """Return a table whose two partitions are in the lake."""
+    return in_files(tmp_path)
+
+
+def do(directory: Path, statement: Alone, *, table: Any = None, dry_run: bool = False) -> Outcome:
+    one = running(directory, table=table)
+    return statement.run(one.ports, one.partitions, dry_run=dry_run)
+
+
+def tags(directory: Path) -> dict[str, int]:
+    """Return the tags of the table, by name."""
+    refs = pyiceberg(directory).metadata.refs.items()
+    return {n: r.snapshot_id for n, r in refs if r.snapshot_ref_type.value == "tag"}
+
+
+def rows_of(directory: Path, tag: str) -> int:
+    """Return the rows that a reader of a tag sees."""
+    read = pyiceberg(directory).scan(snapshot_id=tags(directory)[tag]).to_arrow()
+    return int(read.num_rows)
+
+
+def test_what_is_frozen_is_read_by_its_name_when_main_has_gone_on(
+    tmp_path: Path, source: Partitions
+) -> None:
+    done = do(tmp_path, Freeze(P1, "before"))
+    running(tmp_path).run(drop("p1"))
+
+    assert (done.status, done.rows, done.data_files) == (Status.FROZEN, 12, 2)
+    assert done.message == "by the name 'before', tag before"
+    assert rows_of(tmp_path, "before") == sum(source.rows.values())
+    assert rows_in_main(tmp_path) == source.rows["p2"]
+    assert left_behind(tmp_path) == []
+
+
+def test_it_outlives_the_expiry_of_its_snapshot(tmp_path: Path, source: Partitions) -> None:
+    do(tmp_path, Freeze(ALL, "kept"))
+    running(tmp_path).run(Drop(ALL))
+    metadata = pyiceberg(tmp_path).metadata
+    heads = {r.snapshot_id for r in metadata.refs.values()}
+    expiry = pyiceberg(tmp_path).maintenance.expire_snapshots()
+    expiry.by_ids([s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in heads])
+    expiry.commit()
+
+    assert left_behind(tmp_path) == []
+    assert rows_of(tmp_path, "kept") == sum(source.rows.values())
+
+
+def test_without_a_name_it_is_the_next_number(tmp_path: Path, source: Partitions) -> None:
+    """As in ClickHouse's shadow; a number is not given twice, whatever was unfrozen."""
+    assert source.rows
+    for number in ("1", "2"):
+        assert f"the name '{number}'" in do(tmp_path, Freeze(P1)).message
+    do(tmp_path, Unfreeze(ALL, "2"))
+
+    assert "the name '3'" in do(tmp_path, Freeze(ALL)).message
+    assert set(tags(tmp_path)) == {"1", "3"}
+
+
+@pytest.mark.parametrize("again", [Freeze(P1, "b"), Freeze(ALL, "b")], ids=str)
+def test_what_is_frozen_by_a_name_is_not_frozen_by_it_again(
+    tmp_path: Path, source: Partitions, again: Freeze
+) -> None:
+    assert source.rows
+    do(tmp_path, Freeze(P1, "b"))
+
+    with pytest.raises(RefusedError, match="already exists and is not empty") as told:
+        do(tmp_path, again)
+
+    assert told.value.code == 84
+    assert do(tmp_path, Freeze(P2, "b")).status is Status.FROZEN
+    assert set(tags(tmp_path)) == {"b", "b.p2"}
+
+
+@pytest.mark.parametrize("name", ["main", "detached", "mine"])
+def test_a_name_of_somebody_else_is_left_alone(
+    tmp_path: Path, source: Partitions, name: str
+) -> None:
+    """Harm prevented: a branch or a tag of others is moved, or removed by UNFREEZE."""
+    assert source.rows
+    main = state(tmp_path).main
+    assert main is not None
+    pyiceberg(tmp_path).manage_snapshots().create_tag(main, "mine").commit()
+
+    with pytest.raises(RefusedError, match="no FREEZE of this name made"):
+        do(tmp_path, Freeze(P1, name))
+    assert do(tmp_path, Unfreeze(ALL, name)).status is Status.EMPTY
+
+    assert tags(tmp_path) == {"mine": main}
+
+
+def test_a_partition_that_is_not_there_is_passed_over(tmp_path: Path, source: Partitions) -> None:
+    assert source.rows
+    before = state(tmp_path).metadata_location
+
+    done = do(tmp_path, Freeze(OnePartition(PartitionId("p9"))))
+
+    assert (done.status, state(tmp_path).metadata_location) == (Status.EMPTY, before)
+
+
+def test_a_partition_is_taken_off_a_name(tmp_path: Path, source: Partitions) -> None:
+    assert source.rows
+    do(tmp_path, Freeze(P1, "b"))
+    do(tmp_path, Freeze(P2, "b"))
+
+    assert do(tmp_path, Unfreeze(P1, "b")).status is Status.UNFROZEN
+
+    assert set(tags(tmp_path)) == {"b.p2"}
+    assert do(tmp_path, Unfreeze(P1, "b")).status is Status.EMPTY
+    assert do(tmp_path, Freeze(P1, "b")).status is Status.FROZEN
+    assert do(tmp_path, Unfreeze(ALL, "b")).status is Status.UNFROZEN
+    assert (tags(tmp_path), frozen_properties(tmp_path)) == ({}, [])
+    assert do(tmp_path, Unfreeze(ALL, "b")).status is Status.EMPTY
+
+
+def frozen_properties(directory: Path) -> list[str]:
+    names = state(directory).properties
+    return [n for n in names if n.startswith(("mergeberg.frozen.", "mergeberg.unfrozen."))]
+
+
+def test_a_partition_is_taken_off_all_of_them(tmp_path: Path, source: Partitions) -> None:
+    assert source.rows
+    do(tmp_path, Freeze(ALL, "b"))
+
+    assert do(tmp_path, Unfreeze(P1, "b")).status is Status.UNFROZEN
+    assert do(tmp_path, Unfreeze(P1, "b")).status is Status.EMPTY
+    with pytest.raises(RefusedError, match="all partitions are frozen by this name"):
+        do(tmp_path, Freeze(P2, "b"))
+    assert do(tmp_path, Freeze(P1, "b")).status is Status.FROZEN
+
+    assert do(tmp_path, Unfreeze(ALL, "b")).status is Status.UNFROZEN
+    assert (tags(tmp_path), frozen_properties(tmp_path)) == ({}, [])
+
+
+class Deaf:
+    """A table whose first answer about tags is lost; `after` happens meanwhile."""
+
+    def __init__(self, table: IcebergTable, *, applies: bool = True) -> None:
+        self._table, self._applies, self.asked = table, applies, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._table, name)
+
+    def tag(self, at: LakeTableState, change: TagChange) -> Sent:
+        self.asked += 1
+        sent = self._table.tag(at, change) if self._applies or self.asked > 1 else Sent(False)  # noqa: FBT003
+        return Sent(applied=False, error="lost") if self.asked == 1 else sent
+
+
+@pytest.mark.parametrize("applies", [True, False])
+@pytest.mark.parametrize("name", ["b", None])
+def test_of_a_lost_answer_it_is_frozen_once(
+    tmp_path: Path, source: Partitions, name: str | None, *, applies: bool
+) -> None:
+    assert source.rows
+
+    done = do(tmp_path, Freeze(P1, name), table=Deaf(lake(tmp_path), applies=applies))
+
+    assert done.status is Status.FROZEN
+    assert len(tags(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("applies", [True, False])
+def test_of_a_lost_answer_it_is_unfrozen(
+    tmp_path: Path, source: Partitions, *, applies: bool
+) -> None:
+    assert source.rows
+    do(tmp_path, Freeze(P1, "b"))
+
+    done = do(tmp_path, Unfreeze(P1, "b"), table=Deaf(lake(tmp_path), applies=applies))
+
+    assert (done.status, tags(tmp_path)) == (Status.UNFROZEN, {})
+
+
+def test_two_at_once_have_two_numbers(tmp_path: Path, source: Partitions) -> None:
+    """Harm prevented: the second takes the first one's name, and unfreezes it with its own."""
+    assert source.rows
+    table = lake(tmp_path)
+
+    class Beside(Deaf):
+        def tag(self, at: LakeTableState, change: TagChange) -> Sent:
+            self.asked += 1
+            if self.asked == 1:
+                do(tmp_path, Freeze(P2))
+            return table.tag(at, change)
+
+    done = do(tmp_path, Freeze(P1), table=Beside(table))
+
+    assert "the name '2'" in done.message
+    assert set(tags(tmp_path)) == {"1", "2"}
+
+
+def test_a_dry_run_freezes_nothing(tmp_path: Path, source: Partitions) -> None:
+    assert source.rows
+    before = state(tmp_path).metadata_location
+
+    said = do(tmp_path, Freeze(P1, "b"), dry_run=True)
+
+    assert said.message == "it would be frozen by the name 'b', tag b"
+    assert state(tmp_path).metadata_location == before
+
+
+def test_a_tag_named_detached_is_no_branch(tmp_path: Path, source: Partitions) -> None:
+    assert source.rows
+    main = state(tmp_path).main
+    assert main is not None
+    pyiceberg(tmp_path).manage_snapshots().create_tag(main, DETACHED_BRANCH).commit()
+
+    done = running(tmp_path).run(detach("p9"))
+    assert done.status is Status.EMPTY
+    refused = running(tmp_path).run(detach("p1"))
+
+    assert refused.status is Status.FAILED
+    assert "the table has a tag of that name" in refused.message
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+
+
+def test_an_empty_partition_is_forgotten_and_exported_at_once(
+    tmp_path: Path, source: Partitions
+) -> None:
+    running(tmp_path).run(drop("p1"))
+    assert run(tmp_path, source, request=IN_FILES)[0].status is Status.REFUSED
+
+    assert do(tmp_path, Forget(P1)).status is Status.FORGOTTEN
+
+    assert export_at(tmp_path, source, CLOCK, IN_FILES)["p1"].status is Status.COMMITTED
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+
+
+def test_a_partition_with_files_is_not_forgotten(tmp_path: Path, source: Partitions) -> None:
+    assert source.rows
+
+    with pytest.raises(RefusedError, match="partition p1 is not empty") as told:
+        do(tmp_path, Forget(P1))
+
+    assert told.value.code == 716
+
+
+def test_a_partition_that_nobody_knows_is_not_forgotten(tmp_path: Path, source: Partitions) -> None:
+    assert source.rows
+
+    with pytest.raises(NotFoundError, match="knows no export of partition p9") as told:
+        do(tmp_path, Forget(OnePartition(PartitionId("p9"))))
+
+    assert told.value.code == 999
