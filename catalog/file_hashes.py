@@ -13,7 +13,7 @@ from tableformat.file_names import RECEIPTS
 from tableformat.receipt import Receipt
 from tableformat.storage import Storage
 
-__all__ = ["changed_files"]
+__all__ = ["changed_files", "written_hashes"]
 
 
 def changed_files(
@@ -37,17 +37,11 @@ def changed_files(
         DestinationError: a file or a receipt cannot be read, or a file has no receipt.
         LedgerError: a receipt is damaged.
     """
-    below = f"{table_location.rstrip('/')}/{RECEIPTS}/{key}/{transaction_id}"
-    storage = storages(below)
-    receipts = (
-        Receipt.from_json(storage.read(stored.location).decode())
-        for stored in storage.list(below)
-        if stored.location.rpartition("/")[2][:1].isdecimal()
-    )
-    hashes = {receipt.file_path: receipt.sha256 for receipt in receipts}
+    hashes = written_hashes(storages, table_location, key, transaction_id)
     changed = []
     for location in locations:
         if location not in hashes:
+            below = _receipts(table_location, key, transaction_id)
             message = (
                 f"Cannot check {location}: there is no receipt of it below {below}. Restore the "
                 "table's metadata directory, or export the partition again."
@@ -56,6 +50,29 @@ def changed_files(
         if _sha256(storages(location), location) != hashes[location]:
             changed.append(location)
     return tuple(changed)
+
+
+def written_hashes(
+    storages: Callable[[str], Storage], table_location: str, key: str, transaction_id: str
+) -> dict[str, str]:
+    """Return the SHA-256 of the files that an export wrote, by location, where there are receipts.
+
+    Raises:
+        DestinationError: a receipt cannot be read.
+        LedgerError: a receipt is damaged.
+    """
+    below = _receipts(table_location, key, transaction_id)
+    storage = storages(below)
+    receipts = (
+        Receipt.from_json(storage.read(stored.location).decode())
+        for stored in storage.list(below)
+        if stored.location.rpartition("/")[2][:1].isdecimal()
+    )
+    return {receipt.file_path: receipt.sha256 for receipt in receipts}
+
+
+def _receipts(table_location: str, key: str, transaction_id: str) -> str:
+    return f"{table_location.rstrip('/')}/{RECEIPTS}/{key}/{transaction_id}"
 
 
 def _sha256(storage: Storage, location: str) -> str:

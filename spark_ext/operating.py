@@ -126,7 +126,7 @@ def _running(
     note: Callable[[str], None],
 ) -> Running:
     commit = commit_ports(found, ledger)
-    intact = partial(refuse_changed_files, found.storages, found.load().location)
+    intact = partial(refuse_changed_files, found.storages, found.load().location, note)
     ports = OperationPorts(commit, this_process(), may_be_alive, new_transaction, note, intact)
     return Running(ports, table, Partitions(table, found, ledger, rows, commit.effects))
 

@@ -96,7 +96,7 @@ def running(
         lambda other: other == owner,
         lambda epoch: TransactionId(str(5000 + epoch)),
         lambda _: None,
-        partial(refuse_changed_files, found.storages, found.load().location),
+        partial(refuse_changed_files, found.storages, found.load().location, lambda _: None),
     )
     return Running(ports, TO, LakePartitions(TO, found, ledger, rows or SaidOfRows(), acts))
 

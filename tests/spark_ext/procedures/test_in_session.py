@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlparse
 
 import pytest
 from pyspark.sql import SparkSession
@@ -25,6 +28,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "CREATE DATABASE db",
             "CREATE TABLE db.t (p UInt8, id Int64) ENGINE = MergeTree PARTITION BY p ORDER BY id",
             "INSERT INTO db.t VALUES (1, 1), (1, 2), (1, 3), (2, 4), (2, 5)",
+            "CREATE TABLE db.u (p UInt8, id Int64) ENGINE = MergeTree PARTITION BY p ORDER BY id",
+            "INSERT INTO db.u SELECT * FROM db.t",
         ):
             connection.command(sql)
     conf = {
@@ -101,3 +106,46 @@ def test_an_error_is_told_in_the_words_of_sql(spark: SparkSession) -> None:
 
     assert error["sqlstate"] == "42P01"
     assert error["message"].endswith("List what it has with `CALL system.exports()`.")
+
+
+def ids(spark: SparkSession, version: str = "") -> list[int]:
+    """Return what Spark reads of the table, or of a version of it."""
+    of = f" VERSION AS OF '{version}'" if version else ""
+    return [row.id for row in spark.sql(f"SELECT id FROM lake.n.u{of} ORDER BY id").collect()]
+
+
+def alter(spark: SparkSession, command: str, table: str = "lake.n.u") -> list[object]:
+    """Run a statement; return the status of each partition."""
+    rows = call(spark, "execute_alter", statement=f"ALTER TABLE {table} {command}")
+    return [row[1] for row in rows]
+
+
+def test_what_is_detached_or_frozen_is_read_by_spark_and_outlives_its_expiry(
+    spark: SparkSession,
+) -> None:
+    allowed = "SETTINGS allow_experimental_export_merge_tree_part = 1"
+    alter(spark, f"EXPORT PARTITION ALL TO TABLE lake.n.u {allowed}", "ch.db.u")
+    assert ids(spark) == [1, 2, 3, 4, 5]
+
+    assert alter(spark, "FREEZE WITH NAME 'whole', DETACH PARTITION 1") == ["frozen", "detached"]
+    assert (ids(spark), ids(spark, "detached")) == ([4, 5], [1, 2, 3])
+    spark.sql(
+        "CALL lake.system.expire_snapshots(table => 'n.u', retain_last => 1,"
+        " older_than => TIMESTAMP '2100-01-01 00:00:00')"
+    )
+    (location,) = spark.sql("SELECT file_path FROM lake.n.u.files LIMIT 1").first() or ("",)
+    directory = next(d for d in Path(urlparse(location).path).parents if d.name == "u")
+    orphan = directory / "data" / "orphan.parquet"
+    orphan.write_bytes(b"nobody refers to it")
+    for path in directory.rglob("*"):
+        os.utime(path, (0, 0))
+    spark.sql("CALL lake.system.remove_orphan_files(table => 'n.u')")
+    assert not orphan.exists()
+    assert (ids(spark, "detached"), ids(spark, "whole")) == ([1, 2, 3], [1, 2, 3, 4, 5])
+
+    assert alter(spark, "DROP PARTITION 2, ATTACH PARTITION ALL") == ["dropped", "attached"]
+    assert (ids(spark), ids(spark, "detached"), ids(spark, "whole")) == (
+        [1, 2, 3],
+        [],
+        [1, 2, 3, 4, 5],
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Status
+from tableformat.file_names import RECEIPTS
 from tableformat.names import PartName
 from tableformat.operations.attach import Attach
 from tableformat.operations.detach import Detach
@@ -259,6 +261,25 @@ def test_what_was_damaged_meanwhile_is_refused_whole_and_named(
     assert source.rows
     assert whereabouts(tmp_path) == before
     assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize("how", ["cut off", "no Parquet"])
+def test_without_receipts_the_files_themselves_are_compared(
+    tmp_path: Path, source: Partitions, how: str
+) -> None:
+    """Receipts are no part of Iceberg: the removal of orphans takes them away."""
+    running(tmp_path).run(detach("p1"))
+    receipts = Path(urlparse(state(tmp_path).location).path) / RECEIPTS
+    shutil.rmtree(receipts)
+    path = Path(urlparse(min(on(tmp_path, DETACHED_BRANCH))).path)
+    whole = path.read_bytes()
+    damaged(path, how)
+    with pytest.raises(RefusedError, match=f"Cannot attach .*{path.name}"):
+        running(tmp_path).run(attach("p1"))
+
+    path.write_bytes(whole)
+    assert running(tmp_path).run(attach("p1")).status is Status.ATTACHED
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
 def test_what_is_detached_outlives_expiry_and_the_removal_of_orphans(
