@@ -16,7 +16,8 @@ DETACHED_BRANCH: Final = "detached"
 class BranchFile:
     """A data file of a branch: `deletes` tells that delete files may apply to it.
 
-    `bytes` is its size, `spec_id` the partition spec that it was written with.
+    `bytes` is its size, `spec_id` the partition spec that it was written with. `sequence_number` is
+    that of the snapshot that brought it to the branch, 0 when nobody can tell.
     """
 
     path: str
@@ -24,6 +25,7 @@ class BranchFile:
     bytes: int
     spec_id: int
     deletes: bool = False
+    sequence_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

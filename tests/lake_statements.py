@@ -70,12 +70,14 @@ LATER = itertools.count(90_000_000)
 
 @dataclass
 class SaidOfRows:
-    """Says of files of others, by their path, in which partitions they lie."""
+    """Says of files of others, by path, in which partitions they lie; `rest` of all others."""
 
     of: dict[str, frozenset[str]] = field(default_factory=dict)
+    rest: str = ""
 
     def ids(self, location: str, _state: LakeTableState) -> frozenset[PartitionId]:
-        return frozenset(PartitionId(one) for one in self.of[location])
+        found = frozenset({self.rest}) if self.rest else self.of[location]
+        return frozenset(PartitionId(one) for one in found)
 
 
 def running(

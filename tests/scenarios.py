@@ -224,12 +224,13 @@ def ledger_rows(directory: Path) -> list[Row]:
 
 
 def row_of(directory: Path, partition: str) -> Row:
-    """Return the row of a partition in the destination as it is."""
+    """Return the row of a partition of the source in the destination as it is."""
     uuid = state(directory).layout.table_uuid
     (row,) = (
         r
         for r in ledger_rows(directory)
         if (r.key.partition_id, r.key.destination) == (partition, uuid)
+        and not r.key.source.startswith("lake:")
     )
     return row
 

@@ -41,12 +41,21 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What main holds of a key. `text` says it in a sentence; `files` are the key's, by name."""
+    """What main holds of a key. `text` says it in a sentence; `files` are the key's, by name.
+
+    `as_left`: they are what a statement on the lake table left there, and no export.
+    """
 
     kind: Kind
     text: str
     files: tuple[FileInMain, ...] = ()
     landed: tuple[Landed, ...] = ()
+    as_left: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether main has rows of the key in `files` and nowhere else, whoever left them so."""
+        return self.is_certain or self.as_left
 
     @property
     def is_certain(self) -> bool:
@@ -163,7 +172,7 @@ def _as_left(
         rows = sum(f.rows for f in files)
         text = f"{rows:,} rows are in main since snapshot {last.snapshot_id}."
         return Holding(Kind.WHOLE, text, files, whole or (last,))
-    return Holding(Kind.CHANGED, f"{_done_by(last)}.", files)
+    return Holding(Kind.CHANGED, f"{_done_by(last)}.", files, as_left=True)
 
 
 def _done_by(last: Landed) -> str:

@@ -43,6 +43,7 @@ class _Live:
     spec_id: int
     partition: tuple[object, ...]
     snapshot_id: int
+    sequence_number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,10 @@ class MainFiles:
             _refuse_equality(table, deletes)
             return _with_deletes(table, at)
         live = (f for m in manifests for f in self._live(table, m))
-        return (BranchFile(f.path, f.rows, f.bytes, f.spec_id) for f in live)
+        return (
+            BranchFile(f.path, f.rows, f.bytes, f.spec_id, sequence_number=f.sequence_number)
+            for f in live
+        )
 
     def in_partition(
         self, state: LakeTableState, partition: tuple[str | None, ...]
@@ -145,6 +149,7 @@ class MainFiles:
                         entry.data_file.partition[i] for i in range(len(entry.data_file.partition))
                     ),
                     entry.snapshot_id or manifest.added_snapshot_id or 0,
+                    entry.sequence_number or 0,
                 )
                 for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             )

@@ -9,10 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tableformat.branches import BranchFile
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
-from tableformat.operations.partition_files import FilesOfKey, PartitionFiles, held_of
+from tableformat.ledger import Landed
+from tableformat.operations.partition_files import (
+    FilesOfKey,
+    KeyInMain,
+    PartitionFiles,
+    held_of,
+)
 from tableformat.operations.planned import KeyChange, Plan
 from tableformat.operations.which import Which
 
@@ -40,51 +47,71 @@ class Attach:
             RefusedError: main has other rows of the same key, or a file was written for another
                 partition spec.
         """
-        main = {one.key: one for one in there.keys}
-        return Plan(
-            tuple(
-                self._change(one, main.get(one.key), there.spec_id)
-                for one in self.which.of(there.detached, detached=True)
-            )
-        )
+        main = {one.key: one.files for one in there.keys}
+        wanted = self.which.of(there.detached, detached=True)
+        return Plan(tuple(self._change(one, main.get(one.key, ()), there) for one in wanted))
 
-    def _change(self, back: FilesOfKey, main: FilesOfKey | None, spec_id: int) -> KeyChange:
+    def _change(
+        self, back: FilesOfKey, main: tuple[BranchFile, ...], there: PartitionFiles
+    ) -> KeyChange:
         for file in back.files:
-            if file.spec_id != spec_id:
+            if file.spec_id != there.spec_id:
                 message = (
                     f"Cannot run {self}: {file.path} was written for partition spec "
-                    f"{file.spec_id}, and the table's is {spec_id} now. Read it from the branch "
-                    "detached, and write it with the engine that changed the spec."
+                    f"{file.spec_id}, and the table's is {there.spec_id} now. Read it from the "
+                    "branch detached, and write it with the engine that changed the spec."
                 )
                 raise RefusedError(message)
-        there = main.files if main is not None else ()
-        if main is not None:
-            self._refuse_twice(back, main)
-        return KeyChange(back.key, returns=back.files, holds=held_of((*there, *back.files)))
-
-    def _refuse_twice(self, back: FilesOfKey, main: FilesOfKey) -> None:
-        """Refuse files whose rows main has: these very files, or another export of the key.
-
-        Raises:
-            RefusedError: it would have them twice.
-        """
-        paths = {f.path for f in main.files}
+        paths = {f.path for f in main}
         if same := next((f.path for f in back.files if f.path in paths), None):
             message = (
                 f"Cannot run {self}: {same} is in main already, which was moved to where it had "
                 f"not been detached. DROP DETACHED {self.which} takes it off the branch."
             )
             raise RefusedError(message)
-        export = main.export
-        if export is None and not any(exported_by(f.path) for f in main.files):
+        at = there.in_main.get(back.key.hash)
+        if at is not None and at.export is not None:
+            self._refuse_beside(back, at, at.export)
+        else:
+            self._refuse_after_exports(back, there)
+        return KeyChange(back.key, returns=back.files, holds=held_of((*main, *back.files)))
+
+    def _refuse_beside(self, back: FilesOfKey, at: KeyInMain, export: Landed) -> None:
+        """Refuse files of a key of which main may have the rows of another export.
+
+        Raises:
+            RefusedError: it may.
+        """
+        if not at.held.is_known:
+            message = (
+                f"Cannot run {self}: which rows of partition {back.key.partition_id} main has "
+                f"cannot be told, and some could be there twice. {at.held.text} DROP PARTITION "
+                "first for what was detached."
+            )
+            raise RefusedError(message)
+        if not at.held.files:
             return
-        late = {x.transaction_id for x in back.landed if export and x.epoch >= export.epoch}
-        if all((found := exported_by(f.path)) and found[1] in late for f in back.files):
-            return
-        where = f"in snapshot {export.snapshot_id}" if export else "by what this ledger lost"
+        late = {x.transaction_id for x in at.row.landed if x.epoch >= export.epoch}
+        if not all((found := exported_by(f.path)) and found[1] in late for f in back.files):
+            raise self._twice(export)
+
+    def _refuse_after_exports(self, back: FilesOfKey, there: PartitionFiles) -> None:
+        """Refuse files that no export wrote where one came since: it may have the same rows.
+
+        Raises:
+            RefusedError: one came, and main has, or may have, rows of it.
+        """
+        since = min(f.sequence_number for f in back.files)
+        for at in there.in_main.values():
+            if at.export is None or at.export.sequence_number <= since:
+                continue
+            if at.held.files or not at.held.is_known:
+                raise self._twice(at.export)
+
+    def _twice(self, export: Landed) -> RefusedError:
         message = (
-            f"Cannot run {self}: the partition was exported again since it was detached, "
-            f"{where}, and its rows would be there twice. DROP PARTITION first for what was "
-            f"detached, or DROP DETACHED {self.which} for what is there."
+            f"Cannot run {self}: the partition was exported again since it was detached, in "
+            f"snapshot {export.snapshot_id}, and its rows would be there twice. DROP PARTITION "
+            f"first for what was detached, or DROP DETACHED {self.which} for what is there."
         )
-        raise RefusedError(message)
+        return RefusedError(message)

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Protocol
 
 from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH, BranchFile, TagChange
 from tableformat.committer import LakeTable, LakeTableState, Sent
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
+from tableformat.export.in_main import Holding, holding
 from tableformat.file_names import exported_by, key_in
 from tableformat.ledger import Held, Key, Landed, Ledger, Row
 from tableformat.names import LakeName, PartitionId
 
 __all__ = [
     "FilesOfKey",
+    "KeyInMain",
     "PartitionFiles",
     "PartitionedLake",
     "Partitions",
@@ -66,20 +69,11 @@ class RowPartitions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FilesOfKey:
-    """The files of one key in a partition, with its row in the ledger.
-
-    `export` is the last export of the key in the line of main, None when there is none.
-    """
+    """The files of one key in a partition, with its row in the ledger."""
 
     key: Key
     files: tuple[BranchFile, ...]
     row: Row | None = None
-    export: Landed | None = None
-
-    @property
-    def landed(self) -> tuple[Landed, ...]:
-        """Every export and statement of the key that landed."""
-        return self.row.landed if self.row is not None else ()
 
     def only(self, files: tuple[BranchFile, ...]) -> FilesOfKey:
         """Return it with some of its files."""
@@ -87,17 +81,28 @@ class FilesOfKey:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyInMain:
+    """What main has of a key of the ledger, and the last export of it in the line of main."""
+
+    row: Row
+    held: Holding
+    export: Landed | None
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionFiles:
     """The files in a partition (None: in all) by key: of main, and `detached` ones if asked for.
 
     Those that are of no key of the ledger belong to the partition's own. `spec_id` is the table's
-    partition spec.
+    partition spec. `in_main` says, by hash, what main has of each key of the ledger in the
+    partition; it is there when detached files are asked for.
     """
 
     partition_id: PartitionId | None
     spec_id: int
     keys: tuple[FilesOfKey, ...]
     detached: tuple[FilesOfKey, ...] = ()
+    in_main: Mapping[str, KeyInMain] = field(default_factory=dict)
 
 
 def held_of(files: tuple[BranchFile, ...]) -> tuple[Held, ...] | None:
@@ -135,11 +140,21 @@ class Partitions:
             LedgerError: the ledger cannot be read.
         """
         known = self._keys(state)
-        main, aside = (
-            self._by_key(state, branch, known, partition_id) if wanted else ()
-            for branch, wanted in ((MAIN_BRANCH, True), (DETACHED_BRANCH, detached))
-        )
-        return PartitionFiles(partition_id, state.layout.spec_id, main, aside)
+        main = self._by_key(state, MAIN_BRANCH, known, partition_id)
+        if not detached:
+            return PartitionFiles(partition_id, state.layout.spec_id, main)
+        aside = self._by_key(state, DETACHED_BRANCH, known, partition_id)
+        held = {
+            row.key.hash: self._in_main(state, row)
+            for row in known.values()
+            if partition_id is None or row.key.partition_id == partition_id.value
+        }
+        return PartitionFiles(partition_id, state.layout.spec_id, main, aside, held)
+
+    def _in_main(self, state: LakeTableState, row: Row) -> KeyInMain:
+        key = row.key.hash
+        held = holding(row, state, key, partial(self.lake.files_of, state, key))
+        return KeyInMain(row, held, _export(row, state))
 
     def rows_of(self, state: LakeTableState, partition_id: PartitionId) -> tuple[Row, ...]:
         """Return the ledger's rows of the table's keys of a partition.
@@ -178,7 +193,7 @@ class Partitions:
             if partition_id is None or key.partition_id == partition_id.value:
                 found[key].append(file)
         return tuple(
-            FilesOfKey(key, tuple(files), row := known.get(key.hash), _export(row, state))
+            FilesOfKey(key, tuple(files), known.get(key.hash))
             for key, files in sorted(found.items())
         )
 
@@ -208,8 +223,8 @@ def own_key(state: LakeTableState, partition_id: PartitionId | None) -> Key:
     return Key(f"lake:{uuid}", partition_id.value if partition_id else _ANY, uuid)
 
 
-def _export(row: Row | None, state: LakeTableState) -> Landed | None:
+def _export(row: Row, state: LakeTableState) -> Landed | None:
     """Return the last export of a key in the line of main; where that is expired, the last."""
-    exports = tuple(x for x in row.landed if not x.statement) if row is not None else ()
+    exports = tuple(x for x in row.landed if not x.statement)
     line = tuple(x for x in exports if state.is_ancestor(x.snapshot_id))
     return max(line or exports, key=lambda x: x.epoch, default=None)

@@ -14,7 +14,8 @@ from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Status
 from tableformat.file_names import RECEIPTS
-from tableformat.names import PartName
+from tableformat.iceberg.live_files import lake_part_name
+from tableformat.names import PartitionId, PartName
 from tableformat.operations.attach import Attach
 from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
@@ -36,7 +37,7 @@ from tests.lake_statements import (
     running,
     whereabouts,
 )
-from tests.other_engines import delete_first_row
+from tests.other_engines import delete_first_row, rewrite
 from tests.scenarios import (
     Partitions,
     lake,
@@ -144,6 +145,52 @@ def test_beside_a_later_export_it_is_refused(tmp_path: Path, source: Partitions)
     assert whereabouts(tmp_path) == before
     running(tmp_path).run(drop("p1"))
     assert running(tmp_path).run(attach("p1")).status is Status.ATTACHED
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+
+
+def test_beside_an_export_that_others_rewrote_it_is_refused(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: no file of main names the key any more, and its rows are doubled."""
+    running(tmp_path).run(detach("p1"))
+    export_at(tmp_path, source, LATER, IN_FILES)
+    rewrite(tmp_path)
+
+    with pytest.raises(RefusedError, match="cannot be told, and some could be there twice"):
+        running(tmp_path, rows=SaidOfRows(rest="p1")).run(attach("p1"))
+
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+
+
+def test_a_part_beside_files_that_others_rewrote_is_refused(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """The files may hold rows of it: nobody can tell what others put together."""
+    assert source.rows
+    part = part_in(tmp_path, "p1")
+    running(tmp_path).run(Detach(part))
+    rewrite(tmp_path)
+
+    with pytest.raises(RefusedError, match="cannot be told"):
+        running(tmp_path, rows=SaidOfRows(rest="p1")).run(Attach(part))
+
+
+def test_files_of_others_are_refused_when_the_partition_was_exported_since(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: others had rewritten its rows, which the export has as well."""
+    path = add_foreign(tmp_path, 4)
+    said = SaidOfRows({path: frozenset({"p1"})})
+    part = OnePart(lake_part_name(PartitionId("p1"), path))
+    running(tmp_path, rows=said).run(Detach(part))
+    running(tmp_path, rows=said).run(Attach(part))
+    running(tmp_path, rows=said).run(detach("p1"))
+    export_at(tmp_path, source, LATER, IN_FILES)
+
+    for statement in (Attach(part), attach("p1"), Attach(AllPartitions())):
+        with pytest.raises(RefusedError, match="exported again since"):
+            running(tmp_path, rows=said).run(statement)
+
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
