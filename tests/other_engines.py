@@ -6,6 +6,7 @@ PyIceberg itself reads delete files and writes none, so their manifests are writ
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,11 +48,12 @@ class _AddDeletes(_FastAppendFiles):
         )
 
 
-def rewrite(directory: Path) -> None:
-    """Write every file of main anew under another name, in one snapshot."""
+def rewrite(directory: Path, which: Callable[[str], bool] = lambda _: True) -> None:
+    """Write files of main anew under other names, in one snapshot: all, or those of some paths."""
     table = pyiceberg(directory)
+    tasks = [task for task in table.scan().plan_files() if which(task.file.file_path)]
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:
-        for number, task in enumerate(table.scan().plan_files()):
+        for number, task in enumerate(tasks):
             copy = table.io.new_output(f"{table.location()}/data/compacted-{number}.parquet")
             with table.io.new_input(task.file.file_path).open() as old, copy.create() as new:
                 new.write(old.read())

@@ -95,7 +95,7 @@ class PartitionFiles:
 
     Those that are of no key of the ledger belong to the partition's own. `spec_id` is the table's
     partition spec. `in_main` says, by hash, what main has of each key of the ledger in the
-    partition; it is there when detached files are asked for.
+    partition.
     """
 
     partition_id: PartitionId | None
@@ -141,9 +141,7 @@ class Partitions:
         """
         known = self._keys(state)
         main = self._by_key(state, MAIN_BRANCH, known, partition_id)
-        if not detached:
-            return PartitionFiles(partition_id, state.layout.spec_id, main)
-        aside = self._by_key(state, DETACHED_BRANCH, known, partition_id)
+        aside = self._by_key(state, DETACHED_BRANCH, known, partition_id) if detached else ()
         held = {
             row.key.hash: self._in_main(state, row)
             for row in known.values()

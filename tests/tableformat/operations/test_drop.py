@@ -14,12 +14,25 @@ from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.claim import Wish
 from tableformat.export.outcome import Outcome, Status
+from tableformat.iceberg.live_files import lake_part_name
 from tableformat.ledger import State
+from tableformat.operations.drop import Drop
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
 from tests.fakes import TABLE
 from tests.lake import Meddling, move_main
-from tests.lake_statements import LATER, SaidOfRows, add_foreign, drop, export_at, running
+from tests.lake_statements import (
+    IN_FILES,
+    LATER,
+    SaidOfRows,
+    add_foreign,
+    drop,
+    export_at,
+    in_files,
+    part_in,
+    running,
+)
+from tests.other_engines import rewrite
 from tests.scenarios import (
     ALL,
     CLOCK,
@@ -164,6 +177,20 @@ def test_what_others_add_elsewhere_meanwhile_stays(
 
     assert (done.status, done.rows) == (Status.DROPPED, 12)
     assert rows_in_main(tmp_path) == source.rows["p2"] + 4
+
+
+def test_a_part_of_what_others_rewrote_leaves_it_unknown_what_is_there(tmp_path: Path) -> None:
+    """Harm prevented: nothing with its name is left, and what others rewrote is exported beside."""
+    source = in_files(tmp_path)
+    part = part_in(tmp_path, "p1", 1)
+    rewrite(tmp_path, lambda path: lake_part_name(part.partition_id, path) != part.part)
+
+    dropped = running(tmp_path, rows=SaidOfRows(rest="p1")).run(Drop(part))
+    assert dropped.status is Status.DROPPED
+
+    said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
+    assert said.status is Status.REFUSED
+    assert "what it left cannot be told" in said.message
 
 
 def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions) -> None:
