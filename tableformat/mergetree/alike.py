@@ -1,0 +1,116 @@
+"""What keeps a partition of one table from being put into another: the conditions of ClickHouse.
+
+ATTACH PARTITION … FROM, REPLACE PARTITION … FROM and MOVE PARTITION … TO TABLE have the same ones
+(srs-032 section 7, srs-034; ClickHouse's texts and codes). ClickHouse tells the first that it
+finds; here all are told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS
+from tableformat.mergetree.table import MergeTreeTable, Projection, SkipIndex
+
+__all__ = ["Difference", "differences"]
+
+_Named = SkipIndex | Projection
+_ENFORCE: Final = "enforce_index_structure_match_on_partition_manipulation"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One of them, in ClickHouse's words, and its code."""
+
+    text: str
+    code: int
+
+
+def differences(
+    source: MergeTreeTable, destination: MergeTreeTable, *, moves: bool = False
+) -> tuple[Difference, ...]:
+    """Return what keeps partitions of `source` from `destination`; nothing when they can be put.
+
+    Stored columns are the same by name and type, in any order; partition key, order and primary
+    key are the same. The destination has every skip index and projection of the source, and where
+    its setting `enforce_index_structure_match_on_partition_manipulation` is 1, no other. Storage
+    policies are compared by name (coverage.md reading 21). With `moves` the engines are of one
+    family, too.
+    """
+    return tuple(
+        Difference(f"Tables have different {what}: {text}", code)
+        for what, text, code in (
+            *_of_columns(source, destination),
+            *_of_keys(source, destination),
+            *_of_indices(source, destination),
+            *_of_places(source, destination, moves=moves),
+        )
+    )
+
+
+def _of_columns(
+    source: MergeTreeTable, destination: MergeTreeTable
+) -> Iterator[tuple[str, str, int]]:
+    there = {c.name: c.type_text for c in source.stored_columns}
+    here = {c.name: c.type_text for c in destination.stored_columns}
+    told = [
+        f"{name} is {there[name]} there and {kind} here"
+        for name, kind in here.items()
+        if there.get(name, kind) != kind
+    ]
+    told += [f"{name} is only there" for name in there if name not in here]
+    told += [f"{name} is only here" for name in here if name not in there]
+    if told:
+        yield "structure", "; ".join(f"column {text}" for text in told), INCOMPATIBLE_COLUMNS
+
+
+def _of_keys(source: MergeTreeTable, destination: MergeTreeTable) -> Iterator[tuple[str, str, int]]:
+    there, here = source.engine, destination.engine
+    for what, clause, one, other in (
+        ("ordering", "ORDER BY", there.order_by, here.order_by),
+        ("partition key", "PARTITION BY", there.partition_by, here.partition_by),
+        (
+            "primary key",
+            "PRIMARY KEY",
+            there.primary_key or there.order_by,
+            here.primary_key or here.order_by,
+        ),
+    ):
+        if one != other:
+            text = f"{clause} {one or 'tuple()'} there, {clause} {other or 'tuple()'} here"
+            yield what, text, BAD_ARGUMENTS
+
+
+def _of_indices(
+    source: MergeTreeTable, destination: MergeTreeTable
+) -> Iterator[tuple[str, str, int]]:
+    exactly = dict(destination.engine.settings).get(_ENFORCE) == "1"
+    for what, there, here in (
+        ("secondary indices", source.indices, destination.indices),
+        ("projections", source.projections, destination.projections),
+    ):
+        text = _lacking(tuple(there), tuple(here), exactly=exactly)
+        if text:
+            yield what, text, BAD_ARGUMENTS
+
+
+def _of_places(
+    source: MergeTreeTable, destination: MergeTreeTable, *, moves: bool
+) -> Iterator[tuple[str, str, int]]:
+    there, here = source.storage_policy, destination.storage_policy
+    if there != here:
+        text = f"{there or 'none'} there, {here or 'none'} here"
+        yield "storage policy", text, BAD_ARGUMENTS
+    one, other = source.engine.family, destination.engine.family
+    if moves and one != other:
+        yield "engine", f"{one} there, {other} here", BAD_ARGUMENTS
+
+
+def _lacking(there: tuple[_Named, ...], here: tuple[_Named, ...], *, exactly: bool) -> str:
+    """Say what the destination lacks, or has besides; '' for nothing."""
+    missing = [one.name for one in there if one not in here]
+    besides = [one.name for one in here if one not in there and one.name not in missing]
+    told = [f"{name} is only there, or another one here" for name in missing]
+    return "; ".join(told + [f"{name} is only here" for name in besides if exactly])

@@ -1,0 +1,114 @@
+"""Between which tables partitions can be put: what we say is what ClickHouse does."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from catalog.clickhouse.capabilities import probe_capabilities
+from catalog.clickhouse.describe import describe
+from catalog.clickhouse.embedded import EmbeddedConnection
+from tableformat.errors import SourceError
+from tableformat.mergetree.alike import differences
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import TableName
+
+COLUMNS = "p Int64, x Int64, v String"
+INDEX = "INDEX ix x TYPE minmax GRANULARITY 1"
+PROJECTION = "PROJECTION pj (SELECT p, count() GROUP BY p)"
+KEYS = "PARTITION BY p ORDER BY (p, x)"
+EXACTLY = "SETTINGS enforce_index_structure_match_on_partition_manipulation = 1"
+TABLES = {
+    "same": f"({COLUMNS}) ENGINE = MergeTree {KEYS}",
+    "exactly": f"({COLUMNS}) ENGINE = MergeTree {KEYS} {EXACTLY}",
+    "in another order": f"(v String, x Int64, p Int64) ENGINE = MergeTree {KEYS}",
+    "without a column": f"(p Int64, x Int64) ENGINE = MergeTree {KEYS}",
+    "of another type": f"(p Int64, x Int64, v Nullable(String)) ENGINE = MergeTree {KEYS}",
+    "by another name": f"(p Int64, x Int64, w String) ENGINE = MergeTree {KEYS}",
+    "with a default": f"({COLUMNS} DEFAULT 'a' COMMENT 'c' CODEC(ZSTD)) ENGINE = MergeTree {KEYS}",
+    "materialized": f"({COLUMNS}, m Int64 MATERIALIZED x) ENGINE = MergeTree {KEYS}",
+    "alias": f"({COLUMNS}, m Int64 ALIAS x) ENGINE = MergeTree {KEYS}",
+    "index": f"({COLUMNS}, {INDEX}) ENGINE = MergeTree {KEYS}",
+    "index, exactly": f"({COLUMNS}, {INDEX}) ENGINE = MergeTree {KEYS} {EXACTLY}",
+    "another index": f"({COLUMNS}, {INDEX.replace('minmax', 'set(10)')}) ENGINE = MergeTree {KEYS}",
+    "projection": f"({COLUMNS}, {PROJECTION}) ENGINE = MergeTree {KEYS}",
+    "projection, exactly": f"({COLUMNS}, {PROJECTION}) ENGINE = MergeTree {KEYS} {EXACTLY}",
+    "partitioned otherwise": f"({COLUMNS}) ENGINE = MergeTree PARTITION BY x % 2 ORDER BY (p, x)",
+    "ordered otherwise": f"({COLUMNS}) ENGINE = MergeTree PARTITION BY p ORDER BY (x, p)",
+    "with a primary key": (
+        f"({COLUMNS}) ENGINE = MergeTree PARTITION BY p PRIMARY KEY p ORDER BY (p, x)"
+    ),
+    "of another engine": f"({COLUMNS}) ENGINE = ReplacingMergeTree {KEYS}",
+    "another in everything": "(a Int64) ENGINE = MergeTree PARTITION BY a ORDER BY a",
+}
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedConnection]:
+    with EmbeddedConnection(tmp_path_factory.mktemp("alike") / "ch", create=True) as opened:
+        opened.command("CREATE DATABASE db")
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def tables(connection: EmbeddedConnection) -> dict[str, MergeTreeTable]:
+    """Return the tables as they are described; each has a row in its partition 1."""
+    capabilities = probe_capabilities(connection)
+    found = {}
+    for number, (what, definition) in enumerate(TABLES.items()):
+        connection.command(f"CREATE TABLE db.t{number} {definition}")
+        column = "a" if "(a Int64)" in definition else "p, x"
+        connection.command(
+            f"INSERT INTO db.t{number} ({column}) VALUES (1{', 1' * (',' in column)})"
+        )
+        found[what] = describe(connection, capabilities, TableName("db", f"t{number}"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    list(itertools.permutations(TABLES, 2)),
+    ids=lambda name: name,
+)
+def test_what_is_refused_is_what_clickhouse_refuses_with_its_code(
+    connection: EmbeddedConnection,
+    tables: dict[str, MergeTreeTable],
+    source: str,
+    destination: str,
+) -> None:
+    """Harm prevented: rows of one meaning under the names of another, or a statement in vain."""
+    there, here = tables[source], tables[destination]
+    found = differences(there, here)
+    statement = f"ALTER TABLE {here.name.sql} ATTACH PARTITION ID '1' FROM {there.name.sql}"
+
+    if not found:
+        connection.command(statement)
+        return
+    with pytest.raises(SourceError) as refused:
+        connection.command(statement)
+    assert refused.value.code == found[0].code
+    said = str(refused.value)
+    assert any(one.text.partition(":")[0] in said for one in found), said
+
+
+def test_all_differences_are_told(tables: dict[str, MergeTreeTable]) -> None:
+    told = [str(d.text) for d in differences(tables["same"], tables["another in everything"])]
+
+    assert told == [
+        (
+            "Tables have different structure: column p is only there; column x is only there; "
+            "column v is only there; column a is only here"
+        ),
+        "Tables have different ordering: ORDER BY (p, x) there, ORDER BY a here",
+        "Tables have different partition key: PARTITION BY p there, PARTITION BY a here",
+        "Tables have different primary key: PRIMARY KEY (p, x) there, PRIMARY KEY a here",
+    ]
+
+
+def test_a_move_asks_for_the_same_engine_too(tables: dict[str, MergeTreeTable]) -> None:
+    (found,) = differences(tables["same"], tables["of another engine"], moves=True)
+
+    assert found.text == "Tables have different engine: MergeTree there, ReplacingMergeTree here"
+    assert differences(tables["same"], tables["of another engine"]) == ()
