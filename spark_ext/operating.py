@@ -16,6 +16,7 @@ from catalog.iceberg import OpenedCatalog
 from catalog.iceberg_table import IcebergTable
 from catalog.intact_files import refuse_changed_files
 from catalog.processes import may_be_alive, this_process
+from spark_ext.copying_from import Destination, OtherTables, copied_from, copying
 from spark_ext.sql import statements as commands
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import Alter, ChangeRows, Command, Optimize
@@ -34,13 +35,15 @@ from tableformat.mergetree.partition_literal import (
 )
 from tableformat.names import LakeName, PartitionId, PartName
 from tableformat.operations.attach import Attach
+from tableformat.operations.copying import CopyFrom
 from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
 from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
 from tableformat.operations.partition_files import Partitions
-from tableformat.operations.running import Alone, OperationPorts, Running
+from tableformat.operations.running import Running
+from tableformat.operations.statement import Alone, OperationPorts
 from tableformat.operations.which import AllPartitions, OnePart, OnePartition, Which
 
 __all__ = ["check_operation", "operate"]
@@ -58,7 +61,8 @@ def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -
             return statement
     message = (
         f"Cannot run {_what(statement)} on the lake table {table}: this operation is not there "
-        "yet; EXPORT, DROP, DETACH, ATTACH, DROP DETACHED, FREEZE, UNFREEZE and FORGET are. "
+        "yet; EXPORT, DROP, DETACH, ATTACH, REPLACE, DROP DETACHED, FREEZE, UNFREEZE and FORGET "
+        "are. "
         "Nothing was changed."
     )
     raise UnsupportedError(message, code=NOT_IMPLEMENTED)
@@ -70,6 +74,7 @@ def operate(
     lake: OpenedCatalog,
     ledger: Ledger,
     note: Callable[[str], None],
+    others: OtherTables,
     *,
     dry_run: bool = False,
 ) -> Iterator[Outcome]:
@@ -81,6 +86,7 @@ def operate(
         lake: the catalog that has it.
         ledger: of the exports to it.
         note: hears what else is to be said.
+        others: how the tables behind FROM are found.
         dry_run: say what would be done, and do nothing.
 
     Raises:
@@ -93,12 +99,25 @@ def operate(
         message = f"Cannot find the lake table {table}: its catalog has none of that name."
         raise NotFoundError(message, code=UNKNOWN_TABLE)
     source = _remembered(found, table)
-    # One that cannot be read keeps those before it back, too.
-    wanted = [_statement(command, source) for command in statement.commands]
     with RowPartitions(source, lake.storages) as rows:
         running = _running(found, table, ledger, rows, note)
-        for one in wanted:
-            yield _ended(running, one, dry_run=dry_run)
+        to = Destination(table, found, source, ledger)
+        # One that cannot be read keeps those before it back, too.
+        wanted = [_prepared(one, running, to, others) for one in statement.commands]
+        for ready, one in wanted:
+            yield _ended(ready, one, dry_run=dry_run)
+
+
+def _prepared(
+    command: Command, running: Running, to: Destination, others: OtherTables
+) -> tuple[Running, _OfKeys | Alone]:
+    """Return a statement, and what runs it."""
+    if not isinstance(command, commands.AttachFrom | commands.ReplaceFrom):
+        return running, _statement(command, to.source)
+    replaces = isinstance(command, commands.ReplaceFrom)
+    which = _partition(command.partition, to.source)
+    wanted, copy = copied_from(command.table.parts, which, to, others, replaces=replaces)
+    return copying(running, copy), wanted
 
 
 def _remembered(table: IcebergTable, name: LakeName) -> RememberedSource:
@@ -138,11 +157,12 @@ def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outco
     return wanted.run(running.ports, running.partitions, dry_run=dry_run)
 
 
-_OfKeys = Drop | Detach | Attach
+_OfKeys = Drop | Detach | Attach | CopyFrom
 """What changes main, and with it what the ledger knows of keys."""
 _There = (
     commands.Drop | commands.Detach | commands.Attach | commands.DropDetached
     | commands.Freeze | commands.Unfreeze | commands.Forget
+    | commands.AttachFrom | commands.ReplaceFrom
 )  # fmt: skip
 
 

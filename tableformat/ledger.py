@@ -38,6 +38,7 @@ __all__ = [
     "State",
 ]
 
+_OF_LAKE: Final = "lake:"
 MANIFEST_TTL: Final = 180
 """Seconds in which an export refuses another one, where the user says nothing; ClickHouse's own."""
 
@@ -58,6 +59,16 @@ class Key:
     def hash(self) -> str:
         """26 characters that stand for the key in paths and table properties."""
         return hash_of(self.source, self.partition_id, self.destination)
+
+    @classmethod
+    def of_lake(cls, table_uuid: str, partition_id: str, destination: str) -> Key:
+        """Return the key of what no export wrote in a partition of a lake table (decision 0013)."""
+        return cls(f"{_OF_LAKE}{table_uuid}", partition_id, destination)
+
+    @property
+    def is_of_export(self) -> bool:
+        """Whether it is one of exports, and not of what others wrote here or in another table."""
+        return not self.source.startswith(_OF_LAKE)
 
 
 class State(StrEnum):

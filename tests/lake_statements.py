@@ -29,7 +29,8 @@ from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
 from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.partition_files import Partitions as LakePartitions
-from tableformat.operations.running import OperationPorts, Running
+from tableformat.operations.running import Running
+from tableformat.operations.statement import OperationPorts
 from tableformat.operations.which import OnePart, OnePartition, Which
 from tests.places.found import place_at
 from tests.scenarios import (

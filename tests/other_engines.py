@@ -23,7 +23,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 
-from tests.scenarios import pyiceberg
+from tableformat.names import LakeName
+from tests.places.found import place_at
+from tests.scenarios import TO
 
 __all__ = ["delete_by_equality", "delete_first_row", "rewrite"]
 
@@ -48,9 +50,11 @@ class _AddDeletes(_FastAppendFiles):
         )
 
 
-def rewrite(directory: Path, which: Callable[[str], bool] = lambda _: True) -> None:
+def rewrite(
+    directory: Path, which: Callable[[str], bool] = lambda _: True, *, of: LakeName = TO
+) -> None:
     """Write files of main anew under other names, in one snapshot: all, or those of some paths."""
-    table = pyiceberg(directory)
+    table = place_at(directory).lake().catalog.load_table(of.identifier)
     tasks = [task for task in table.scan().plan_files() if which(task.file.file_path)]
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:
         for number, task in enumerate(tasks):

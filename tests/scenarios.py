@@ -26,6 +26,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.selection import AllPartitions
 from tableformat.export.slices import Slice
+from tableformat.file_names import key_in
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Ledger, Row, State
 from tableformat.mergetree.digest_sql import DigestColumn
@@ -202,8 +203,7 @@ def rows_by_key(directory: Path) -> Counter[str]:
     current = table.current_snapshot()
     found: Counter[str] = Counter()
     for task in table.scan(snapshot_id=current.snapshot_id).plan_files() if current else ():
-        name = task.file.file_path.rsplit("/", 1)[-1]
-        found[name.split("-")[0] if name.count("-") == 3 else ""] += task.file.record_count
+        found[key_in(task.file.file_path)] += task.file.record_count
     return found
 
 
@@ -229,8 +229,7 @@ def row_of(directory: Path, partition: str) -> Row:
     (row,) = (
         r
         for r in ledger_rows(directory)
-        if (r.key.partition_id, r.key.destination) == (partition, uuid)
-        and not r.key.source.startswith("lake:")
+        if (r.key.partition_id, r.key.destination) == (partition, uuid) and r.key.is_of_export
     )
     return row
 

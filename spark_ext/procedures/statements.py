@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
+from functools import partial
 from typing import Final
 
+from spark_ext.copying_from import OtherTables
 from spark_ext.killing import KilledPartition, kill_in_session
 from spark_ext.operating import check_operation, operate
 from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
@@ -24,7 +26,7 @@ from spark_ext.sql.names import Names
 from spark_ext.sql.passing_on import run_by_clickhouse
 from spark_ext.sql.refreshing import refresh
 from spark_ext.sql.session_settings import SourceTable
-from spark_ext.sql.statement_settings import read_statement_settings
+from spark_ext.sql.statement_settings import read_operation_settings, read_statement_settings
 from spark_ext.sql.statements import Alter, ChangeRows, KillQuery, Optimize, Statement
 from spark_ext.sql.wording import in_statement
 from tableformat.errors import RefusedError, UsageError
@@ -80,11 +82,11 @@ def _not_exporting(statement: Statement, names: Names, call: Call) -> Rows:
     if isinstance(table, SourceTable):
         run_by_clickhouse(statement, statement.table.parts[0], table)
         return (without_figures("done", f"run by ClickHouse on {table.table}"),)
-    return exported_rows(_on_lake(statement, table, call), in_statement)
+    return exported_rows(_on_lake(statement, table, names, call), in_statement)
 
 
 def _on_lake(
-    statement: Alter | Optimize | ChangeRows, table: LakeName, call: Call
+    statement: Alter | Optimize | ChangeRows, table: LakeName, names: Names, call: Call
 ) -> tuple[Outcome, ...]:
     """Run a statement on a lake table, which the session sees as it is afterwards.
 
@@ -92,10 +94,14 @@ def _on_lake(
         TableFormatError: a partition is not as it was asked for; the message says which and why.
     """
     operation = check_operation(statement, table)
+    settings = read_operation_settings(operation, call.conf)
+    others = OtherTables(
+        names.table, partial(open_named, conf=call.conf), allow_empty=settings.allow_empty
+    )
     with contextlib.closing(open_session_ledger(call.conf, table.catalog)) as ledger:
         lake = open_named(table.catalog, call.conf)
         try:
-            ended = tuple(operate(operation, table, lake, ledger, _LOGGER.info))
+            ended = tuple(operate(operation, table, lake, ledger, _LOGGER.info, others))
         finally:
             refresh(call.spark, table)
     for one in ended:

@@ -34,6 +34,7 @@ __all__ = [
     "check_export_is_allowed",
     "checked_setting",
     "limits_of_session",
+    "read_operation_settings",
     "read_statement_settings",
 ]
 
@@ -144,6 +145,33 @@ class StatementSettings:
         """How the export writes its files."""
         given = self.max_bytes_per_file
         return FileFormat(target_file_bytes=given) if given else FileFormat()
+
+
+_OF_LAKE_TABLES: Final = frozenset(
+    {
+        "alter_sync",
+        "mutations_sync",
+        "allow_drop_detached",
+        "allow_replace_partition_from_empty_source",
+    }
+)
+
+
+def read_operation_settings(statement: Statement, conf: Mapping[str, str]) -> StatementSettings:
+    """Return what the settings of a statement on a lake table say.
+
+    Raises:
+        UsageError: a setting is unknown, has a value of another type, or two values.
+        UnsupportedError: a setting cannot act here, or is one of exports (code 344).
+    """
+    for setting in statement.ending.settings:
+        if setting.name in SETTINGS and setting.name not in _OF_LAKE_TABLES:
+            message = (
+                f"Cannot use the setting {setting.name} in a statement on a lake table: it is one "
+                "of exports, and has no effect there. Leave it out."
+            )
+            raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
+    return read_statement_settings(statement, conf)
 
 
 def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> StatementSettings:

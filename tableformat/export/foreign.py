@@ -1,7 +1,8 @@
 """Files of others where an export goes: its first files land beside them only when that was asked.
 
 A file is ours when the ledger knows the key in its name, of whatever source, as a key of this very
-table: a copy of the table carries names of another one's keys. Rule: coverage.md reading 16
+table: a copy of the table carries names of another one's keys. Files of others that a statement
+copied stay files of others, and may hold rows that an export has. Rule: coverage.md reading 16
 (ClickHouse's `export_merge_tree_part_overwrite_file_if_exists`), protocol.md step 6.
 """
 
@@ -40,6 +41,8 @@ class OwnKeys:
         if key not in self._known:
             row = self._ledger.read(key)
             if row is None or row.key.destination != self._destination:
+                return False
+            if not row.key.is_of_export:
                 return False
             self._known.add(key)
         return True

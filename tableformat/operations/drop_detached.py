@@ -17,7 +17,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.export.settling import Ports
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import KeyChange, Plan
-from tableformat.operations.running import OperationPorts, forecast
+from tableformat.operations.statement import OperationPorts, forecast
 from tableformat.operations.which import NOTHING_DETACHED, Which, shown_partition
 
 __all__ = ["DropDetached"]

@@ -17,7 +17,7 @@ from tableformat.export.loading import load_table
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import Row
 from tableformat.operations.partition_files import Partitions
-from tableformat.operations.running import OperationPorts
+from tableformat.operations.statement import OperationPorts
 from tableformat.operations.which import OnePartition
 
 __all__ = ["Forget"]

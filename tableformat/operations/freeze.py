@@ -22,7 +22,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.names import quote_string
 from tableformat.operations.frozen import LAST_NUMBER, UNFROZEN, Frozen, frozen_in, is_unfrozen
 from tableformat.operations.partition_files import Partitions
-from tableformat.operations.running import OperationPorts
+from tableformat.operations.statement import OperationPorts
 from tableformat.operations.which import AllPartitions, OnePartition, shown_partition
 
 __all__ = ["Freeze", "Unfreeze"]

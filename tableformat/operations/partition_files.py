@@ -93,12 +93,13 @@ class KeyInMain:
 class PartitionFiles:
     """The files in a partition (None: in all) by key: of main, and `detached` ones if asked for.
 
-    Those that are of no key of the ledger belong to the partition's own. `spec_id` is the table's
-    partition spec. `in_main` says, by hash, what main has of each key of the ledger in the
+    Those that are of no key of the ledger belong to the partition's own. `table_uuid` and `spec_id`
+    are the table's. `in_main` says, by hash, what main has of each key of the ledger in the
     partition.
     """
 
     partition_id: PartitionId | None
+    table_uuid: str
     spec_id: int
     keys: tuple[FilesOfKey, ...]
     detached: tuple[FilesOfKey, ...] = ()
@@ -147,7 +148,8 @@ class Partitions:
             for row in known.values()
             if partition_id is None or row.key.partition_id == partition_id.value
         }
-        return PartitionFiles(partition_id, state.layout.spec_id, main, aside, held)
+        layout = state.layout
+        return PartitionFiles(partition_id, layout.table_uuid, layout.spec_id, main, aside, held)
 
     def _in_main(self, state: LakeTableState, row: Row) -> KeyInMain:
         key = row.key.hash
@@ -218,7 +220,7 @@ class Partitions:
 def own_key(state: LakeTableState, partition_id: PartitionId | None) -> Key:
     """Return the key that files of no key in a partition of a lake table belong to."""
     uuid = state.layout.table_uuid
-    return Key(f"lake:{uuid}", partition_id.value if partition_id else _ANY, uuid)
+    return Key.of_lake(uuid, partition_id.value if partition_id else _ANY, uuid)
 
 
 def _export(row: Row, state: LakeTableState) -> Landed | None:

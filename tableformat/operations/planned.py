@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tableformat.branches import BranchFile
-from tableformat.ledger import Held, Key
+from tableformat.ledger import Held, Key, Record
 
 __all__ = ["KeyChange", "Plan"]
 
@@ -14,33 +14,42 @@ __all__ = ["KeyChange", "Plan"]
 class KeyChange:
     """What leaves main of one key, what returns to it, and what main has of it afterwards.
 
-    `leaves` are files of main, `returns` files of the branch `detached`. `holds` is as in
-    `ledger.Landed`.
+    `leaves` are files of main, `returns` files of the branch `detached`, `copies` files of another
+    lake table of which copies come. `holds` is as in `ledger.Landed`, but for the copies, which
+    have no transaction yet; `like` is the record of the export that they are, None when they are
+    not one.
     """
 
     key: Key
     leaves: tuple[BranchFile, ...] = ()
     returns: tuple[BranchFile, ...] = ()
     holds: tuple[Held, ...] | None = ()
-
-    @property
-    def files(self) -> tuple[BranchFile, ...]:
-        """The files that leave or return."""
-        return (*self.leaves, *self.returns)
+    copies: tuple[BranchFile, ...] = ()
+    like: Record | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What becomes of files, in one commit; without changes there is nothing to do."""
+    """What becomes of files, in one commit; without changes there is nothing to do.
+
+    `here` are the rows that were to come and are in main already.
+    """
 
     changes: tuple[KeyChange, ...]
+    here: int = 0
+
+    @property
+    def told(self) -> tuple[BranchFile, ...]:
+        """The files that come to main; where none does, those that leave it."""
+        come = tuple(f for c in self.changes for f in (*c.returns, *c.copies))
+        return come or tuple(f for c in self.changes for f in c.leaves)
 
     @property
     def rows(self) -> int:
-        """Rows of the files that leave or return."""
-        return sum(f.rows for c in self.changes for f in c.files)
+        """Rows of the files that are told of."""
+        return sum(f.rows for f in self.told)
 
     @property
     def files(self) -> int:
-        """How many files leave or return."""
-        return sum(len(c.files) for c in self.changes)
+        """How many files are told of."""
+        return len(self.told)

@@ -10,9 +10,8 @@ order of all that happens to the partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Protocol
+from typing import Final
 
 from tableformat.branches import BranchFile
 from tableformat.committer import (
@@ -25,79 +24,33 @@ from tableformat.committer import (
     Unknown,
 )
 from tableformat.effects import Step
-from tableformat.errors import LedgerError, NotFoundError, RefusedError
+from tableformat.errors import (
+    InternalError,
+    LedgerError,
+    NotFoundError,
+    RefusedError,
+    TableFormatError,
+)
 from tableformat.export.claim import claimed
 from tableformat.export.commit import commit
 from tableformat.export.leases import Leases
 from tableformat.export.loading import load_table
 from tableformat.export.marks import unsettled_mark
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.settling import Ports, settle_mark
+from tableformat.export.settling import settle_mark
 from tableformat.export.whole_partition import Leaving
 from tableformat.lake_marks import statement_fingerprint
-from tableformat.ledger import MANIFEST_TTL, Claim, Key, LeaseHeld, Owner, Row, Stale
-from tableformat.names import LakeName, TransactionId
-from tableformat.operations.partition_files import PartitionFiles, Partitions
+from tableformat.ledger import MANIFEST_TTL, Claim, Held, Key, LeaseHeld, Row, Stale
+from tableformat.names import LakeName
+from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import KeyChange, Plan
-from tableformat.operations.which import NOTHING_DETACHED, Which, shown_partition
+from tableformat.operations.statement import OperationPorts, Statement, forecast, nothing_done
+from tableformat.operations.which import shown_partition
+from tableformat.receipt import Receipt
 
-__all__ = ["Alone", "OperationPorts", "Running", "Statement", "forecast"]
+__all__ = ["Running"]
 
 _MOST_PLANS: Final = 20
-
-
-class Statement(Protocol):
-    """A statement; as text it is what the ledger keeps.
-
-    `did` is what became of what it is about once it has landed. What leaves main for one that
-    `detaches` is on the branch `detached` afterwards.
-    """
-
-    did: ClassVar[Status]
-    looks_at_detached: ClassVar[bool]
-    detaches: ClassVar[bool]
-
-    @property
-    def which(self) -> Which:
-        """What it is about."""
-        ...
-
-    def plan(self, there: PartitionFiles) -> Plan:
-        """Return what changes, of what is there.
-
-        Raises:
-            RefusedError: it cannot be done to these files.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class OperationPorts:
-    """Everything that a statement acts on, but what tells which files are in its partition.
-
-    `intact` refuses files that are not as they were written.
-    """
-
-    commit: Ports
-    owner: Owner
-    is_alive: Callable[[Owner], bool]
-    new_transaction: Callable[[int], TransactionId]
-    note: Callable[[str], None]
-    intact: Callable[[tuple[BranchFile, ...]], None]
-
-
-class Alone(Protocol):
-    """A statement that changes no key: it runs by itself."""
-
-    def run(
-        self, ports: OperationPorts, partitions: Partitions, *, dry_run: bool = False
-    ) -> Outcome:
-        """Run it, or say what it would do; return what became of what it is about.
-
-        Raises:
-            TableFormatError: it cannot be done, or the table or the ledger failed.
-        """
-        ...
 
 
 class _PlannedForAnotherError(RefusedError):
@@ -187,15 +140,17 @@ class Running:
         """
         plan = planned(statement, self.partitions, load_table(self.ports.commit))
         if not plan.changes:
-            return self._told(statement, Status.EMPTY, nothing_of(statement))
+            return nothing_done(statement, plan, self.name)
         return forecast(statement.which, statement.did, plan, self.name)
 
     def _turn(self, statement: Statement, leases: Leases) -> Outcome | None:
         """Plan on M, claim and commit; None when somebody was faster: it is planned anew."""
         state = load_table(self.ports.commit)
+        if self._settle_left(statement, state, leases):
+            return None
         plan = planned(statement, self.partitions, state)
         if not plan.changes:
-            return self._told(statement, Status.EMPTY, nothing_of(statement))
+            return nothing_done(statement, plan, self.name)
         held = leases.take_all(tuple(c.key.hash for c in plan.changes))
         if held:
             return self._told(statement, Status.IN_PROGRESS, _by(next(iter(held.values()))))
@@ -204,14 +159,49 @@ class Running:
         if rows is None:
             return None
         as_planned = _AsPlanned(statement, self.partitions, plan)
-        wanted = self._commit(statement, plan, rows, state)
+        try:
+            receipts = tuple(self._copied(*one) for one in zip(rows, plan.changes, strict=True))
+        except TableFormatError as error:
+            self._note_error(rows, error.message)
+            return replace(self._told(statement, Status.FAILED, error.message), code=error.code)
+        wanted = self._commit(statement, plan, rows, receipts, state)
         ended = commit(self.ports.commit, wanted, as_planned)
         return self._outcome(statement, plan, rows, tuple(ended.values()))
+
+    def _settle_left(self, statement: Statement, state: LakeTableState, leases: Leases) -> bool:
+        """Settle what landed and nobody noted: the owner is dead; return whether there was any."""
+        wanted = statement.which.partition_id
+        settled = False
+        for key in state.marks:
+            row = self._read(key)
+            if row is None or unsettled_mark(row, state) is None:
+                continue
+            if wanted is not None and row.key.partition_id != wanted.value:
+                continue
+            # The living settle their own.
+            if not leases.take_all((key,)):
+                self._settled(row.key, state)
+                settled = True
+        return settled
+
+    def _read(self, key: str) -> Row | None:
+        ports = self.ports.commit
+        return ports.effects(Step.READ_LEDGER, lambda: ports.ledger.read(key))
 
     def _check(self, files: tuple[BranchFile, ...]) -> None:
         """Refuse what comes back to main otherwise than it was written."""
         if files:
             self.ports.commit.effects(Step.CHECK_FILES, lambda: self.ports.intact(files))
+
+    def _copied(self, row: Row, change: KeyChange) -> tuple[Receipt, ...]:
+        """Return the receipts of the copies that a key gets."""
+        if not change.copies:
+            return ()
+        copy = self.ports.copy
+        if copy is None:
+            message = "Files are to be copied, and nothing can. This is a bug, please report it."
+            raise InternalError(message)
+        return self.ports.commit.effects(Step.WRITE_FILES, lambda: copy(row, change.copies))
 
     def _claim(
         self, statement: Statement, plan: Plan, state: LakeTableState
@@ -231,13 +221,13 @@ class Running:
     def _settled(self, key: Key, state: LakeTableState) -> Row | None:
         """Return the row of a key once what landed of it is settled."""
         ports = self.ports.commit
-        row = ports.effects(Step.READ_LEDGER, lambda: ports.ledger.read(key.hash))
+        row = self._read(key.hash)
         mark = unsettled_mark(row, state)
         if row is None or mark is None:
             return row
         settled = settle_mark(ports, row, state, mark)
         if isinstance(settled, Stale):
-            return ports.effects(Step.READ_LEDGER, lambda: ports.ledger.read(key.hash))
+            return self._read(key.hash)
         return settled
 
     def _claimed(self, statement: Statement, change: KeyChange, row: Row | None, epoch: int) -> Row:
@@ -247,20 +237,18 @@ class Running:
             row,
             change.key,
             names=(str(self.name), str(self.name)),
-            claim=Claim(
-                epoch,
-                transaction_id,
-                statement_fingerprint(transaction_id),
-                now,
-                statement=str(statement),
-                holds=change.holds,
-            ),
+            claim=_claim_of(statement, change, epoch, transaction_id, now),
             ttl=row.ttl if row is not None else MANIFEST_TTL,
             now=now,
         )
 
     def _commit(
-        self, statement: Statement, plan: Plan, rows: tuple[Row, ...], state: LakeTableState
+        self,
+        statement: Statement,
+        plan: Plan,
+        rows: tuple[Row, ...],
+        receipts: tuple[tuple[Receipt, ...], ...],
+        state: LakeTableState,
     ) -> Commit:
         keys = tuple(
             KeyCommit(
@@ -268,11 +256,11 @@ class Running:
                 row.claim.epoch,
                 row.claim.transaction_id,
                 row.claim.fingerprint,
-                (),
+                made,
                 partition_id=row.key.partition_id,
                 returns=tuple(f.path for f in change.returns),
             )
-            for row, change in zip(rows, plan.changes, strict=True)
+            for row, change, made in zip(rows, plan.changes, receipts, strict=True)
         )
         identity = self.ports.commit.ledger.identity
         summary = {
@@ -330,17 +318,32 @@ class Running:
         )
 
 
-def forecast(which: Which, did: Status, plan: Plan, name: LakeName) -> Outcome:
-    """Return what a plan would do (`--dry-run`)."""
-    files = f"{plan.files:,} file{'' if plan.files == 1 else 's'}"
-    text = f"it would be {did.value}: {plan.rows:,} rows in {files}"
-    told = Outcome(shown_partition(which), did, str(name), text)
-    return replace(told, rows=plan.rows, data_files=plan.files)
-
-
-def nothing_of(statement: Statement) -> str:
-    """Say that a statement finds no file."""
-    return NOTHING_DETACHED if statement.looks_at_detached else "main has no file of it"
+def _claim_of(
+    statement: Statement, change: KeyChange, epoch: int, transaction_id: str, now: int
+) -> Claim:
+    """Return the claim of a key: that of the export that its copies are, or the statement's."""
+    rows, files = sum(f.rows for f in change.copies), len(change.copies)
+    if change.like is not None:
+        return Claim(
+            epoch,
+            transaction_id,
+            change.like.landed.fingerprint,
+            now,
+            # The files that held rows of a part are those of the other table.
+            parts=tuple(replace(part, remote_paths=()) for part in change.like.parts),
+            rows=rows,
+            data_files=files,
+            bytes=sum(f.bytes for f in change.copies),
+        )
+    copies = (Held(transaction_id, files, rows),) if files else ()
+    return Claim(
+        epoch,
+        transaction_id,
+        statement_fingerprint(transaction_id),
+        now,
+        statement=str(statement),
+        holds=None if change.holds is None else (*change.holds, *copies),
+    )
 
 
 def _is_for_another(ended: CommitOutcome) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ from spark_ext.cli.options import (
 )
 from spark_ext.cli.output import Output
 from spark_ext.cli.statement_answer import check_ending, rendered, write_answer
+from spark_ext.copying_from import OtherTables
 from spark_ext.killing import kill_queries
 from spark_ext.operating import check_operation, operate
 from spark_ext.procedures.exporting import EXPORTED, exported_rows
@@ -44,7 +46,11 @@ from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.names import Names
 from spark_ext.sql.passing_on import run_by_clickhouse
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
-from spark_ext.sql.statement_settings import StatementSettings, read_statement_settings
+from spark_ext.sql.statement_settings import (
+    StatementSettings,
+    read_operation_settings,
+    read_statement_settings,
+)
 from spark_ext.sql.statements import Alter, Ending, KillMode, KillQuery, Statement
 from spark_ext.sql.told import joined
 from spark_ext.sql.wording import in_alter
@@ -254,12 +260,15 @@ class _Running:
     def _operate(self, read: Alter, table: LakeName, *, dry_run: bool) -> int:
         """Run a statement on a lake table; return the exit code."""
         warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
-        lake = open_catalog(table.catalog, warehouse=warehouse, time_outs=time_outs)
+        opened = partial(open_catalog, warehouse=warehouse, time_outs=time_outs)
+        lake = opened(table.catalog)
+        given = read_operation_settings(read, {})
+        others = OtherTables(self.names.table, opened, allow_empty=given.allow_empty)
         codes = []
         with contextlib.closing(
             open_ledger(self.settings.ledger, local_warehouse=lake.local_warehouse)
         ) as ledger:
-            for outcome in operate(read, table, lake, ledger, self.note, dry_run=dry_run):
+            for outcome in operate(read, table, lake, ledger, self.note, others, dry_run=dry_run):
                 codes.append(outcome.status.exit_code)
                 if dry_run:
                     self.output.say(f"partition {outcome.partition_id}: {outcome.message}")

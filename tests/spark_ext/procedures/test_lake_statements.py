@@ -8,6 +8,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
+from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
 from spark_ext.procedures.declared import SystemTable
 from spark_ext.system_tables.parts import DETACHED_PARTS, PARTS
@@ -34,14 +35,17 @@ def alter(session: NoSpark, statement: str) -> list[Row]:
     return session.call("execute_alter", statement=statement)
 
 
+def export_all(session: NoSpark, table: str, to: str) -> list[Row]:
+    return alter(
+        session, f"ALTER TABLE ch.db.{table} EXPORT PARTITION ALL TO TABLE lake.n.{to} {ALLOWED}"
+    )
+
+
 @pytest.fixture
 def dropped_from(session: NoSpark, request: pytest.FixtureRequest) -> str:
     """Return the name of a lake table with the ids 0 in 202401, and 1 and 2 in 202402."""
     name = f"of_{abs(hash(request.node.name))}"
-    alter(
-        session,
-        f"ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.{name} {ALLOWED}",
-    )
+    export_all(session, "events", name)
     return name
 
 
@@ -219,8 +223,101 @@ def test_a_dropped_partition_is_forgotten(session: NoSpark, dropped_from: str) -
     assert row["status"] == "forgotten"
 
 
+@pytest.fixture
+def other(session: NoSpark, dropped_from: str) -> str:
+    """Return the name of another lake table with the same rows."""
+    name = f"{dropped_from}_other"
+    alter(
+        session, f"ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.{name} {ALLOWED}"
+    )
+    return name
+
+
+def test_a_partition_comes_from_another_table(
+    places: Places, session: NoSpark, dropped_from: str, other: str
+) -> None:
+    table = f"ALTER TABLE lake.n.{dropped_from}"
+    rows = alter(
+        session,
+        f"{table} DROP PARTITION 202402, ATTACH PARTITION 202402 FROM lake.n.{other},"
+        f" REPLACE PARTITION 202401 FROM lake.n.{other}",
+    )
+
+    assert [(r["status"], r["rows"]) for r in rows] == [
+        ("dropped", 2),
+        ("attached", 2),
+        ("unchanged", 0),
+    ]
+    assert rows_of(places, dropped_from) == 3
+    said = export_all(session, "events", dropped_from)
+    assert {row["status"] for row in said} == {"already_exported"}
+    (row,) = alter(
+        session,
+        f"{table} REPLACE PARTITION 199901 FROM lake.n.{other}"
+        " SETTINGS allow_replace_partition_from_empty_source = 1",
+    )
+    assert row["status"] == "empty"
+
+
+def test_a_setting_of_exports_is_refused(session: NoSpark, dropped_from: str) -> None:
+    with pytest.raises(UnsupportedError, match="it is one of exports, and has no effect there"):
+        alter(
+            session,
+            f"ALTER TABLE lake.n.{dropped_from} DROP PARTITION 202401"
+            " SETTINGS export_merge_tree_partition_force_export = 1",
+        )
+
+
 @pytest.mark.parametrize(
-    "command", ["CLEAR COLUMN s IN PARTITION 202401", "REPLACE PARTITION 202401 FROM lake.n.u"]
+    ("name", "error", "said"),
+    [
+        ("lake.n.nowhere", NotFoundError, "its catalog has no table of that name"),
+        ("ch.db.events", UnsupportedError, "it is a table of ClickHouse. EXPORT PARTITION"),
+        ("lake.n.{self}", RefusedError, "it is the same table"),
+        ("lake.n.stranger", RefusedError, "it was not made by an export"),
+    ],
+)
+def test_where_nothing_can_come_from_is_said(
+    places: Places,
+    session: NoSpark,
+    dropped_from: str,
+    name: str,
+    error: type[Exception],
+    said: str,
+) -> None:
+    catalog = open_catalog("lake", warehouse=places.warehouse).catalog
+    catalog.create_table_if_not_exists("n.stranger", Schema(NestedField(1, "id", LongType())))
+    table = name.replace("{self}", dropped_from)
+
+    with pytest.raises(error, match=said):
+        alter(session, f"ALTER TABLE lake.n.{dropped_from} ATTACH PARTITION 202401 FROM {table}")
+
+
+def test_tables_that_differ_are_refused_with_all_differences(
+    places: Places, session: NoSpark, dropped_from: str
+) -> None:
+    """In the order and with the code of ClickHouse."""
+    with EmbeddedConnection(places.clickhouse) as connection:
+        connection.command(
+            "CREATE TABLE IF NOT EXISTS db.unlike (ts DateTime('UTC'), id Int32)"
+            " ENGINE = MergeTree PARTITION BY toYear(ts) ORDER BY (id, ts)"
+        )
+        connection.command("INSERT INTO db.unlike VALUES ('2024-01-01', 1)")
+    alter(
+        session, f"ALTER TABLE ch.db.unlike EXPORT PARTITION ALL TO TABLE lake.n.unlike {ALLOWED}"
+    )
+
+    with pytest.raises(RefusedError) as refused:
+        alter(session, f"ALTER TABLE lake.n.{dropped_from} REPLACE PARTITION 1 FROM lake.n.unlike")
+
+    assert refused.value.code == 122
+    for what in ("structure", "ordering", "partition key", "primary key"):
+        assert f"Tables have different {what}: " in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["CLEAR COLUMN s IN PARTITION 202401", "MOVE PARTITION 202401 TO TABLE lake.n.u"],
 )
 def test_what_is_not_there_yet_is_refused_with_all_that_stands_beside_it(
     places: Places, session: NoSpark, dropped_from: str, command: str

@@ -16,7 +16,7 @@ from tableformat.names import PartitionId
 from tableformat.operations.drop import Drop
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
-from tableformat.operations.running import Alone
+from tableformat.operations.statement import Alone
 from tableformat.operations.which import AllPartitions, OnePartition
 from tests.cleaning_up import left_behind
 from tests.lake_statements import IN_FILES, detach, drop, export_at, in_files, running

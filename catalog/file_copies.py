@@ -1,0 +1,105 @@
+"""Copies data files of one lake table as files of another: the same bytes under names of their own.
+
+Each has a receipt like any file that an export wrote, before it can be committed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from catalog.intact_files import refuse_changed_files
+from catalog.scratch import ScratchDirectory
+from catalog.storages.opening import Storages
+from tableformat.branches import BranchFile
+from tableformat.committer import LakeTableState
+from tableformat.errors import DestinationError
+from tableformat.file_names import RECEIPTS, data_file_name
+from tableformat.iceberg.copies import Copy, copied_receipts
+from tableformat.ledger import Row
+from tableformat.receipt import Receipt
+
+__all__ = ["CopiedFiles"]
+
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFiles:
+    """Copies files of the snapshot `source` into the table of `destination`."""
+
+    source: LakeTableState
+    source_storages: Storages
+    destination: LakeTableState
+    storages: Storages
+
+    def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
+        """Copy files for the claim of a row; return their receipts, which are stored.
+
+        Raises:
+            RefusedError: a file is not as it was written.
+            DestinationError: a storage failed.
+        """
+        refuse_changed_files(self.source_storages, self.source.location, _unsaid, files)
+        with ScratchDirectory("copy") as scratch:
+            copies = {
+                file.path: self._copied(row, number, file, scratch.path)
+                for number, file in enumerate(files)
+            }
+        receipts = copied_receipts(self.source, row, copies, self.destination)
+        for receipt in receipts:
+            self._store(receipt)
+        return receipts
+
+    def _copied(self, row: Row, number: int, file: BranchFile, scratch: Path) -> Copy:
+        began, attempt = time.monotonic(), f"0-{uuid.uuid4().hex[:12]}"
+        name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
+        path = "/".join(p for p in (self.destination.data_location, self._below(file), name) if p)
+        local = self.source_storages(file.path).fetch(file.path, scratch)
+        try:
+            sha256, written = self._written(local, path)
+        finally:
+            if local.is_relative_to(scratch):
+                local.unlink()
+        if written != file.bytes:
+            message = (
+                f"Cannot copy {file.path}: {written:,} bytes of {file.bytes:,} arrived. Run the "
+                "statement again."
+            )
+            raise DestinationError(message)
+        return Copy(path, attempt, sha256, time.monotonic() - began)
+
+    def _written(self, local: Path, path: str) -> tuple[str, int]:
+        """Write a file under its name; return its SHA-256 and its bytes."""
+        digest, written, sink = hashlib.sha256(), 0, self.storages(path).create(path)
+        try:
+            with local.open("rb") as read:
+                while block := read.read(_BLOCK):
+                    digest.update(block)
+                    written += len(block)
+                    sink.write(block)
+            sink.commit()
+        except BaseException:
+            sink.abort()
+            raise
+        return digest.hexdigest(), written
+
+    def _below(self, file: BranchFile) -> str:
+        """Return the directory of a file below those of its table, '' for none."""
+        below = f"{self.source.data_location}/"
+        if not file.path.startswith(below):
+            return ""
+        return file.path.removeprefix(below).rpartition("/")[0]
+
+    def _store(self, receipt: Receipt) -> None:
+        below = f"{self.destination.location.rstrip('/')}/{RECEIPTS}/{receipt.key}"
+        name = f"{receipt.transaction_id}/{receipt.slice_number}-{receipt.attempt}.json"
+        self.storages(below).put(f"{below}/{name}", receipt.to_json().encode())
+
+
+def _unsaid(_: str) -> None:
+    """Say nothing of receipts that are gone: the copy has receipts of its own."""

@@ -1,0 +1,134 @@
+"""The other table of ATTACH and REPLACE PARTITION … FROM: found, compared, and read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from catalog.clickhouse.row_partitions import RowPartitions
+from catalog.file_copies import CopiedFiles
+from catalog.iceberg import OpenedCatalog
+from catalog.iceberg_table import IcebergTable
+from spark_ext.sql.session_settings import SourceTable
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED, UNKNOWN_TABLE
+from tableformat.committer import LakeTableState
+from tableformat.effects import Direct
+from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
+from tableformat.iceberg.copies import different_columns
+from tableformat.iceberg.properties import RememberedSource, remembered_source
+from tableformat.ledger import Ledger
+from tableformat.mergetree.alike import differences
+from tableformat.names import LakeName
+from tableformat.operations.copying import CopyFrom, other_table
+from tableformat.operations.partition_files import Partitions
+from tableformat.operations.running import Running
+from tableformat.operations.which import AllPartitions, OnePartition
+
+__all__ = ["Destination", "OtherTables", "copied_from", "copying"]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherTables:
+    """How the table behind FROM is found.
+
+    `table` says what a name means, `catalog` opens a catalog by its name. `allow_empty` is the
+    setting allow_replace_partition_from_empty_source.
+    """
+
+    table: Callable[[tuple[str, ...]], SourceTable | LakeName]
+    catalog: Callable[[str], OpenedCatalog]
+    allow_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The table that copies come to, and what it remembers."""
+
+    name: LakeName
+    found: IcebergTable
+    source: RememberedSource
+    ledger: Ledger
+
+
+def copied_from(
+    parts: tuple[str, ...],
+    which: OnePartition | AllPartitions,
+    to: Destination,
+    others: OtherTables,
+    *,
+    replaces: bool,
+) -> tuple[CopyFrom, CopiedFiles]:
+    """Return the request, and what copies its files.
+
+    Args:
+        parts: the name behind FROM.
+        which: the partitions.
+        to: the table that they come to.
+        others: how names are looked up.
+        replaces: whether they replace what is there.
+
+    Raises:
+        NotFoundError: there is no such table (code 60).
+        UnsupportedError: it is a table of ClickHouse, or files would have to be written anew.
+        RefusedError: the tables differ; all differences are told (code of the first).
+        DestinationError: a table cannot be read.
+        LedgerError: the ledger cannot be read.
+    """
+    name = others.table(parts)
+    verb = "REPLACE" if replaces else "ATTACH"
+    what = f"Cannot run {verb} {which} FROM {'.'.join(parts)} on {to.name}"
+    if isinstance(name, SourceTable):
+        message = (
+            f"{what}: it is a table of ClickHouse. EXPORT PARTITION … TO TABLE {to.name} brings "
+            "its partitions."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    if name == to.name:
+        message = f"{what}: it is the same table, and its rows would be there twice."
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    catalog = others.catalog(name.catalog)
+    found = catalog.table(name)
+    if found is None:
+        message = f"{what}: its catalog has no table of that name."
+        raise NotFoundError(message, code=UNKNOWN_TABLE)
+    state, there = found.load(), to.found.load()
+    remembered = _alike(what, state, there, to.source)
+    with RowPartitions(remembered, catalog.storages) as rows:
+        partitions = Partitions(name, found, to.ledger, rows, Direct())
+        other = other_table(state, partitions, which)
+    request = CopyFrom(which, other, replaces=replaces, allow_empty=others.allow_empty)
+    return request, CopiedFiles(state, catalog.storages, there, to.found.storages)
+
+
+def copying(running: Running, copy: CopiedFiles) -> Running:
+    """Return what runs statements, with copies of these files."""
+    return replace(running, ports=replace(running.ports, copy=copy))
+
+
+def _alike(
+    what: str, state: LakeTableState, there: LakeTableState, destination: RememberedSource
+) -> RememberedSource:
+    """Return what the other table remembers, once it is alike.
+
+    Raises:
+        RefusedError: it is not, or remembers nothing.
+        UnsupportedError: only the files are not.
+    """
+    source = remembered_source(state.properties)
+    if source is None:
+        message = f"{what}: it was not made by an export, so that it remembers no partition key."
+        raise RefusedError(message)
+    found = differences(source.table, destination.table)
+    if found:
+        told = "; ".join(one.text for one in found)
+        raise RefusedError(f"{what}: {told}.", code=found[0].code)
+    if source.conversions != destination.conversions:
+        message = f"{what}: their columns were exported with other conversions."
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    if odd := different_columns(state, there):
+        message = (
+            f"{what}: files cannot be copied as they are, because {odd}. Export the partition from "
+            "ClickHouse instead; files that have to be written anew are not there yet."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    return source

@@ -1,0 +1,145 @@
+"""Data files of one table as those of another: what the manifests of the first say of them.
+
+A copy is the same bytes, so that statistics and partition values stay as they are. That is so where
+both tables have the same columns under the same field ids, and the same partition spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from tableformat.committer import LakeTableState
+from tableformat.errors import InternalError
+from tableformat.iceberg.snapshot import table_of
+from tableformat.iceberg.values import to_text
+from tableformat.ledger import Row
+from tableformat.receipt import ColumnStatistics, Receipt
+
+__all__ = ["Copy", "copied_receipts", "different_columns"]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of a file: where it is, what makes its name unique, and the SHA-256 of its bytes."""
+
+    path: str
+    attempt: str
+    sha256: str
+    seconds: float
+
+
+def different_columns(source: LakeTableState, destination: LakeTableState) -> str:
+    """Say which columns or partition fields two tables have otherwise, '' for none.
+
+    Files of one table are read as those of the other only where all field ids and types, and all
+    partition fields, are the same.
+    """
+    there, here = table_of(source), table_of(destination)
+    columns = _columns(there.schema()), _columns(here.schema())
+    odd = [
+        name
+        for name in {**columns[0], **columns[1]}
+        if columns[0].get(name) != columns[1].get(name)
+    ]
+    if odd:
+        return f"columns {', '.join(odd)} have another field id or type"
+    if _fields(there) != _fields(here):
+        return "their partition specs are made of other fields"
+    return ""
+
+
+def copied_receipts(
+    state: LakeTableState, row: Row, copies: Mapping[str, Copy], layout: LakeTableState
+) -> tuple[Receipt, ...]:
+    """Return the receipts of copies, in the order in which they are given.
+
+    Args:
+        state: of the table that has the files, by whose paths `copies` are.
+        row: of the key that they become files of.
+        copies: of each file.
+        layout: the state of the table that gets them.
+
+    Raises:
+        InternalError: a file is not in the snapshot.
+    """
+    table = table_of(state)
+    entries = {file.file_path: file for file in _files(table, state.main)}
+    if missing := [path for path in copies if path not in entries]:
+        message = f"{missing[0]} is to be copied and is not there; this is a bug, please report it."
+        raise InternalError(message)
+    return tuple(
+        _receipt(entries[path], table, row, number, copy, layout.layout.spec_id)
+        for number, (path, copy) in enumerate(copies.items())
+    )
+
+
+def _receipt(
+    file: DataFile, table: Table, row: Row, number: int, copy: Copy, spec_id: int
+) -> Receipt:
+    return Receipt(
+        key=row.key.hash,
+        transaction_id=row.claim.transaction_id,
+        epoch=row.claim.epoch,
+        slice_number=number,
+        attempt=copy.attempt,
+        ranges=(),
+        file_path=copy.path,
+        file_bytes=file.file_size_in_bytes,
+        sha256=copy.sha256,
+        rows=file.record_count,
+        rows_expected=file.record_count,
+        partition=tuple(_partition(file, table.spec(), table.schema())),
+        spec_id=spec_id,
+        sort_order_id=file.sort_order_id,
+        split_offsets=tuple(file.split_offsets or ()),
+        columns=tuple(_statistics(file)),
+        seconds=copy.seconds,
+        peak_memory=0,
+    )
+
+
+def _partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> Iterator[str | None]:
+    for at, field in enumerate(spec.partition_type(schema).fields):
+        yield to_text(file.partition[at], field.field_type)
+
+
+def _statistics(file: DataFile) -> Iterator[ColumnStatistics]:
+    values, nulls, nans = file.value_counts, file.null_value_counts, file.nan_value_counts
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    for field_id, size in sorted((file.column_sizes or {}).items()):
+        yield ColumnStatistics(
+            field_id,
+            size,
+            (values or {}).get(field_id),
+            (nulls or {}).get(field_id),
+            (nans or {}).get(field_id),
+            lower[field_id].hex() if field_id in lower else None,
+            upper[field_id].hex() if field_id in upper else None,
+        )
+
+
+def _files(table: Table, at: int | None) -> Iterator[DataFile]:
+    snapshot = table.metadata.snapshot_by_id(at) if at is not None else None
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        if manifest.content == ManifestContent.DATA:
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                yield entry.data_file
+
+
+def _columns(schema: Schema) -> dict[str, tuple[int, str]]:
+    """Return the id and the type of each leaf and nested column, by its whole name."""
+    return {
+        name: (field_id, str(schema.find_type(field_id)))
+        for field_id in schema.field_ids
+        if (name := schema.find_column_name(field_id)) is not None
+    }
+
+
+def _fields(table: Table) -> list[tuple[int, str, str]]:
+    return [(f.source_id, str(f.transform), f.name) for f in table.spec().fields]

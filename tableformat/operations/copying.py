@@ -1,0 +1,164 @@
+"""ALTER TABLE … ATTACH and REPLACE PARTITION … FROM another lake table: copies of its files.
+
+The copies become files of the keys that they would be of, had they been exported here: of the same
+partition of the same ClickHouse table (decision 0013). REPLACE lets everything else that the
+partition has leave in the same snapshot. The other table is read once, and is not changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tableformat.branches import BranchFile
+from tableformat.clickhouse_codes import BAD_ARGUMENTS
+from tableformat.committer import LakeTableState
+from tableformat.errors import RefusedError
+from tableformat.export.in_main import Kind
+from tableformat.export.outcome import Status
+from tableformat.ledger import Key, Record
+from tableformat.names import LakeName
+from tableformat.operations.partition_files import (
+    FilesOfKey,
+    KeyInMain,
+    PartitionFiles,
+    Partitions,
+)
+from tableformat.operations.planned import KeyChange, Plan
+from tableformat.operations.which import AllPartitions, OnePartition
+
+__all__ = ["CopyFrom", "OtherTable", "other_table"]
+
+
+@dataclass(frozen=True, slots=True)
+class _OtherKey:
+    """The files that another lake table has of a key.
+
+    `record` is that of the export whose files they are, all of them, None when they are not those
+    of one export.
+    """
+
+    key: Key
+    files: tuple[BranchFile, ...]
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherTable:
+    """What another lake table has, as of one snapshot."""
+
+    name: LakeName
+    table_uuid: str
+    snapshot_id: int | None
+    keys: tuple[_OtherKey, ...]
+
+
+def other_table(
+    state: LakeTableState, partitions: Partitions, which: OnePartition | AllPartitions
+) -> OtherTable:
+    """Return what another lake table has of a partition, or of all.
+
+    Raises:
+        RefusedError: a file carries deletes, or was written for another partition spec, or one of
+            others holds rows of another partition, too.
+        DestinationError: the table cannot be read.
+        LedgerError: the ledger cannot be read.
+    """
+    name, there = partitions.name, partitions.files(state, which.partition_id)
+    for file in (f for one in there.keys for f in one.files):
+        if file.deletes or file.spec_id != there.spec_id:
+            message = (
+                f"Cannot copy {file.path} of {name}: it has rows that delete files delete, or was "
+                "written for another partition spec. Rewrite the table's data files with the "
+                "engine that did it (Spark: rewrite_data_files), and run the statement again."
+            )
+            raise RefusedError(message)
+    keys = tuple(_OtherKey(one.key, one.files, _record(there, one)) for one in there.keys)
+    return OtherTable(name, state.layout.table_uuid, state.main, keys)
+
+
+def _record(there: PartitionFiles, one: FilesOfKey) -> Record | None:
+    """Return the record of the export whose files main has of a key, if it is one."""
+    at = there.in_main.get(one.key.hash)
+    if at is None or at.row.done is None or at.held.kind is not Kind.WHOLE:
+        return None
+    return at.row.done if at.held.holds(at.row.done.landed) else None
+
+
+def _is_here(one: _OtherKey, at: KeyInMain | None) -> bool:
+    """Whether main has the very export whose files would come, or another of the same content."""
+    if one.record is None or at is None or at.row.done is None:
+        return False
+    done = at.row.done.landed
+    return at.held.holds(done) and done.fingerprint == one.record.landed.fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFrom:
+    """The request: which partitions come from which table; `replaces` what is here.
+
+    `allow_empty`: an empty partition there replaces what is here, too.
+    """
+
+    which: OnePartition | AllPartitions
+    other: OtherTable
+    replaces: bool
+    allow_empty: bool = False
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    @property
+    def did(self) -> Status:
+        """What became of the partition, once it has landed."""
+        return Status.REPLACED if self.replaces else Status.ATTACHED
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return f"{'REPLACE' if self.replaces else 'ATTACH'} {self.which} FROM {self.other.name}"
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Let copies come, and with REPLACE everything else leave.
+
+        Raises:
+            RefusedError: main has rows of a key that comes, or the other table has none (code 36).
+        """
+        if self.replaces and not self.other.keys and not self.allow_empty:
+            message = (
+                f"Cannot run {self}: {self.other.name} has no files of it, and what is here would "
+                "be dropped without a word. Set allow_replace_partition_from_empty_source = 1, or "
+                "use DROP PARTITION."
+            )
+            raise RefusedError(message, code=BAD_ARGUMENTS)
+        comes = {self._key(one.key, there): one for one in self.other.keys}
+        leaves = {one.key: one.files for one in there.keys} if self.replaces else {}
+        changes, here = [], 0
+        for key in (*comes, *(k for k in leaves if k not in comes)):
+            one = comes.get(key)
+            if one is not None and _is_here(one, there.in_main.get(key.hash)):
+                here += sum(f.rows for f in one.files)
+                continue
+            if one is not None and not self.replaces:
+                self._refuse_twice(key, there)
+            changes.append(
+                KeyChange(
+                    key,
+                    leaves=leaves.get(key, ()),
+                    copies=one.files if one is not None else (),
+                    like=one.record if one is not None else None,
+                )
+            )
+        return Plan(tuple(changes), here)
+
+    def _key(self, key: Key, there: PartitionFiles) -> Key:
+        """Return the key that files of a key of the other table are of here."""
+        return Key(key.source, key.partition_id, there.table_uuid)
+
+    def _refuse_twice(self, key: Key, there: PartitionFiles) -> None:
+        at = there.in_main.get(key.hash)
+        if at is None or (at.held.is_known and not at.held.files):
+            return
+        message = (
+            f"Cannot run {self}: main has rows of partition {key.partition_id} already, and they "
+            f"could be there twice. {at.held.text} Use REPLACE PARTITION, or DROP PARTITION first."
+        )
+        raise RefusedError(message)

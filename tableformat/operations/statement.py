@@ -1,0 +1,96 @@
+"""What a statement on a lake table is, what it acts on, and how its plan is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+from tableformat.branches import BranchFile
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.settling import Ports
+from tableformat.ledger import Owner, Row
+from tableformat.names import LakeName, TransactionId
+from tableformat.operations.partition_files import PartitionFiles, Partitions
+from tableformat.operations.planned import Plan
+from tableformat.operations.which import NOTHING_DETACHED, Which, shown_partition
+from tableformat.receipt import Receipt
+
+__all__ = ["Alone", "OperationPorts", "Statement", "forecast", "nothing_done"]
+
+
+class Statement(Protocol):
+    """A statement; as text it is what the ledger keeps.
+
+    What leaves main for one that `detaches` is on the branch `detached` afterwards.
+    """
+
+    looks_at_detached: ClassVar[bool]
+    detaches: ClassVar[bool]
+
+    @property
+    def which(self) -> Which:
+        """What it is about."""
+        ...
+
+    @property
+    def did(self) -> Status:
+        """What became of it, once it has landed."""
+        ...
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Return what changes, of what is there.
+
+        Raises:
+            RefusedError: it cannot be done to these files.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OperationPorts:
+    """Everything that a statement acts on, but what tells which files are in its partition.
+
+    `intact` refuses files that are not as they were written; `copy` makes copies of files for the
+    claim of a row, and returns their receipts.
+    """
+
+    commit: Ports
+    owner: Owner
+    is_alive: Callable[[Owner], bool]
+    new_transaction: Callable[[int], TransactionId]
+    note: Callable[[str], None]
+    intact: Callable[[tuple[BranchFile, ...]], None]
+    copy: Callable[[Row, tuple[BranchFile, ...]], tuple[Receipt, ...]] | None = None
+
+
+class Alone(Protocol):
+    """A statement that changes no key: it runs by itself."""
+
+    def run(
+        self, ports: OperationPorts, partitions: Partitions, *, dry_run: bool = False
+    ) -> Outcome:
+        """Run it, or say what it would do; return what became of what it is about.
+
+        Raises:
+            TableFormatError: it cannot be done, or the table or the ledger failed.
+        """
+        ...
+
+
+def forecast(which: Which, did: Status, plan: Plan, name: LakeName) -> Outcome:
+    """Return what a plan would do (`--dry-run`)."""
+    files = f"{plan.files:,} file{'' if plan.files == 1 else 's'}"
+    text = f"it would be {did.value}: {plan.rows:,} rows in {files}"
+    told = Outcome(shown_partition(which), did, str(name), text)
+    return replace(told, rows=plan.rows, data_files=plan.files)
+
+
+def nothing_done(statement: Statement, plan: Plan, name: LakeName) -> Outcome:
+    """Return what became of what a plan without changes is about."""
+    told = Outcome(shown_partition(statement.which), Status.EMPTY, str(name))
+    if plan.here:
+        text = f"{plan.here:,} rows are in main already"
+        return replace(told, status=Status.UNCHANGED, message=text)
+    text = NOTHING_DETACHED if statement.looks_at_detached else "main has no file of it"
+    return replace(told, message=text)
