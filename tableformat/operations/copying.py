@@ -7,6 +7,7 @@ partition has leave in the same snapshot. The other table is read once, and is n
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from tableformat.committer import LakeTableState
 from tableformat.errors import RefusedError
 from tableformat.export.in_main import Kind
 from tableformat.export.outcome import Status
-from tableformat.ledger import Key, Record
+from tableformat.ledger import Key, Record, Row
 from tableformat.names import LakeName
 from tableformat.operations.partition_files import (
     FilesOfKey,
@@ -35,12 +36,13 @@ class _OtherKey:
     """The files that another lake table has of a key.
 
     `record` is that of the export whose files they are, all of them, None when they are not those
-    of one export.
+    of one export; `row` the key's in the ledger, None of files that no export wrote.
     """
 
     key: Key
     files: tuple[BranchFile, ...]
-    record: Record | None
+    record: Record | None = None
+    row: Row | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,31 @@ def other_table(
                 "engine that did it (Spark: rewrite_data_files), and run the statement again."
             )
             raise RefusedError(message)
-    keys = tuple(_OtherKey(one.key, one.files, _record(there, one)) for one in there.keys)
+    keys = tuple(
+        one
+        for found in there.keys
+        for one in (
+            [_OtherKey(found.key, found.files, _record(there, found), found.row)]
+            if found.key.is_of_export
+            else _of_others(found.files, state, partitions)
+        )
+    )
     return OtherTable(name, state.layout.table_uuid, state.main, keys)
+
+
+def _of_others(
+    files: tuple[BranchFile, ...], state: LakeTableState, partitions: Partitions
+) -> list[_OtherKey]:
+    """Return files that no export wrote by their partitions.
+
+    Raises:
+        RefusedError: one holds rows of several partitions.
+        DestinationError: one cannot be read.
+    """
+    found: defaultdict[Key, list[BranchFile]] = defaultdict(list)
+    for file in files:
+        found[partitions.key_of_others(file, state)].append(file)
+    return [_OtherKey(key, tuple(own)) for key, own in sorted(found.items())]
 
 
 def _record(there: PartitionFiles, one: FilesOfKey) -> Record | None:
@@ -145,6 +170,7 @@ class CopyFrom:
                     leaves=leaves.get(key, ()),
                     copies=one.files if one is not None else (),
                     like=one.record if one is not None else None,
+                    source=one.row if one is not None else None,
                 )
             )
         return Plan(tuple(changes), here)

@@ -202,10 +202,31 @@ class Partitions:
         rows = self.effects(Step.READ_LEDGER, lambda: tuple(self.ledger.rows()))
         return {r.key.hash: r for r in rows if r.key.destination == state.layout.table_uuid}
 
-    def _lies_in(self, file: BranchFile, state: LakeTableState, partition_id: PartitionId) -> bool:
+    def key_of_others(self, file: BranchFile, state: LakeTableState) -> Key:
+        """Return the key of a file that no export wrote: of the partition that its rows lie in.
+
+        Raises:
+            RefusedError: they lie in several.
+            DestinationError: the file cannot be read.
+        """
+        ids = self._ids(file, state)
+        if len(ids) == 1:
+            return own_key(state, next(iter(ids)))
+        message = (
+            f"Cannot tell of which partition of {self.name} {file.path} is: no export of this "
+            f"ledger wrote it, and it holds rows of {', '.join(sorted(map(str, ids))) or 'none'}. "
+            "Rewrite the file by partition with the engine that wrote it, and run the statement "
+            "again."
+        )
+        raise RefusedError(message)
+
+    def _ids(self, file: BranchFile, state: LakeTableState) -> frozenset[PartitionId]:
         if file.path not in self._seen:
             self._seen[file.path] = self.rows.ids(file.path, state)
-        ids = self._seen[file.path]
+        return self._seen[file.path]
+
+    def _lies_in(self, file: BranchFile, state: LakeTableState, partition_id: PartitionId) -> bool:
+        ids = self._ids(file, state)
         if partition_id in ids and len(ids) > 1:
             others = ", ".join(sorted(str(i) for i in ids if i != partition_id))
             message = (

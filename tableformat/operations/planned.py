@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tableformat.branches import BranchFile
-from tableformat.ledger import Held, Key, Record
+from tableformat.ledger import Held, Key, Record, Row
 
 __all__ = ["KeyChange", "Plan"]
 
@@ -17,7 +17,7 @@ class KeyChange:
     `leaves` are files of main, `returns` files of the branch `detached`, `copies` files of another
     lake table of which copies come. `holds` is as in `ledger.Landed`, but for the copies, which
     have no transaction yet; `like` is the record of the export that they are, None when they are
-    not one.
+    not one, and `source` the key's row in the other table.
     """
 
     key: Key
@@ -26,6 +26,7 @@ class KeyChange:
     holds: tuple[Held, ...] | None = ()
     copies: tuple[BranchFile, ...] = ()
     like: Record | None = None
+    source: Row | None = None
 
 
 @dataclass(frozen=True, slots=True)

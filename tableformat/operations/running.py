@@ -231,12 +231,13 @@ class Running:
         return settled
 
     def _claimed(self, statement: Statement, change: KeyChange, row: Row | None, epoch: int) -> Row:
-        now = self.ports.commit.clock()
+        now, of = self.ports.commit.clock(), change.source
         transaction_id = self.ports.new_transaction(epoch).value
         return claimed(
             row,
             change.key,
-            names=(str(self.name), str(self.name)),
+            names=(of.source_table if of is not None else str(self.name), str(self.name)),
+            keeper_node=of.keeper_node if of is not None else None,
             claim=_claim_of(statement, change, epoch, transaction_id, now),
             ttl=row.ttl if row is not None else MANIFEST_TTL,
             now=now,

@@ -38,6 +38,7 @@ from tests.lake_statements import (
 from tests.other_engines import rewrite
 from tests.places.found import place_at
 from tests.scenarios import (
+    TO,
     AtStep,
     Partitions,
     lake,
@@ -120,6 +121,7 @@ def test_what_was_copied_counts_as_exported(tmp_path: Path, source: Partitions) 
 
     row = row_of(tmp_path, "p1")
     assert (row.state, row.changed, row.last.rows) == (State.COMPLETED, None, 12)
+    assert (row.source_table, row.destination_table) == ("db.t", str(TO))
     assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.UNCHANGED
     source.by_id["p1"] = parts_of("p1", 20)
     assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.REPLACED
@@ -199,6 +201,24 @@ def test_rows_of_others_come_too_and_are_not_taken_for_exported(
     assert rows_in_main(tmp_path) == source.rows["p2"] + sum(source.rows.values())
     refused = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
     assert refused.status is Status.REFUSED
+
+
+def test_rows_of_others_are_not_copied_twice_whatever_is_named(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: once by the name of the partition, and once with all of them."""
+    rewrite(tmp_path, of=OTHER)
+    said = SaidOfRows(rest="p1")
+    copy(tmp_path, partition("p1"), rows=said)
+
+    for which in (partition("p1"), ALL):
+        with pytest.raises(RefusedError, match="could be there twice"):
+            copy(tmp_path, which, rows=said)
+
+    assert source.rows
+    running(tmp_path, rows=said).run(drop("p1"))
+    assert rows_in_main(tmp_path) == source.rows["p2"]
+    assert copy(tmp_path, ALL, rows=said).rows == sum(source.rows.values())
 
 
 @pytest.mark.parametrize("lost", [1, 2])
