@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -112,3 +113,14 @@ def test_a_move_asks_for_the_same_engine_too(tables: dict[str, MergeTreeTable]) 
 
     assert found.text == "Tables have different engine: MergeTree there, ReplacingMergeTree here"
     assert differences(tables["same"], tables["of another engine"]) == ()
+
+
+def test_the_names_of_storage_policies_are_compared(tables: dict[str, MergeTreeTable]) -> None:
+    """Where files lie is no policy; none is alike none (coverage.md reading 21)."""
+    fast, none = (replace(tables["same"], storage_policy=name) for name in ("fast", ""))
+
+    assert [d.text for d in differences(fast, tables["same"])] == [
+        "Tables have different storage policy: fast there, default here"
+    ]
+    assert [d.code for d in differences(none, fast)] == [36]
+    assert differences(none, none) == differences(fast, fast) == ()

@@ -43,6 +43,7 @@ from tests.scenarios import (
     lake,
     parts_of,
     pyiceberg,
+    row_of,
     rows_in_main,
     run,
     state,
@@ -208,6 +209,19 @@ def test_a_part_is_a_file(tmp_path: Path, source: Partitions) -> None:
 
     assert running(tmp_path).run(Attach(part)).status is Status.ATTACHED
     assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.UNCHANGED
+
+
+def test_a_part_of_the_source_whose_files_hold_other_parts_is_refused(tmp_path: Path) -> None:
+    """Harm prevented: rows of a part that nobody named go with it."""
+    source = Partitions()
+    run(tmp_path, source)
+    names = [part.name for part in source.by_id["p1"]]
+    (path,) = {p for p in on(tmp_path, MAIN_BRANCH) if row_of(tmp_path, "p1").key.hash in p}
+
+    with pytest.raises(RefusedError, match=f"{path} holds rows of part {names[1]}, too"):
+        running(tmp_path).run(Detach(OnePart(PartName.parse(names[0]))))
+
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
 def test_parts_come_back_one_by_one_or_together(tmp_path: Path, source: Partitions) -> None:
