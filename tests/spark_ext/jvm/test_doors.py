@@ -120,8 +120,8 @@ def test_spark_sql_answers_a_call_and_tells_a_refusal_in_one_line(
     assert "202402\t202402\t1\tNULL\t473\t" in ended.stdout
     assert "Call lake.system.partitions(nope.db.events, " in ended.stdout
     last = ended.stderr.strip().splitlines()[-1]
-    assert last.startswith("Cannot run FREEZE on the lake table lake.db.t")
-    assert last.endswith("SQLSTATE: 0A000")
+    assert last.startswith("Cannot find the lake table lake.db.t: ")
+    assert last.endswith("SQLSTATE: 42P01")
     assert ended.returncode == 1
 
 
@@ -139,4 +139,4 @@ def test_a_session_that_is_there_already_can_be_enabled(
 
     assert "ROWS [('202401', '202401', 1, None, 527, " in ended.stdout, ended.stderr
     assert f"FROM {environment}" in ended.stdout
-    assert "REFUSED AnalysisException Cannot run FREEZE on the lake table lake.db.t" in ended.stdout
+    assert "REFUSED AnalysisException Cannot find the lake table lake.db.t: " in ended.stdout
