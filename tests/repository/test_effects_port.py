@@ -71,7 +71,7 @@ ALLOWED = {
         ("drop_detached.py", "_send", "ledger.next_epoch"),
         ("empty_commits.py", "send_empty", "ledger.next_epoch"),
         ("rebuilding.py", "_count_up", "ledger.next_epoch"),
-        ("running.py", "_claim", "ledger.next_epoch"),
+        ("landing.py", "claim", "ledger.next_epoch"),
     },
     "the thread that renews leases runs beside the job; a lease proves nothing": {
         ("leases.py", "_look", "_ledger.read_all"),

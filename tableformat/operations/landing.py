@@ -1,0 +1,184 @@
+"""How a statement lands on one lake table: keys claimed, files copied, one commit for all of them.
+
+What is claimed for a dead run and has landed is settled first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tableformat.branches import BranchFile
+from tableformat.committer import Commit, KeyCommit, LakeTableState
+from tableformat.effects import Step
+from tableformat.errors import InternalError, LedgerError
+from tableformat.export.claim import claimed
+from tableformat.export.leases import Leases
+from tableformat.export.marks import unsettled_mark
+from tableformat.export.settling import settle_mark
+from tableformat.lake_marks import statement_fingerprint
+from tableformat.ledger import MANIFEST_TTL, Claim, Held, Key, Row, Stale
+from tableformat.names import LakeName
+from tableformat.operations.partition_files import Partitions
+from tableformat.operations.planned import KeyChange, Plan
+from tableformat.operations.statement import OperationPorts, Statement
+from tableformat.operations.which import Which, shown_partition
+from tableformat.receipt import Receipt
+
+__all__ = ["Landing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Claims and commits on one lake table."""
+
+    ports: OperationPorts
+    name: LakeName
+    partitions: Partitions
+
+    def settle_left(self, which: Which, state: LakeTableState, leases: Leases) -> bool:
+        """Settle what landed and nobody noted: the owner is dead; return whether there was any."""
+        wanted = which.partition_id
+        settled = False
+        for key in state.marks:
+            row = self.row_of(key)
+            if row is None or unsettled_mark(row, state) is None:
+                continue
+            if wanted is not None and row.key.partition_id != wanted.value:
+                continue
+            # The living settle their own.
+            if not leases.take_all((key,)):
+                self._settled(row.key, state)
+                settled = True
+        return settled
+
+    def row_of(self, key: str) -> Row | None:
+        """Return the row of a key."""
+        ports = self.ports.commit
+        return ports.effects(Step.READ_LEDGER, lambda: ports.ledger.read(key))
+
+    def check(self, files: tuple[BranchFile, ...]) -> None:
+        """Refuse what comes back to main otherwise than it was written."""
+        if files:
+            self.ports.commit.effects(Step.CHECK_FILES, lambda: self.ports.intact(files))
+
+    def copied(self, rows: tuple[Row, ...], plan: Plan) -> tuple[tuple[Receipt, ...], ...]:
+        """Return the receipts of the copies that each key gets."""
+        return tuple(self._copies(*one) for one in zip(rows, plan.changes, strict=True))
+
+    def _copies(self, row: Row, change: KeyChange) -> tuple[Receipt, ...]:
+        if not change.copies:
+            return ()
+        copy = self.ports.copy
+        if copy is None:
+            message = "Files are to be copied, and nothing can. This is a bug, please report it."
+            raise InternalError(message)
+        return self.ports.commit.effects(Step.WRITE_FILES, lambda: copy(row, change.copies))
+
+    def claim(
+        self, statement: Statement, plan: Plan, state: LakeTableState
+    ) -> tuple[Row, ...] | None:
+        """Claim every key that changes; None when another run was faster with one."""
+        ports = self.ports.commit
+        before = [self._settled(change.key, state) for change in plan.changes]
+        epoch = ports.ledger.next_epoch(len(before))
+        rows = tuple(
+            self._claimed(statement, change, row, epoch + number)
+            for number, (change, row) in enumerate(zip(plan.changes, before, strict=True))
+        )
+        written = ports.effects(Step.CLAIM, lambda: ports.ledger.write_all(rows))
+        claims = tuple(row for row in written if isinstance(row, Row))
+        return claims if len(claims) == len(rows) else None
+
+    def _settled(self, key: Key, state: LakeTableState) -> Row | None:
+        """Return the row of a key once what landed of it is settled."""
+        ports = self.ports.commit
+        row = self.row_of(key.hash)
+        mark = unsettled_mark(row, state)
+        if row is None or mark is None:
+            return row
+        settled = settle_mark(ports, row, state, mark)
+        if isinstance(settled, Stale):
+            return self.row_of(key.hash)
+        return settled
+
+    def _claimed(self, statement: Statement, change: KeyChange, row: Row | None, epoch: int) -> Row:
+        now, of = self.ports.commit.clock(), change.source
+        transaction_id = self.ports.new_transaction(epoch).value
+        claim = _claim_of(statement, change, epoch, transaction_id, now)
+        return claimed(
+            row,
+            change.key,
+            names=(of.source_table if of is not None else str(self.name), str(self.name)),
+            keeper_node=of.keeper_node if of is not None else None,
+            claim=claim,
+            ttl=row.ttl if row is not None else MANIFEST_TTL,
+            now=now,
+        )
+
+    def commit_of(
+        self,
+        statement: Statement,
+        plan: Plan,
+        rows: tuple[Row, ...],
+        receipts: tuple[tuple[Receipt, ...], ...],
+        state: LakeTableState,
+    ) -> Commit:
+        """Return what becomes visible at once: the plan, under the claims of its keys."""
+        keys = tuple(
+            KeyCommit(
+                row.key.hash,
+                row.claim.epoch,
+                row.claim.transaction_id,
+                row.claim.fingerprint,
+                made,
+                partition_id=row.key.partition_id,
+                returns=tuple(f.path for f in change.returns),
+            )
+            for row, change, made in zip(rows, plan.changes, receipts, strict=True)
+        )
+        identity = self.ports.commit.ledger.identity
+        summary = {
+            "mergeberg.statement": str(statement),
+            "mergeberg.partition-id": shown_partition(statement.which),
+            "mergeberg.ledger": identity,
+        }
+        return Commit(
+            keys, state.layout, identity, tuple(summary.items()), detaches=statement.detaches
+        )
+
+    def note_error(self, rows: tuple[Row, ...], text: str) -> None:
+        """Say on the claims why they stopped; a ledger that is away is said as well."""
+        ports = self.ports.commit
+        noted = tuple(replace(row, last_error=text, updated=ports.clock()) for row in rows)
+        try:
+            ports.effects(Step.NOTE_ERROR, lambda: ports.ledger.write_all(noted))
+        except LedgerError as error:
+            self.ports.note(f"the ledger could not be told why: {error}")
+
+
+def _claim_of(
+    statement: Statement, change: KeyChange, epoch: int, transaction_id: str, now: int
+) -> Claim:
+    """Return the claim of a key: that of the export that its copies are, or the statement's."""
+    rows, files = sum(f.rows for f in change.copies), len(change.copies)
+    if change.like is not None:
+        return Claim(
+            epoch,
+            transaction_id,
+            change.like.landed.fingerprint,
+            now,
+            # The files that held rows of a part are those of the other table.
+            parts=tuple(replace(part, remote_paths=()) for part in change.like.parts),
+            rows=rows,
+            data_files=files,
+            bytes=sum(f.bytes for f in change.copies),
+        )
+    copies = (Held(transaction_id, files, rows),) if files else ()
+    return Claim(
+        epoch,
+        transaction_id,
+        statement_fingerprint(transaction_id),
+        now,
+        statement=str(statement),
+        holds=None if change.holds is None else (*change.holds, *copies),
+    )
