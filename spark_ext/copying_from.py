@@ -1,4 +1,7 @@
-"""The other table of ATTACH and REPLACE PARTITION … FROM: found, compared, and read once."""
+"""The other table of ATTACH and REPLACE PARTITION … FROM: found, compared, and read once.
+
+That of MOVE PARTITION … TO TABLE is found and compared here, too.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,15 @@ from tableformat.operations.partition_files import Partitions
 from tableformat.operations.running import Running
 from tableformat.operations.which import AllPartitions, OnePartition
 
-__all__ = ["Destination", "OtherTables", "copied_from", "copying"]
+__all__ = [
+    "Destination",
+    "OtherTables",
+    "copied_from",
+    "copying",
+    "no_table",
+    "other_name",
+    "refuse_unlike",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +85,16 @@ def copied_from(
         DestinationError: a table cannot be read.
         LedgerError: the ledger cannot be read.
     """
-    name = others.table(parts)
     verb = "REPLACE" if replaces else "ATTACH"
     what = f"Cannot run {verb} {which} FROM {'.'.join(parts)} on {to.name}"
-    if isinstance(name, SourceTable):
-        message = (
-            f"{what}: it is a table of ClickHouse. EXPORT PARTITION … TO TABLE {to.name} brings "
-            "its partitions."
-        )
-        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
-    if name == to.name:
-        message = f"{what}: it is the same table, and its rows would be there twice."
-        raise RefusedError(message, code=BAD_ARGUMENTS)
+    name = other_name(what, parts, to.name, others)
     catalog = others.catalog(name.catalog)
     found = catalog.table(name)
     if found is None:
-        message = f"{what}: its catalog has no table of that name."
-        raise NotFoundError(message, code=UNKNOWN_TABLE)
+        raise no_table(what)
     state, there = found.load(), to.found.load()
-    remembered = _alike(what, state, there, to.source)
+    remembered = _source_of(what, state)
+    refuse_unlike(what, (state, remembered), (there, to.source))
     with RowPartitions(remembered, catalog.storages) as rows:
         partitions = Partitions(name, found, to.ledger, rows, Direct())
         other = other_table(state, partitions, which)
@@ -105,24 +107,58 @@ def copying(running: Running, copy: CopiedFiles) -> Running:
     return replace(running, ports=replace(running.ports, copy=copy))
 
 
-def _alike(
-    what: str, state: LakeTableState, there: LakeTableState, destination: RememberedSource
-) -> RememberedSource:
-    """Return what the other table remembers, once it is alike.
+def other_name(what: str, parts: tuple[str, ...], this: LakeName, others: OtherTables) -> LakeName:
+    """Return the lake table that a statement names beside its own.
 
     Raises:
-        RefusedError: it is not, or remembers nothing.
-        UnsupportedError: only the files are not.
+        UnsupportedError: it is a table of ClickHouse.
+        RefusedError: it is the same table.
     """
+    name = others.table(parts)
+    if isinstance(name, SourceTable):
+        message = (
+            f"{what}: it is a table of ClickHouse. EXPORT PARTITION … TO TABLE {this} brings "
+            "its partitions."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    if name == this:
+        message = f"{what}: it is the same table, and its rows would be there twice."
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    return name
+
+
+def no_table(what: str) -> NotFoundError:
+    """Return the error that there is no other table."""
+    return NotFoundError(f"{what}: its catalog has no table of that name.", code=UNKNOWN_TABLE)
+
+
+def _source_of(what: str, state: LakeTableState) -> RememberedSource:
     source = remembered_source(state.properties)
     if source is None:
         message = f"{what}: it was not made by an export, so that it remembers no partition key."
         raise RefusedError(message)
-    found = differences(source.table, destination.table)
+    return source
+
+
+def refuse_unlike(
+    what: str,
+    source: tuple[LakeTableState, RememberedSource],
+    destination: tuple[LakeTableState, RememberedSource],
+    *,
+    moves: bool = False,
+) -> None:
+    """Refuse tables between which a partition cannot be put.
+
+    Raises:
+        RefusedError: they differ; all differences are told (code of the first).
+        UnsupportedError: only their files do.
+    """
+    (state, of), (there, to) = source, destination
+    found = differences(of.table, to.table, moves=moves)
     if found:
         told = "; ".join(one.text for one in found)
         raise RefusedError(f"{what}: {told}.", code=found[0].code)
-    if source.conversions != destination.conversions:
+    if of.conversions != to.conversions:
         message = f"{what}: their columns were exported with other conversions."
         raise RefusedError(message, code=BAD_ARGUMENTS)
     if odd := different_columns(state, there):
@@ -131,4 +167,3 @@ def _alike(
             "ClickHouse instead; files that have to be written anew are not there yet."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
-    return source

@@ -7,6 +7,7 @@ that is not there yet says so by name before anything is done.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import assert_never
 
@@ -17,6 +18,7 @@ from catalog.iceberg_table import IcebergTable
 from catalog.intact_files import refuse_changed_files
 from catalog.processes import may_be_alive, this_process
 from spark_ext.copying_from import Destination, OtherTables, copied_from, copying
+from spark_ext.moving_to import OpenRunning, moved_to
 from spark_ext.sql import statements as commands
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import Alter, ChangeRows, Command, Optimize
@@ -61,9 +63,8 @@ def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -
             return statement
     message = (
         f"Cannot run {_what(statement)} on the lake table {table}: this operation is not there "
-        "yet; EXPORT, DROP, DETACH, ATTACH, REPLACE, DROP DETACHED, FREEZE, UNFREEZE and FORGET "
-        "are. "
-        "Nothing was changed."
+        "yet; EXPORT, DROP, DETACH, ATTACH, REPLACE, MOVE TO TABLE, DROP DETACHED, FREEZE, "
+        "UNFREEZE and FORGET are. Nothing was changed."
     )
     raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
@@ -99,19 +100,31 @@ def operate(
         message = f"Cannot find the lake table {table}: its catalog has none of that name."
         raise NotFoundError(message, code=UNKNOWN_TABLE)
     source = _remembered(found, table)
-    with RowPartitions(source, lake.storages) as rows:
-        running = _running(found, table, ledger, rows, note)
+    with ExitStack() as stack:
+        rows = stack.enter_context(RowPartitions(source, lake.storages))
+        opened = partial(_running, ledger=ledger, note=note)
+        running = opened(found, table, rows)
         to = Destination(table, found, source, ledger)
         # One that cannot be read keeps those before it back, too.
-        wanted = [_prepared(one, running, to, others) for one in statement.commands]
+        wanted = [
+            _prepared(one, running, to, others, (opened, stack)) for one in statement.commands
+        ]
         for ready, one in wanted:
             yield _ended(ready, one, dry_run=dry_run)
 
 
 def _prepared(
-    command: Command, running: Running, to: Destination, others: OtherTables
+    command: Command,
+    running: Running,
+    to: Destination,
+    others: OtherTables,
+    opened: tuple[OpenRunning, ExitStack],
 ) -> tuple[Running, _OfKeys | Alone]:
     """Return a statement, and what runs it."""
+    if isinstance(command, commands.MoveToTable):
+        which = _partition(command.partition, to.source)
+        move = moved_to(command.table.parts, which, to, running, others, opened, _remembered)
+        return running, move
     if not isinstance(command, commands.AttachFrom | commands.ReplaceFrom):
         return running, _statement(command, to.source)
     replaces = isinstance(command, commands.ReplaceFrom)
@@ -140,8 +153,9 @@ def _remembered(table: IcebergTable, name: LakeName) -> RememberedSource:
 def _running(
     found: IcebergTable,
     table: LakeName,
-    ledger: Ledger,
     rows: RowPartitions,
+    *,
+    ledger: Ledger,
     note: Callable[[str], None],
 ) -> Running:
     commit = commit_ports(found, ledger)
@@ -162,7 +176,7 @@ _OfKeys = Drop | Detach | Attach | CopyFrom
 _There = (
     commands.Drop | commands.Detach | commands.Attach | commands.DropDetached
     | commands.Freeze | commands.Unfreeze | commands.Forget
-    | commands.AttachFrom | commands.ReplaceFrom
+    | commands.AttachFrom | commands.ReplaceFrom | commands.MoveToTable
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from tableformat.history import History
 from tableformat.mergetree.keeper_node import KeeperNode
+from tableformat.move_intent import MoveIntent
 from tableformat.names import hash_of
 
 __all__ = [
@@ -132,7 +133,7 @@ class Landed:
     """One export of the key that landed in main, for ever. `data_files` 0: not known any more.
 
     Or a statement on the lake table, by its text: `holds` says which files of the key it left
-    there, None that this is not known.
+    there, None that this is not known; `moved_to` the lake table that a MOVE brought them to.
     """
 
     epoch: int
@@ -144,6 +145,7 @@ class Landed:
     data_files: int
     statement: str = ""
     holds: tuple[Held, ...] | None = None
+    moved_to: str = ""
 
     @property
     def left(self) -> tuple[Held, ...] | None:
@@ -181,7 +183,8 @@ class Claim:
     the commit. `recipe` is a digest of all that decides what its files hold: those of another are
     not taken over. The slices were planned with `bytes_ratio` and `slots`. `query_id` names the
     statement that claimed last. Of one on `old` that is `given_up` nothing can land any more.
-    `statement` and `holds` are those of a statement on the lake table, as in `Landed`.
+    `statement` and `holds` are those of a statement on the lake table, as in `Landed`; `move` that
+    of a MOVE, until it has ended.
     """
 
     epoch: int
@@ -200,6 +203,7 @@ class Claim:
     given_up: bool = False
     statement: str = ""
     holds: tuple[Held, ...] | None = None
+    move: MoveIntent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +281,11 @@ class Row:
         if self.state is State.COMPLETED and self.done is not None:
             return self.done.bytes
         return self.claim.bytes
+
+    @property
+    def move(self) -> MoveIntent | None:
+        """The MOVE that takes the key's rows to another table, as long as it is not finished."""
+        return self.claim.move if self.state is State.RUNNING else None
 
     def claim_of(self, transaction_id: str) -> Claim | None:
         """Return the claim of a transaction that is not yet known to have landed."""

@@ -1,7 +1,7 @@
 """The text form of a ledger's row: JSON under a checksum, in which a ledger stores it.
 
 The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. A row of the format
-before is read, too: it knows no statements on lake tables.
+before is read, too: it knows no MOVE.
 """
 
 from __future__ import annotations
@@ -13,12 +13,22 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from tableformat.errors import LedgerError
-from tableformat.ledger import Claim, ExportedPart, Held, Key, Landed, Record, Row, State
+from tableformat.ledger import (
+    Claim,
+    ExportedPart,
+    Held,
+    Key,
+    Landed,
+    Record,
+    Row,
+    State,
+)
 from tableformat.mergetree.keeper_node import KeeperNode
+from tableformat.move_intent import MoveIntent
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 6
+ROW_FORMAT: Final = 7
 _READ: Final = (ROW_FORMAT - 1, ROW_FORMAT)
 
 
@@ -87,7 +97,10 @@ def _parts(raw: list[dict[str, Any]]) -> tuple[ExportedPart, ...]:
 
 def _claim(raw: dict[str, Any]) -> Claim:
     staging = tuple(raw["staging"])
-    return Claim(**{**raw, "parts": _parts(raw["parts"]), "staging": staging, **_holds(raw)})
+    move = MoveIntent(**of) if (of := raw.get("move")) else None
+    return Claim(
+        **{**raw, "parts": _parts(raw["parts"]), "staging": staging, "move": move, **_holds(raw)}
+    )
 
 
 def _landed(raw: dict[str, Any]) -> Landed:

@@ -23,7 +23,7 @@ from tableformat.export.settling import Ports
 from tableformat.export.slices import FileFormat
 from tableformat.iceberg.live_files import lake_part_name
 from tableformat.ledger import Owner
-from tableformat.names import PartitionId, TransactionId
+from tableformat.names import LakeName, PartitionId, TransactionId
 from tableformat.operations.attach import Attach
 from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
@@ -88,6 +88,7 @@ def running(
     rows: SaidOfRows | None = None,
     clock: Callable[[], int] = CLOCK.__next__,
     table: IcebergTable | None = None,
+    name: LakeName = TO,
 ) -> Running:
     """Return what runs statements, in a process to which all others are dead."""
     ledger = place_at(directory).ledger(clock)
@@ -101,7 +102,7 @@ def running(
         lambda _: None,
         partial(refuse_changed_files, found.storages, found.load().location, lambda _: None),
     )
-    return Running(ports, TO, LakePartitions(TO, found, ledger, rows or SaidOfRows(), acts))
+    return Running(ports, name, LakePartitions(name, found, ledger, rows or SaidOfRows(), acts))
 
 
 def add_foreign(directory: Path, rows: int = 4) -> str:

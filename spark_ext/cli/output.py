@@ -36,11 +36,18 @@ _SAID = {
     Status.DROPPED: "dropped",
     Status.DETACHED: "detached",
     Status.ATTACHED: "attached",
+    Status.MOVED: "moved",
     Status.FROZEN: "frozen",
     Status.UNFROZEN: "unfrozen",
     Status.FORGOTTEN: "forgotten",
 }
-_OF_FILES = (Status.DROPPED, Status.DETACHED, Status.ATTACHED, Status.FROZEN)
+_OF_FILES = (
+    Status.DROPPED,
+    Status.DETACHED,
+    Status.ATTACHED,
+    Status.MOVED,
+    Status.FROZEN,
+)
 _LEAST_SECONDS_BETWEEN_LINES: Final = 0.2
 _LEAST_SECONDS_FOR_A_RATE: Final = 1.0
 _STEP: Final = 1024

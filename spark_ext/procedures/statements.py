@@ -27,7 +27,7 @@ from spark_ext.sql.passing_on import run_by_clickhouse
 from spark_ext.sql.refreshing import refresh
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_settings import read_operation_settings, read_statement_settings
-from spark_ext.sql.statements import Alter, ChangeRows, KillQuery, Optimize, Statement
+from spark_ext.sql.statements import Alter, ChangeRows, KillQuery, MoveToTable, Optimize, Statement
 from spark_ext.sql.wording import in_statement
 from tableformat.errors import RefusedError, UsageError
 from tableformat.export.outcome import Outcome
@@ -103,12 +103,20 @@ def _on_lake(
         try:
             ended = tuple(operate(operation, table, lake, ledger, _LOGGER.info, others))
         finally:
-            refresh(call.spark, table)
+            for changed in (table, *_moved_to(operation, names)):
+                refresh(call.spark, changed)
     for one in ended:
         if one.status.exit_code:
             message = f"Cannot change partition {one.partition_id} of {table}: {one.message}"
             raise RefusedError(message, code=one.code)
     return ended
+
+
+def _moved_to(statement: Alter, names: Names) -> tuple[LakeName, ...]:
+    """Return the other lake tables that a statement changes."""
+    moves = (one for one in statement.commands if isinstance(one, MoveToTable))
+    found = (names.table(one.table.parts) for one in moves)
+    return tuple(name for name in found if isinstance(name, LakeName))
 
 
 def _killed(one: KilledPartition) -> tuple[Value, ...]:

@@ -16,6 +16,7 @@ from tableformat.ledger import MANIFEST_TTL, Claim, ExportedPart, Key, Landed, R
 from tableformat.mergetree.keeper_node import KeeperNode
 from tableformat.mergetree.parts import Part, fingerprint
 from tableformat.mergetree.table import MergeTreeTable
+from tableformat.move_intent import MoveIntent
 from tableformat.names import PartName
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "never_replacing",
     "settled",
     "shrinks",
+    "unfinished",
 ]
 
 
@@ -148,6 +150,8 @@ def answer(
         held: what main holds of the key.
         now: milliseconds since 1970.
     """
+    if row is not None and row.move is not None:
+        return Answer(Status.REFUSED, unfinished(row, row.move))
     if row is None or row.done is None:
         return _first(row, held, wish)
     done = row.done
@@ -230,6 +234,8 @@ def _other(row: Row, done: Record, content: Content, held: Holding, now: int) ->
         return Answer(Status.REFUSED, f"{text}, and {why}")
     if not held.is_certain:
         return _unclear(held)
+    if held.kind is Kind.ELSEWHERE:
+        return Answer(Status.REFUSED, f"{text}. {held.text} {_way_round(held)}")
     if content.rows < held.rows:
         return Answer(Status.REFUSED, shrinks(held.rows, content.rows))
     return Go(_left(row))
@@ -249,6 +255,14 @@ def never_replacing(said: Answer | Go, held: Holding) -> Answer | Go:
         "an Iceberg table"
     )
     return Answer(Status.REFUSED, text)
+
+
+def unfinished(row: Row, move: MoveIntent) -> str:
+    """Say that a MOVE of a partition was begun, which nothing passes over."""
+    return (
+        f"{row.claim.statement} was begun and is not finished: its rows may be in {move.table} "
+        "already. Run that statement again, which finishes it or gives it up"
+    )
 
 
 def shrinks(before: int, after: int) -> str:

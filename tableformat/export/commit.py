@@ -240,6 +240,7 @@ def _landed(one: _Ready, staged: Staged) -> Landed:
         claim.data_files,
         claim.statement,
         claim.holds,
+        claim.move.table if claim.move else "",
     )
 
 

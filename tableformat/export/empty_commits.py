@@ -11,10 +11,10 @@ from functools import partial
 from tableformat.committer import Commit, LakeTableState, Sent, Staged
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.loading import check_table_of_ledger
+from tableformat.export.loading import check_table_of_ledger, load_table
 from tableformat.export.settling import Ports
 
-__all__ = ["first_snapshot", "send_empty"]
+__all__ = ["fence", "first_snapshot", "send_empty"]
 
 
 def send_empty(
@@ -64,5 +64,28 @@ def first_snapshot(ports: Ports, layout_of: Callable[[LakeTableState], None]) ->
     message = (
         "Cannot give the table its first snapshot: the catalog confirmed none of the attempts. "
         "Run the command again."
+    )
+    raise RefusedError(message)
+
+
+def fence(ports: Ports) -> LakeTableState:
+    """Make every request dead that was staged until now; return M afterwards.
+
+    Of whoever was superseded before this began nothing can land any more.
+
+    Raises:
+        RefusedError: the catalog confirmed none of the attempts.
+    """
+    state = load_table(ports)
+    first = state.last_sequence_number
+    for attempt in range(1, ports.most_attempts + 1):
+        send_empty(ports, state, "fence")
+        state = load_table(ports)
+        if state.last_sequence_number > first:
+            return state
+        ports.pause(attempt)
+    message = (
+        "Cannot make sure that nothing sent before lands later: the catalog confirmed none of "
+        f"{ports.most_attempts} empty commits. Run the command again."
     )
     raise RefusedError(message)

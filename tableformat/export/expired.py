@@ -94,7 +94,8 @@ class Expired:
     def _is_expired(self, row: Row, now: int) -> bool:
         """Whether an export was interrupted long ago; a time to live of 0 is for ever."""
         age = max(EXPIRES_AFTER, row.ttl * 1000)
-        return row.state is State.RUNNING and row.ttl != 0 and row.updated + age < now
+        begun = row.state is State.RUNNING and row.move is None
+        return begun and row.ttl != 0 and row.updated + age < now
 
 
 def _left(row: Row) -> Iterator[Claim]:

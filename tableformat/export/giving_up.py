@@ -16,7 +16,8 @@ from typing import Final, Literal
 
 from tableformat.committer import LakeTableState, Staged, Superseded, Unknown
 from tableformat.effects import Step
-from tableformat.errors import DestinationError, LedgerError
+from tableformat.errors import DestinationError, LedgerError, RefusedError
+from tableformat.export.claim import unfinished
 from tableformat.export.commit import (
     Ports,
     discard_dead_attempts,
@@ -112,7 +113,8 @@ def kill(
         on_claim: called once when the export is taken over, with the row that says so.
 
     Raises:
-        RefusedError: the table is of another ledger, or its metadata was put back.
+        RefusedError: the table is of another ledger, its metadata was put back, or a MOVE that is
+            not finished has the key.
     """
     table = ports.effects(Step.LOAD_METADATA, ports.table.load)
     check_table_of_ledger(table, ports.ledger)
@@ -133,6 +135,11 @@ def _claim(ports: Ports, key: str, why: str) -> Row | NotUnderWay | Superseded:
         row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key))
         if row is None or row.state is not State.RUNNING:
             return NotUnderWay(row)
+        if row.move is not None:
+            message = (
+                f"Cannot give up partition {row.key.partition_id}: {unfinished(row, row.move)}."
+            )
+            raise RefusedError(message)
         claimed = replace(
             row,
             claim=replace(row.claim, epoch=ports.ledger.next_epoch()),

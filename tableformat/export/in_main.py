@@ -31,6 +31,8 @@ class Kind(Enum):
     """All files of one export, or of several, each complete and without deletes."""
     GONE = auto()
     """Somebody removed its files without putting rows in their place: its rows are gone."""
+    ELSEWHERE = auto()
+    """A MOVE took its rows to another lake table."""
     MOVED = auto()
     """Main was moved to where no export of it is."""
     CHANGED = auto()
@@ -166,7 +168,7 @@ def _as_left(
     """Say that main has what the last in its line left there."""
     if not left and last.statement:
         text = f"No row of it is in main since snapshot {last.snapshot_id}: {last.statement}."
-        return Holding(Kind.GONE, text)
+        return Holding(Kind.ELSEWHERE if last.moved_to else Kind.GONE, text)
     whole = tuple(x for x in row.landed if not x.statement and x.left in [(one,) for one in left])
     if len(whole) == len(left):
         rows = sum(f.rows for f in files)

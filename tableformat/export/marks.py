@@ -79,4 +79,5 @@ def landed_from(mark: Mark, state: LakeTableState, claim: Claim) -> Landed:
         claim.data_files,
         claim.statement,
         claim.holds,
+        claim.move.table if claim.move else "",
     )

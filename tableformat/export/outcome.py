@@ -29,6 +29,7 @@ class Status(StrEnum):
     DROPPED = "dropped"
     DETACHED = "detached"
     ATTACHED = "attached"
+    MOVED = "moved"
     FROZEN = "frozen"
     UNFROZEN = "unfrozen"
     FORGOTTEN = "forgotten"

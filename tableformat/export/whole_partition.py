@@ -168,7 +168,8 @@ class WholePartitions:
         """Whether main was moved to where no export of a key is, or a statement took it out."""
         files_at = partial(self.table.files_of, state, row.key.hash)
         kind = holding(row, state, row.key.hash, files_at).kind
-        return kind is Kind.MOVED or (kind is Kind.GONE and row.changed is not None)
+        taken = kind is Kind.GONE and row.changed is not None
+        return taken or kind in (Kind.MOVED, Kind.ELSEWHERE)
 
 
 def _named(row: Row | None) -> str:

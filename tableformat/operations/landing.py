@@ -1,22 +1,25 @@
 """How a statement lands on one lake table: keys claimed, files copied, one commit for all of them.
 
-What is claimed for a dead run and has landed is settled first.
+What is claimed for a dead run and has landed is settled first. A key that an unfinished MOVE takes
+to another table is nobody else's: its rows may be there already.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from tableformat.branches import BranchFile
 from tableformat.committer import Commit, KeyCommit, LakeTableState
 from tableformat.effects import Step
-from tableformat.errors import InternalError, LedgerError
-from tableformat.export.claim import claimed
+from tableformat.errors import InternalError, LedgerError, RefusedError
+from tableformat.export.claim import claimed, unfinished
 from tableformat.export.leases import Leases
 from tableformat.export.marks import unsettled_mark
 from tableformat.export.settling import settle_mark
 from tableformat.lake_marks import statement_fingerprint
 from tableformat.ledger import MANIFEST_TTL, Claim, Held, Key, Row, Stale
+from tableformat.move_intent import MoveIntent
 from tableformat.names import LakeName
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import KeyChange, Plan
@@ -29,11 +32,12 @@ __all__ = ["Landing"]
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Claims and commits on one lake table."""
+    """Claims and commits on one lake table. `moves` says where keys go, by hash, with a MOVE."""
 
     ports: OperationPorts
     name: LakeName
     partitions: Partitions
+    moves: Mapping[str, MoveIntent] = field(default_factory=dict)
 
     def settle_left(self, which: Which, state: LakeTableState, leases: Leases) -> bool:
         """Settle what landed and nobody noted: the owner is dead; return whether there was any."""
@@ -50,6 +54,18 @@ class Landing:
                 self._settled(row.key, state)
                 settled = True
         return settled
+
+    def refuse_moving(self, which: Which, state: LakeTableState) -> None:
+        """Refuse what a MOVE that is not finished takes to another table.
+
+        Raises:
+            RefusedError: it does, of one of the keys.
+            LedgerError: the ledger cannot be read.
+        """
+        for row in self.partitions.rows_of(state, which.partition_id):
+            if row.move is not None:
+                what = f"Cannot change partition {row.key.partition_id} of {self.name}"
+                raise RefusedError(f"{what}: {unfinished(row, row.move)}.")
 
     def row_of(self, key: str) -> Row | None:
         """Return the row of a key."""
@@ -80,6 +96,8 @@ class Landing:
         """Claim every key that changes; None when another run was faster with one."""
         ports = self.ports.commit
         before = [self._settled(change.key, state) for change in plan.changes]
+        if any(row is not None and row.move is not None for row in before):
+            return None
         epoch = ports.ledger.next_epoch(len(before))
         rows = tuple(
             self._claimed(statement, change, row, epoch + number)
@@ -110,7 +128,7 @@ class Landing:
             change.key,
             names=(of.source_table if of is not None else str(self.name), str(self.name)),
             keeper_node=of.keeper_node if of is not None else None,
-            claim=claim,
+            claim=replace(claim, move=self.moves.get(change.key.hash)),
             ttl=row.ttl if row is not None else MANIFEST_TTL,
             now=now,
         )

@@ -156,14 +156,16 @@ class Partitions:
         held = holding(row, state, key, partial(self.lake.files_of, state, key))
         return KeyInMain(row, held, _export(row, state))
 
-    def rows_of(self, state: LakeTableState, partition_id: PartitionId) -> tuple[Row, ...]:
-        """Return the ledger's rows of the table's keys of a partition.
+    def rows_of(self, state: LakeTableState, partition_id: PartitionId | None) -> tuple[Row, ...]:
+        """Return the ledger's rows of the table's keys of a partition (None: of all).
 
         Raises:
             LedgerError: the ledger cannot be read.
         """
         return tuple(
-            row for row in self._keys(state).values() if row.key.partition_id == partition_id.value
+            row
+            for row in self._keys(state).values()
+            if partition_id is None or row.key.partition_id == partition_id.value
         )
 
     def detached(self, state: LakeTableState) -> tuple[BranchFile, ...]:

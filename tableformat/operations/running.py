@@ -80,6 +80,7 @@ class Running:
             TableFormatError: the table or the ledger cannot be read.
         """
         state = load_table(self.ports.commit)
+        self.landing.refuse_moving(statement.which, state)
         plan = planned(statement, self.partitions, state)
         if not plan.changes:
             return nothing_done(statement, plan, self.name)
@@ -90,6 +91,7 @@ class Running:
         landing, state = self.landing, load_table(self.ports.commit)
         if landing.settle_left(statement.which, state, leases):
             return None
+        landing.refuse_moving(statement.which, state)
         plan = planned(statement, self.partitions, state)
         if not plan.changes:
             return nothing_done(statement, plan, self.name)

@@ -16,7 +16,11 @@ from tableformat.operations.planned import Plan
 from tableformat.operations.which import NOTHING_DETACHED, Which, shown_partition
 from tableformat.receipt import Receipt
 
-__all__ = ["Alone", "OperationPorts", "Statement", "forecast", "nothing_done"]
+__all__ = ["Alone", "Copies", "OperationPorts", "Statement", "forecast", "nothing_done"]
+
+
+Copies = Callable[[Row, tuple[BranchFile, ...]], tuple[Receipt, ...]]
+"""Makes copies of files for the claim of a row, and returns their receipts."""
 
 
 class Statement(Protocol):
@@ -51,8 +55,7 @@ class Statement(Protocol):
 class OperationPorts:
     """Everything that a statement acts on, but what tells which files are in its partition.
 
-    `intact` refuses files that are not as they were written; `copy` makes copies of files for the
-    claim of a row, and returns their receipts.
+    `intact` refuses files that are not as they were written.
     """
 
     commit: Ports
@@ -61,7 +64,7 @@ class OperationPorts:
     new_transaction: Callable[[int], TransactionId]
     note: Callable[[str], None]
     intact: Callable[[tuple[BranchFile, ...]], None]
-    copy: Callable[[Row, tuple[BranchFile, ...]], tuple[Receipt, ...]] | None = None
+    copy: Copies | None = None
 
 
 class Alone(Protocol):

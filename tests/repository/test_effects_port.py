@@ -72,6 +72,7 @@ ALLOWED = {
         ("empty_commits.py", "send_empty", "ledger.next_epoch"),
         ("rebuilding.py", "_count_up", "ledger.next_epoch"),
         ("landing.py", "claim", "ledger.next_epoch"),
+        ("ending_moves.py", "_claimed_again", "ledger.next_epoch"),
     },
     "the thread that renews leases runs beside the job; a lease proves nothing": {
         ("leases.py", "_look", "_ledger.read_all"),
@@ -94,6 +95,7 @@ ALLOWED = {
         ("cleaning.py", "left", "table.refers_to"),
         ("commit.py", "discard_dead_attempts", "table.in_use"),
         ("leaving.py", "held_in_main", "table.files_of"),
+        ("ending_moves.py", "_line_has", "table.files_of"),
         ("foreign.py", "refuse_foreign", "table.files_in"),
         ("freeze.py", "_planned", "lake.references"),
         ("freeze.py", "run", "lake.references"),

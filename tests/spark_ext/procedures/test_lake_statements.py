@@ -12,7 +12,13 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
 from spark_ext.procedures.declared import SystemTable
 from spark_ext.system_tables.parts import DETACHED_PARTS, PARTS
-from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
+from tableformat.errors import (
+    NotFoundError,
+    RefusedError,
+    TableFormatError,
+    UnsupportedError,
+    UsageError,
+)
 from tests.session_without_spark import NoSpark, Row
 from tests.system_tables import asked
 from tests.wrong.places import Places
@@ -259,6 +265,51 @@ def test_a_partition_comes_from_another_table(
     assert row["status"] == "empty"
 
 
+def test_a_partition_is_moved_to_another_table(
+    places: Places, session: NoSpark, dropped_from: str, other: str
+) -> None:
+    """Rows that are there already are only taken away here, and are not exported here again."""
+    alter(session, f"ALTER TABLE lake.n.{other} DROP PARTITION 202402")
+
+    rows = alter(
+        session,
+        f"ALTER TABLE lake.n.{dropped_from} MOVE PARTITION 202402 TO TABLE lake.n.{other},"
+        f" MOVE PARTITION ID '202401' TO TABLE lake.n.{other},"
+        f" MOVE PARTITION 199901 TO TABLE lake.n.{other}",
+    )
+
+    assert [(r["status"], r["rows"]) for r in rows] == [("moved", 2), ("moved", 1), ("empty", 0)]
+    assert (rows_of(places, dropped_from), rows_of(places, other)) == (0, 3)
+    with pytest.raises(RefusedError, match=rf"MOVE .* TO TABLE lake\.n\.{other}"):
+        export_all(session, "events", dropped_from)
+
+
+@pytest.mark.parametrize(
+    ("of", "error", "said", "code"),
+    [
+        ("PARTITION 202401 TO TABLE lake.n.nowhere", NotFoundError, "no table of that name", 60),
+        ("PARTITION 202401 TO TABLE ch.db.events", UnsupportedError, "of ClickHouse", 48),
+        ("PARTITION 202401 TO TABLE lake.n.{self}", RefusedError, "the same table", 36),
+    ],
+)
+def test_where_nothing_can_be_moved_is_said(
+    places: Places,
+    session: NoSpark,
+    dropped_from: str,
+    of: str,
+    error: type[TableFormatError],
+    said: str,
+    code: int,
+) -> None:
+    table = of.replace("{self}", dropped_from)
+
+    with pytest.raises(error, match=said) as refused:
+        alter(session, f"ALTER TABLE lake.n.{dropped_from} MOVE {table}")
+
+    assert refused.value.code == code
+    assert rows_of(places, dropped_from) == 3
+
+
 def test_a_setting_of_exports_is_refused(session: NoSpark, dropped_from: str) -> None:
     with pytest.raises(UnsupportedError, match="it is one of exports, and has no effect there"):
         alter(
@@ -317,7 +368,7 @@ def test_tables_that_differ_are_refused_with_all_differences(
 
 @pytest.mark.parametrize(
     "command",
-    ["CLEAR COLUMN s IN PARTITION 202401", "MOVE PARTITION 202401 TO TABLE lake.n.u"],
+    ["CLEAR COLUMN s IN PARTITION 202401", "MOVE PARTITION 202401 TO DISK 'd'"],
 )
 def test_what_is_not_there_yet_is_refused_with_all_that_stands_beside_it(
     places: Places, session: NoSpark, dropped_from: str, command: str

@@ -295,7 +295,6 @@ def test_an_export_does_not_stand_beside_another_command(session: NoSpark) -> No
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("ALTER TABLE lake.n.t MOVE PARTITION 1 TO TABLE lake.n.u", "MOVE PARTITION 1 TO TABLE"),
         ("ALTER TABLE lake.n.t MOVE PART '1_1_1_0' TO DISK 'd'", "MOVE PART '1_1_1_0' TO DISK"),
         ("ALTER TABLE lake.n.t CLEAR COLUMN k IN PARTITION 1", "CLEAR COLUMN"),
         ("ALTER TABLE lake.n.t FETCH PART '1_1_1_0' FROM '/p'", "FETCH PART '1_1_1_0' FROM '/p'"),

@@ -1,0 +1,136 @@
+"""The other table of MOVE PARTITION … TO TABLE: found, compared, and opened to be changed, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from catalog.clickhouse.row_partitions import RowPartitions
+from catalog.file_copies import CopiedFiles
+from catalog.iceberg_table import IcebergTable
+from catalog.storages.opening import Storages
+from spark_ext.copying_from import (
+    Destination,
+    OtherTables,
+    no_table,
+    other_name,
+    refuse_unlike,
+)
+from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
+from tableformat.committer import LakeTableState
+from tableformat.errors import NotFoundError, RefusedError
+from tableformat.export.leases import Leases
+from tableformat.export.outcome import Outcome
+from tableformat.iceberg.properties import RememberedSource
+from tableformat.names import LakeName
+from tableformat.operations.ending_moves import Leave, give_up
+from tableformat.operations.moving import Moving
+from tableformat.operations.partition_files import Partitions
+from tableformat.operations.running import Running
+from tableformat.operations.statement import Copies, OperationPorts
+from tableformat.operations.which import AllPartitions, OnePartition
+
+__all__ = ["OpenRunning", "moved_to"]
+
+OpenRunning = Callable[[IcebergTable, LakeName, RowPartitions], Running]
+"""Makes what runs statements on a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A MOVE between two tables that are there."""
+
+    moving: Moving
+    which: OnePartition
+
+    def run(
+        self,
+        ports: OperationPorts,  # noqa: ARG002  it has those of both tables
+        partitions: Partitions,  # noqa: ARG002
+        *,
+        dry_run: bool = False,
+    ) -> Outcome:
+        """Run it, or say what it would do."""
+        return self.moving.forecast(self.which) if dry_run else self.moving.run(self.which)
+
+
+@dataclass(frozen=True, slots=True)
+class _ToNowhere:
+    """A MOVE to a table that is not there (any more): one that was begun is given up."""
+
+    here: Running
+    leave: Leave
+    error: NotFoundError
+
+    def run(
+        self,
+        ports: OperationPorts,
+        partitions: Partitions,  # noqa: ARG002  those of `here`
+        *,
+        dry_run: bool = False,
+    ) -> Outcome:
+        """Give up what was begun, and say that the table is not there.
+
+        Raises:
+            NotFoundError: always.
+        """
+        if not dry_run:
+            with Leases(
+                ports.commit.ledger,
+                ports.owner,
+                effects=ports.commit.effects,
+                is_alive=ports.is_alive,
+                note=ports.note,
+            ) as leases:
+                give_up(self.here, leases, self.leave, f"{self.leave} was given up: {self.error}")
+        raise self.error
+
+
+def moved_to(
+    parts: tuple[str, ...],
+    which: OnePartition | AllPartitions,
+    this: Destination,
+    here: Running,
+    others: OtherTables,
+    opened: tuple[OpenRunning, ExitStack],
+    remembered: Callable[[IcebergTable, LakeName], RememberedSource],
+) -> _Move | _ToNowhere:
+    """Return what moves a partition to the table of a name.
+
+    Args:
+        parts: the name behind TO TABLE.
+        which: the partition.
+        this: the table that it is in.
+        here: what runs statements on it.
+        others: how names are looked up.
+        opened: how the other table is opened for statements, and what closes it.
+        remembered: returns what a table remembers of its source.
+
+    Raises:
+        UnsupportedError: it is a table of ClickHouse, or files would have to be written anew.
+        RefusedError: the tables differ; all differences are told (code of the first).
+        DestinationError: a table cannot be read.
+    """
+    what = f"Cannot run MOVE {which} TO TABLE {'.'.join(parts)} on {this.name}"
+    if not isinstance(which, OnePartition):
+        message = f"{what}: one partition is moved at a time, as in ClickHouse."
+        raise RefusedError(message, code=SUPPORT_IS_DISABLED)
+    name = other_name(what, parts, this.name, others)
+    catalog = others.catalog(name.catalog)
+    found = catalog.table(name)
+    if found is None:
+        return _ToNowhere(here, Leave(which, name), no_table(what))
+    source = remembered(found, name)
+    refuse_unlike(what, (this.found.load(), this.source), (found.load(), source), moves=True)
+    running, stack = opened
+    rows = stack.enter_context(RowPartitions(source, catalog.storages))
+    copies = partial(_copies, this.found.storages, catalog.storages)
+    return _Move(Moving(here, running(found, name, rows), copies), which)
+
+
+def _copies(
+    source: Storages, destination: Storages, here: LakeTableState, there: LakeTableState
+) -> Copies:
+    return CopiedFiles(here, source, there, destination)

@@ -1,0 +1,270 @@
+"""How a MOVE ends: taken away here once it is there; else it is given up, and the rows stay here.
+
+Also one that somebody else began and did not end: killed, or without an answer. What of it was sent
+and not answered is settled first: the rows are there, or a later request cannot bring them there
+any more (model: Again, Give and Take in docs/spec/model/Move.tla).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from tableformat.committer import LakeTableState, NotSent
+from tableformat.effects import Step
+from tableformat.errors import RefusedError
+from tableformat.export.commit import commit
+from tableformat.export.empty_commits import fence
+from tableformat.export.giving_up import GivenUp, NotUnderWay, TooLate, kill
+from tableformat.export.leases import Leases
+from tableformat.export.loading import load_table
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.settling import Ports
+from tableformat.export.whole_partition import Leaving
+from tableformat.file_names import is_of_transaction
+from tableformat.ledger import Row, State
+from tableformat.move_intent import MoveIntent, digest_of_paths
+from tableformat.names import LakeName
+from tableformat.operations.as_planned import planned
+from tableformat.operations.partition_files import PartitionFiles
+from tableformat.operations.planned import KeyChange, Plan
+from tableformat.operations.running import Running, works_on_it
+from tableformat.operations.taking_out import taken_out
+from tableformat.operations.which import OnePartition
+
+__all__ = ["EndingMoves", "Leave", "give_up", "let_go"]
+
+
+class _StaysHereError(RefusedError):
+    """The rows are there, and cannot be taken away here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The request, as this table sees it: what goes where."""
+
+    which: OnePartition
+    to: LakeName
+    did: ClassVar[Status] = Status.MOVED
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return f"MOVE {self.which} TO TABLE {self.to}"
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Let all files leave."""
+        return taken_out(self.which, there)
+
+
+@dataclass(slots=True)
+class _OnceThere:
+    """Step 6 of the commit here: what leaves is what was copied, and the other table has it."""
+
+    leave: Leave
+    here: Running
+    there: Running
+    moves: dict[str, MoveIntent]
+    seen: str = ""
+    changes: dict[str, KeyChange] = field(default_factory=dict)
+
+    def leaving(self, state: LakeTableState, key: str) -> Leaving:
+        """Return what leaves main for a key.
+
+        Raises:
+            RefusedError: others have changed it here since, or main there was moved away from it.
+            TableFormatError: a table or the ledger cannot be read.
+        """
+        if state.metadata_location != self.seen:
+            now = planned(self.leave, self.here.partitions, state)
+            self.changes = {c.key.hash: c for c in now.changes}
+            self.seen = state.metadata_location
+        change, move = self.changes.get(key), self.moves[key]
+        if change is None or digest_of_paths(f.path for f in change.leaves) != move.files:
+            why = f"others have changed the partition of {self.here.name} since it was copied"
+            raise self._stays(why)
+        if not _line_has(self.there, move):
+            raise self._stays(f"main of {self.there.name} was moved away from it since")
+        return Leaving(tuple(f.path for f in change.leaves), sum(f.rows for f in change.leaves))
+
+    def _stays(self, why: str) -> RefusedError:
+        message = (
+            f"Cannot take partition {self.leave.which.partition_id} away from {self.here.name}: it "
+            f"was added to {self.there.name}, and {why}. It stays here; its rows may be in both. "
+            "Compare the tables, and drop the partition in one of them."
+        )
+        return _StaysHereError(message)
+
+
+def _line_has(there: Running, move: MoveIntent) -> bool:
+    """Whether main there has what was moved, or descends from where it had it."""
+    ports = there.ports.commit
+    state = load_table(ports)
+    row = there.landing.row_of(move.key)
+    if row is None or row.key.destination != state.layout.table_uuid:
+        return False
+    landed = [x.snapshot_id for x in row.landed if x.transaction_id == move.transaction_id]
+    if any(state.is_ancestor(one) for one in landed):
+        return True
+    # Expiry may have taken the snapshot out of the line.
+    files = ports.table.files_of(state, move.key)
+    return any(is_of_transaction(f.path, move.key, move.transaction_id) for f in files)
+
+
+@dataclass(frozen=True, slots=True)
+class EndingMoves:
+    """Ends the MOVEs that take partitions of a table to another, under leases of their keys."""
+
+    here: Running
+    there: Running
+    leases: Leases
+
+    def end(self, leave: Leave) -> Outcome | None:
+        """End a MOVE of the partition that was begun; None when there is none, or it is given up.
+
+        Raises:
+            RefusedError: it goes to a third table, or whether it landed cannot be told yet.
+            TableFormatError: a table or the ledger failed.
+        """
+        state = load_table(self.here.ports.commit)
+        rows = _begun(self.here, leave, state)
+        if not rows:
+            return None
+        if any(move.table != str(leave.to) for _, move in rows):
+            self.here.landing.refuse_moving(leave.which, state)
+        held = self.leases.take_all(tuple(k for row, m in rows for k in (row.key.hash, m.key)))
+        if held:
+            return self.here.told(leave, Status.IN_PROGRESS, works_on_it(held))
+        again = _claimed_again(self.here, rows)
+        if again is None:
+            return None
+        if all(self._has_landed(row.claim.move) for row in again if row.claim.move):
+            return self.take(leave, again, state)
+        _stop(self.here, again, f"{leave} was given up: it had not landed in {leave.to}")
+        return None
+
+    def take(self, leave: Leave, rows: tuple[Row, ...], state: LakeTableState) -> Outcome | None:
+        """Take away here what is there; None when it is to be looked at anew.
+
+        Raises:
+            TableFormatError: this table or the ledger failed.
+        """
+        moves = {row.key.hash: row.claim.move for row in rows if row.claim.move is not None}
+        taken = planned(leave, self.here.partitions, state)
+        taken = Plan(tuple(c for c in taken.changes if c.key.hash in moves))
+        missing = [row for row in rows if row.key.hash not in {c.key.hash for c in taken.changes}]
+        changes = (*taken.changes, *(KeyChange(row.key) for row in missing))
+        by_key = {row.key.hash: row for row in rows}
+        plan, ordered = Plan(changes), tuple(by_key[c.key.hash] for c in changes)
+        wanted = self.here.landing.commit_of(leave, plan, ordered, ((),) * len(ordered), state)
+        once = _OnceThere(leave, self.here, self.there, moves)
+        ended = tuple(commit(self.here.ports.commit, wanted, once).values())
+        stays = next(
+            (
+                one.error
+                for one in ended
+                if isinstance(one, NotSent) and isinstance(one.error, _StaysHereError)
+            ),
+            None,
+        )
+        if stays is not None:
+            _stop(self.here, rows, stays.message)
+            return self.here.told(leave, Status.REFUSED, stays.message)
+        return self.here.outcome(leave, plan, ordered, ended)
+
+    def _has_landed(self, move: MoveIntent) -> bool:
+        """Whether the rows are there; if not, nothing that was sent can bring them there later.
+
+        Raises:
+            RefusedError: it cannot be told yet.
+            TableFormatError: the other table or the ledger failed.
+        """
+        ports = self.there.ports.commit
+        row = self.there.landing.row_of(move.key)
+        if _knows(row, move):
+            return True
+        state = load_table(ports)
+        if row is None or row.key.destination != state.layout.table_uuid:
+            # A request names the table and its uuid: it finds neither any more.
+            return False
+        if row.state is State.RUNNING and row.claim.transaction_id == move.transaction_id:
+            why = f"the MOVE that it is of was interrupted ({move.table})"
+            ended = kill(ports, move.key, state=State.FAILED, why=why)
+            if not isinstance(ended, GivenUp | TooLate | NotUnderWay):
+                message = (
+                    f"Cannot tell yet whether the rows are in {move.table}: {ended}. Run the "
+                    "statement again."
+                )
+                raise RefusedError(message)
+        else:
+            fence(ports)
+        mark = load_table(ports).mark(move.key)
+        landed = mark is not None and mark.transaction_id == move.transaction_id
+        return landed or _knows(self.there.landing.row_of(move.key), move)
+
+
+def give_up(here: Running, leases: Leases, leave: Leave, why: str) -> None:
+    """Give a MOVE up whose other table is gone; nothing is taken away here.
+
+    Raises:
+        TableFormatError: this table or the ledger failed.
+    """
+    rows = _begun(here, leave, load_table(here.ports.commit))
+    rows = tuple((row, move) for row, move in rows if move.table == str(leave.to))
+    if rows and not leases.take_all(tuple(row.key.hash for row, _ in rows)):
+        _stop(here, _claimed_again(here, rows) or (), why)
+
+
+def let_go(ports: Ports, rows: tuple[Row, ...], why: str) -> None:
+    """Let keys go for which a MOVE has sent nothing."""
+    ended = tuple(
+        replace(
+            row,
+            state=State.FAILED,
+            claim=replace(row.claim, move=None),
+            last_error=why,
+            updated=ports.clock(),
+        )
+        for row in rows
+    )
+    ports.effects(Step.GIVE_UP, lambda: ports.ledger.write_all(ended))
+
+
+_Begun = tuple[tuple[Row, MoveIntent], ...]
+"""The rows of keys whose MOVE is not finished, and where it takes them."""
+
+
+def _begun(here: Running, leave: Leave, state: LakeTableState) -> _Begun:
+    found = here.partitions.rows_of(state, leave.which.partition_id)
+    return tuple((row, row.move) for row in found if row.move is not None)
+
+
+def _claimed_again(here: Running, rows: _Begun) -> tuple[Row, ...] | None:
+    """Claim what was begun, under its own transaction; None when somebody was faster."""
+    ports = here.ports.commit
+    epoch = ports.ledger.next_epoch(len(rows))
+    again = tuple(
+        replace(row, claim=replace(row.claim, epoch=epoch + number), updated=ports.clock())
+        for number, (row, _) in enumerate(rows)
+    )
+    written = ports.effects(Step.CLAIM, lambda: ports.ledger.write_all(again))
+    claims = tuple(row for row in written if isinstance(row, Row))
+    return claims if len(claims) == len(again) else None
+
+
+def _stop(here: Running, rows: tuple[Row, ...], why: str) -> None:
+    """Let keys go once nothing that was sent for them can land any more."""
+    ports = here.ports.commit
+    without = tuple(
+        replace(row, claim=replace(row.claim, move=None), last_error=why) for row in rows
+    )
+    ports.effects(Step.GIVE_UP, lambda: ports.ledger.write_all(without))
+    for row in rows:
+        kill(ports, row.key.hash, state=State.FAILED, why=why)
+    here.ports.note(why)
+
+
+def _knows(row: Row | None, move: MoveIntent) -> bool:
+    landed = row.landed if row is not None else ()
+    return any(x.transaction_id == move.transaction_id for x in landed)

@@ -1,0 +1,122 @@
+"""MOVE PARTITION … TO TABLE in the small world: two tables, and statements as new processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from catalog.file_copies import CopiedFiles
+from catalog.iceberg_table import IcebergTable
+from tableformat.committer import LakeTableState
+from tableformat.effects import Effects, Step
+from tableformat.export.claim import Wish
+from tableformat.export.job import export
+from tableformat.export.outcome import Outcome, Status
+from tableformat.names import LakeName
+from tableformat.operations.moving import Moving
+from tableformat.operations.statement import Copies
+from tests.dying import Dies
+from tests.lake_statements import (
+    IN_FILES,
+    LATER,
+    SaidOfRows,
+    in_files,
+    partition,
+    running,
+)
+from tests.places.found import place_at
+from tests.scenarios import (
+    AtStep,
+    Partitions,
+    lake,
+    ports_of,
+    row_of,
+)
+
+__all__ = [
+    "OTHER",
+    "P1",
+    "TO_OTHER",
+    "killed_between",
+    "move",
+    "moving",
+    "other",
+    "prepared",
+    "rows_of_p1",
+    "to_other",
+]
+
+OTHER = LakeName("lake", ("n",), "other")
+TO_OTHER = replace(IN_FILES, to=OTHER, wish=Wish(force=True))
+P1 = partition("p1")
+
+
+def prepared(directory: Path) -> Partitions:
+    """Make a table with p1 (12 rows in two files) and p2 (3), and another that has p2 alone."""
+    made = in_files(directory)
+    p2 = Partitions()
+    del p2.by_id["p1"]
+    to_other(directory, p2)
+    return made
+
+
+def to_other(directory: Path, source: Partitions) -> dict[str, Status]:
+    """Export to the other table; return what became of each partition."""
+    done = export(TO_OTHER, ports_of(directory, source, clock=LATER.__next__), slots=1)
+    return {o.partition_id: o.status for o in done}
+
+
+def other(directory: Path) -> IcebergTable:
+    """Return the other table."""
+    table = place_at(directory).lake().table(OTHER)
+    assert table is not None
+    return table
+
+
+def moving(
+    directory: Path,
+    *,
+    effects: Effects | None = None,
+    here: IcebergTable | None = None,
+    there: IcebergTable | None = None,
+    rows: SaidOfRows | None = None,
+) -> Moving:
+    """Return what moves partitions, as a new process."""
+    found, into = here or lake(directory), there or other(directory)
+    one = running(directory, effects=effects, table=found, rows=rows)
+    two = running(directory, effects=effects, table=into, rows=rows, name=OTHER)
+    two = replace(two, ports=replace(two.ports, owner=one.ports.owner, is_alive=one.ports.is_alive))
+
+    def copies(source: LakeTableState, destination: LakeTableState) -> Copies:
+        return CopiedFiles(source, lake(directory).storages, destination, other(directory).storages)
+
+    return Moving(one, two, copies)
+
+
+def move(directory: Path, effects: Effects | None = None, **more: object) -> Outcome:
+    """Move p1, as a new process."""
+    return moving(directory, effects=effects, **more).run(P1)  # type: ignore[arg-type]
+
+
+def rows_of_p1(directory: Path) -> tuple[int, int]:
+    """Return the rows of p1 in both tables, by the keys in the names of files."""
+    key = row_of(directory, "p1").key
+    found = []
+    for table in (lake(directory), other(directory)):
+        state = table.load()
+        own = replace(key, destination=state.layout.table_uuid).hash
+        found.append(sum(f.rows for f in table.files_of(state, own)))
+    return found[0], found[1]
+
+
+def killed_between(directory: Path) -> None:
+    """Leave a MOVE that has landed there and not here."""
+    with pytest.raises(Dies):
+        move(directory, AtStep(Step.SEND, _die, nth=2))
+    assert rows_of_p1(directory) == (12, 12)
+
+
+def _die() -> None:
+    raise Dies
