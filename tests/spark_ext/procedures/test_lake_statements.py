@@ -358,12 +358,13 @@ def test_tables_that_differ_are_refused_with_all_differences(
         session, f"ALTER TABLE ch.db.unlike EXPORT PARTITION ALL TO TABLE lake.n.unlike {ALLOWED}"
     )
 
-    with pytest.raises(RefusedError) as refused:
-        alter(session, f"ALTER TABLE lake.n.{dropped_from} REPLACE PARTITION 1 FROM lake.n.unlike")
+    for how in ("REPLACE PARTITION 1 FROM", "MOVE PARTITION ID '202401' TO TABLE"):
+        with pytest.raises(RefusedError) as refused:
+            alter(session, f"ALTER TABLE lake.n.{dropped_from} {how} lake.n.unlike")
 
-    assert refused.value.code == 122
-    for what in ("structure", "ordering", "partition key", "primary key"):
-        assert f"Tables have different {what}: " in str(refused.value)
+        assert refused.value.code == 122
+        for what in ("structure", "ordering", "partition key", "primary key"):
+            assert f"Tables have different {what}: " in str(refused.value)
 
 
 @pytest.mark.parametrize(
