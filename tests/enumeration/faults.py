@@ -181,7 +181,7 @@ def seams(steps: list[Step], fault: Fault) -> tuple[int, ...]:
 def sample(steps: list[Step], fault: Fault, turn: int) -> tuple[int, ...]:
     """Return the numbers that a short run tries.
 
-    Every lost answer. Of the deaths before an effect all in the first scenario, and every second
+    Every lost answer. Of the deaths before an effect all in the first scenario, and every third
     in the others; after an effect is before the next (`Recorder`), which every fourth step of a
     scenario tries nevertheless, and the last effect always. Every second step fails, in one of two
     ways, and is paused at, in one of four. Which steps, which occurrence of one, and which way,
@@ -193,7 +193,7 @@ def sample(steps: list[Step], fault: Fault, turn: int) -> tuple[int, ...]:
         return all_of_them
     if fault is Fault.DIES_BEFORE:
         return tuple(
-            n for n in all_of_them if turn == 0 or n % 2 == turn % 2 or steps[n] in _SELDOM
+            n for n in all_of_them if turn == 0 or n % 3 == turn % 3 or steps[n] in _SELDOM
         )
     chosen = [*enumerate(_once_each(steps, all_of_them, turn))]
     if fault is Fault.DIES_AFTER:

@@ -138,6 +138,7 @@ def test_an_operation_ends_in_time_and_leaves_nothing(
     assert sockets() <= open_sockets
 
 
+@pytest.mark.soak
 def test_a_ledger_that_was_waited_for_in_vain_is_not_waited_for_as_long_again(
     zookeeper_server: ZooKeeper,
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_replica_that_dies_before_the_first_file(replicas: Replicas, stage: st
     assert ("the source keeps the frozen parts" in said.err) is is_over
 
 
+@pytest.mark.soak
 def test_a_replica_that_stands_still(replicas: Replicas) -> None:
     """It is waited for as long as the address says, and the rows are exported once all the same."""
     rows = replicas.replicated("silent", parts=2, rows=8000)
@@ -166,6 +167,7 @@ def test_a_replica_that_stands_still(replicas: Replicas) -> None:
     assert replicas.trouble.in_lake("silent") == rows
 
 
+@pytest.mark.soak
 def test_when_no_replica_is_left_the_command_fails_as_with_one(replicas: Replicas) -> None:
     """And, given again, it exports everything once."""
     rows = replicas.replicated("both")

@@ -146,7 +146,13 @@ def test_a_proof_that_lost_its_rows_is_no_proof(
     newest.assert_exported_once(name)
 
 
-@pytest.mark.parametrize("how", BrokenStream)
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(how, marks=pytest.mark.soak if number else ())
+        for number, how in enumerate(BrokenStream)
+    ],
+)
 def test_a_query_that_an_operator_ends_however_a_version_tells_it(
     newest: Trouble, newest_server: ClickHouseFront, wire: str, how: BrokenStream
 ) -> None:

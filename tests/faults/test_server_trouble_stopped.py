@@ -107,6 +107,7 @@ def test_ctrl_c_ends_the_queries_at_the_server(trouble: Trouble) -> None:
     trouble.assert_exported_once(name, "--target-file-size", "512")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("trouble", ["oldest"], indirect=True)
 def test_a_shutdown_ends_the_queries_at_the_server(trouble: Trouble) -> None:
     """After its grace: what would not be finished in it is not waited for."""

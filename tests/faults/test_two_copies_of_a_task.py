@@ -262,6 +262,7 @@ def test_of_two_copies_that_finish_their_files_before_the_commit_one_is_in_the_l
     _check_loser(scene, "both")
 
 
+@pytest.mark.soak
 def test_a_copy_that_goes_on_after_the_commit_changes_nothing(scene: Scene) -> None:
     """A host that stood still all the time finishes a file that nobody waits for any more."""
     let_stand(scene.stand, 0)

@@ -31,6 +31,7 @@ def opened(spark: SparkSession) -> Iterator[ManyTables]:
         yield found
 
 
+@pytest.mark.soak
 @settings(
     max_examples=3,
     deadline=None,

@@ -57,6 +57,7 @@ def test_every_table_is_in_the_lake_row_by_row_or_is_refused_by_name(
     check_table(opened, table, Seen())
 
 
+@pytest.mark.soak
 @settings(
     max_examples=10,
     deadline=None,

@@ -31,7 +31,9 @@ pytestmark = [
         "engine",
         [
             pytest.param(
-                engine, id=engine.name, marks=[pytest.mark.spark] * (engine.name == "Spark")
+                engine,
+                id=engine.name,
+                marks=[pytest.mark.spark, pytest.mark.soak] * (engine.name == "Spark"),
             )
             for engine in ENGINES
             if engine.of_files

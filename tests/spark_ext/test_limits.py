@@ -79,7 +79,14 @@ def size(
     return min(receipt.file_bytes for receipt in found.receipts)
 
 
-@pytest.mark.parametrize("limits", [Limits(slices=1), Limits(slices=2), Limits(in_turn=True)])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(slices=1),
+        pytest.param(Limits(slices=2), marks=pytest.mark.soak),
+        pytest.param(Limits(in_turn=True), marks=pytest.mark.soak),
+    ],
+)
 def test_no_more_files_are_open_at_a_time_than_the_limit(
     spark: SparkSession, slices: tuple[Slice, ...], size: int, tmp_path: Path, limits: Limits
 ) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from catalog.storages.abfs.access import ENDPOINT
 from tests.far_lake import FarLake
 from tests.local_spark import SPARK_MARKS
@@ -52,6 +54,7 @@ def test_an_export_into_abfs_is_there_once_and_shows_no_secret(
         assert run.shows() == []
 
 
+@pytest.mark.soak
 def test_a_tree_in_abfs_is_written_once_and_can_be_verified(
     abfs_server: Azurite, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_an_export_into_gs_is_there_once_and_shows_no_secret(
     assert first.broadcast_modes == {(0o600, 0o700)}
 
 
+@pytest.mark.soak
 def test_a_tree_in_gs_is_written_once_and_can_be_verified(
     gs_server: FakeGcs, tmp_path: Path
 ) -> None:
