@@ -21,8 +21,8 @@ from sqlalchemy import Connection, Dialect, event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from catalog.bounded_rest import TimeOuts
 from catalog.shared_sql import SharedSqlCatalog
+from catalog.time_outs import TimeOuts
 
 __all__ = ["BoundedSqlCatalog"]
 

@@ -18,9 +18,9 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 
-from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.ledgers.memory import milliseconds
 from catalog.storages.opening import Storages, is_far
+from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.tree_files import TreeFiles
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import (

@@ -31,13 +31,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.utils.config import CATALOG, Config
 
-from catalog.bounded_rest import DEFAULT_TIME_OUTS, BoundedRestCatalog, TimeOuts
+from catalog.bounded_rest import BoundedRestCatalog
 from catalog.bounded_sql import BoundedSqlCatalog
 from catalog.encrypted import with_encryption
 from catalog.iceberg_failures import unreachable, unreadable
 from catalog.iceberg_table import IcebergTable
 from catalog.shared_sql import SharedSqlCatalog
 from catalog.storages.opening import BY_CATALOG, Storages
+from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.names import LakeName

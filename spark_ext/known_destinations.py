@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from catalog.bounded_rest import TimeOuts
 from catalog.hive import OpenedTree
 from catalog.iceberg import OpenedCatalog
+from catalog.time_outs import TimeOuts
 from tableformat.committer import LakeTableState
 from tableformat.errors import TableFormatError
 from tableformat.export.resuming import stored_receipts

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
-from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.environment import is_true
 from catalog.storages.abfs.access import AbfsAccess
 from catalog.storages.abfs.storage import AbfsStorage
@@ -24,6 +23,7 @@ from catalog.storages.hdfs.access import HdfsAccess
 from catalog.storages.hdfs.storage import HdfsStorage
 from catalog.storages.local import LocalStorage
 from catalog.storages.s3.access import S3Access
+from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.errors import UnsupportedError
 from tableformat.storage import Storage
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from catalog.bounded_rest import TimeOuts
 from catalog.hive import OpenedTree, open_tree
 from catalog.iceberg import OpenedCatalog, open_catalog
 from catalog.sources import SourcePlace, open_source
+from catalog.time_outs import TimeOuts
 from catalog.tree_names import tree_name
 from spark_ext.clickhouse_destination import clickhouse_destination
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED

@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.clickhouse.embedded import DEFAULT_WAIT
 from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
 from catalog.sources import SourcePlace, server_of
+from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from spark_ext.logs import LoggedObserver
 from tableformat.errors import UsageError

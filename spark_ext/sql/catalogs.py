@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from catalog.bounded_rest import TimeOuts
 from catalog.hive import OpenedTree, open_tree
 from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
 from catalog.ledgers.uris import open_ledger
@@ -21,6 +20,7 @@ from catalog.spark_settings import (
     other_catalogs,
     pyiceberg_properties,
 )
+from catalog.time_outs import TimeOuts
 from spark_ext.sql.names import Names, Parts, spark_name
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.statement_settings import SESSION

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import PYARROW_PARQUET_FIELD_ID_KEY
 from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.types import (
     BinaryType,
@@ -42,6 +41,7 @@ from pyiceberg.types import (
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import InternalError, UnsupportedError
+from tableformat.iceberg.field_ids import FIELD_ID_KEY
 
 __all__ = ["file_schema", "to_file"]
 
@@ -97,7 +97,7 @@ def to_file(data: pa.Table, schema: Schema) -> pa.Table:
 
 def _field(of: NestedField, *, escape: bool) -> pa.Field:
     name = make_compatible_name(of.name) if escape else of.name
-    metadata = {PYARROW_PARQUET_FIELD_ID_KEY: str(of.field_id).encode()}
+    metadata = {FIELD_ID_KEY: str(of.field_id).encode()}
     arrow = _type(of.field_type, name=of.name, escape=escape)
     return pa.field(name, arrow, nullable=not of.required, metadata=metadata)
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import PYARROW_PARQUET_FIELD_ID_KEY
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -35,6 +34,7 @@ from pyiceberg.types import (
 )
 
 from tableformat.errors import DestinationError, InternalError
+from tableformat.iceberg.field_ids import FIELD_ID_KEY
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.types import (
     Array,
@@ -152,7 +152,7 @@ def _by_id(fields: Any) -> dict[int, pa.Field]:
     """Return the fields of a schema or struct by their id."""
     found = {}
     for field in fields:
-        text = (field.metadata or {}).get(PYARROW_PARQUET_FIELD_ID_KEY)
+        text = (field.metadata or {}).get(FIELD_ID_KEY)
         if text is not None:
             found[int(text)] = field
     return found

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import OpenedCatalog, open_catalog
+from catalog.time_outs import TimeOuts
 from tableformat.errors import DestinationError
 from tableformat.names import LakeName
 from tests.services.certificates import Authority

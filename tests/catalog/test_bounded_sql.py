@@ -17,9 +17,9 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from catalog.bounded_rest import TimeOuts
 from catalog.bounded_sql import BoundedSqlCatalog
 from catalog.iceberg import OpenedCatalog
+from catalog.time_outs import TimeOuts
 from conformance.suites.catalog import catalog_promises
 from tableformat.errors import DestinationError
 from tableformat.names import LakeName

@@ -11,11 +11,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import OpenedCatalog
 from catalog.lake_files import LakeFileIO
 from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.storage import S3Storage
+from catalog.time_outs import TimeOuts
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.names import LakeName
 from tests.s3_places import access_to, properties_of

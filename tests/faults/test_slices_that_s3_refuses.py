@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.bounded_rest import TimeOuts
 from catalog.storages.opening import Storages
+from catalog.time_outs import TimeOuts
 from spark_ext.tasks import installed_versions
 from tableformat.errors import LastingError
 from tableformat.export.ports import Written

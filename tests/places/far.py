@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.keeper import KeeperLedger
@@ -21,6 +20,7 @@ from catalog.ledgers.keeper_address import KeeperAddress, is_keeper, parse_keepe
 from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.places import Place as Location
 from catalog.storages.s3.requests import Requests
+from catalog.time_outs import TimeOuts
 from tableformat.ledger import Ledger
 from tableformat.storage import Storage
 from tests.places.nodes import Nodes

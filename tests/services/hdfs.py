@@ -22,9 +22,9 @@ import pytest
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
-from catalog.bounded_rest import TimeOuts
 from catalog.storages.given import CA_FILE
 from catalog.storages.hdfs.access import ENDPOINT, USER, HdfsAccess
+from catalog.time_outs import TimeOuts
 from spark_ext.java import find_java
 from tests.quick_java import QUICK_JAVA
 from tests.services.certificates import Authority

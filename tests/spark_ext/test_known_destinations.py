@@ -8,10 +8,10 @@ from typing import NoReturn
 
 import pytest
 
-from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import OpenedCatalog, open_catalog
 from catalog.storages import opening
 from catalog.storages.local import LocalStorage
+from catalog.time_outs import TimeOuts
 from spark_ext.known_destinations import LOOKING, KnownDestinations
 from spark_ext.sql import catalogs
 from spark_ext.system_tables.replicated_partition_exports import (

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.environment import INSECURE, is_true
 from catalog.storages.given import authorities, refuse_http, text_of, without
 from catalog.this_machine import is_in_clear
+from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 
 __all__ = ["ENDPOINT", "NAME", "GsAccess"]

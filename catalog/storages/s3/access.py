@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from catalog.bounded_rest import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.environment import INSECURE, is_true
 from catalog.storages.given import (
     ALLOW_INSECURE,
@@ -24,6 +23,7 @@ from catalog.storages.given import (
     without,
 )
 from catalog.this_machine import is_in_clear
+from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.errors import UnsupportedError, UsageError
 
 __all__ = ["ALLOW_INSECURE", "CA_FILE", "S3Access", "no_address"]

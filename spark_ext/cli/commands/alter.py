@@ -15,11 +15,11 @@ from typing import Final
 
 import click
 
-from catalog.bounded_rest import TimeOuts
 from catalog.iceberg import LOCAL_CATALOG, configured_catalogs, open_catalog
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import local_tables
 from catalog.sources import SourcePlace
+from catalog.time_outs import TimeOuts
 from spark_ext.cli.destination import open_destination
 from spark_ext.cli.exporting import Exporting
 from spark_ext.cli.next_command import exit_code_of

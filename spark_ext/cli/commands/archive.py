@@ -10,9 +10,9 @@ from typing import Final
 import click
 
 from catalog.altering import check_alter_allowed, check_alter_rights
-from catalog.bounded_rest import TimeOuts
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace
+from catalog.time_outs import TimeOuts
 from spark_ext.archiving import Archived, archive
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.hive_option import hive_column_option

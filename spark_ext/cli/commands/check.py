@@ -9,10 +9,10 @@ from typing import Final
 
 import click
 
-from catalog.bounded_rest import TimeOuts
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
+from catalog.time_outs import TimeOuts
 from spark_ext.checking import Check, CheckRequest, check_export
 from spark_ext.cli.destination import open_iceberg, parse_destination
 from spark_ext.cli.options import (

@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
-from catalog.bounded_rest import TimeOuts
 from catalog.shards import local_tables
 from catalog.sources import SourcePlace
+from catalog.time_outs import TimeOuts
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.exporting import Exporting
 from spark_ext.cli.hive_option import hive_column_option

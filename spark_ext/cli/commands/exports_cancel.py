@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
-from catalog.bounded_rest import TimeOuts
 from catalog.ledgers.uris import open_ledger
+from catalog.time_outs import TimeOuts
 from spark_ext.cancelling import PROOF_SECONDS, Cancelled, cancel_each, rows_to_cancel
 from spark_ext.cli.destination import destination_name, open_destination
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from catalog.bounded_rest import TimeOuts
 from catalog.ledgers.memory import milliseconds
+from catalog.time_outs import TimeOuts
 from spark_ext.cli.destination import destination_name, open_destination
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
 from spark_ext.existing_table import open_existing

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from catalog.bounded_rest import TimeOuts
 from catalog.ledgers.memory import milliseconds
 from catalog.sources import SourcePlace, open_source
+from catalog.time_outs import TimeOuts
 from spark_ext.cli.destination import open_iceberg, parse_destination
 from spark_ext.cli.options import (
     catalog_options,

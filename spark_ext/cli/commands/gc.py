@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from catalog.bounded_rest import TimeOuts
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import hosts_to_look_at
 from catalog.sources import SourcePlace
+from catalog.time_outs import TimeOuts
 from spark_ext.cli.destination import destination_name, open_destination
 from spark_ext.cli.options import (
     catalog_options,

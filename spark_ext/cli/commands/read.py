@@ -10,8 +10,8 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from catalog.bounded_rest import TimeOuts
 from catalog.hive import OpenedTree, open_tree
+from catalog.time_outs import TimeOuts
 from catalog.tree_names import tree_name
 from spark_ext.cli.options import catalog_options, output_for, output_options
 from spark_ext.cli.output import Output

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from catalog.bounded_rest import TimeOuts
 from catalog.clickhouse.digests import FileDigests
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
+from catalog.time_outs import TimeOuts
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.options import (
     catalog_options,

@@ -18,9 +18,9 @@ import pytest
 from urllib3.exceptions import ProtocolError
 from urllib3.response import BaseHTTPResponse
 
-from catalog.bounded_rest import TimeOuts
 from catalog.storages.abfs.objects import AbfsObjects
 from catalog.storages.abfs.storage import AbfsStorage, requests_of
+from catalog.time_outs import TimeOuts
 from tableformat.errors import DestinationError, EndedCredentialsError, LastingError
 from tests.services.azurite import Azurite
 

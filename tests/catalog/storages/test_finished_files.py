@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from catalog.bounded_rest import TimeOuts
 from catalog.storages.s3.storage import S3Storage
+from catalog.time_outs import TimeOuts
 from tableformat.errors import DestinationError
 from tableformat.export.resuming import finished_files, recipe_of
 from tableformat.export.slices import Share, Slice

@@ -22,9 +22,9 @@ import pytest
 from urllib3.exceptions import ProtocolError
 from urllib3.response import BaseHTTPResponse
 
-from catalog.bounded_rest import TimeOuts
 from catalog.storages.gs.objects import GsObjects
 from catalog.storages.gs.storage import GsStorage, requests_of
+from catalog.time_outs import TimeOuts
 from tableformat.errors import DestinationError
 from tests.services.certificates import Authority
 from tests.services.fake_gcs import FakeGcs

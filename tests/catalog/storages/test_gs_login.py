@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from catalog.bounded_rest import TimeOuts
 from catalog.storages.gs.access import GsAccess
 from catalog.storages.gs.storage import GsStorage
+from catalog.time_outs import TimeOuts
 from tableformat.errors import DestinationError
 from tests.services.faulty_http import FaultyHttp, answer
 

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from catalog.bounded_rest import TimeOuts
 from catalog.storages.gs.storage import GsStorage
+from catalog.time_outs import TimeOuts
 from tests.services.fake_gcs import FakeGcs
 from tests.services.relay import Relay, relay
 from tests.services.server_process import wait_until

@@ -20,9 +20,9 @@ import pytest
 from urllib3.exceptions import ProtocolError
 from urllib3.response import BaseHTTPResponse
 
-from catalog.bounded_rest import TimeOuts
 from catalog.storages.hdfs.objects import HdfsObjects
 from catalog.storages.hdfs.storage import HdfsStorage, requests_of
+from catalog.time_outs import TimeOuts
 from tableformat.errors import DestinationError, LastingError
 from tests.services.certificates import Authority
 from tests.services.hdfs import Hdfs

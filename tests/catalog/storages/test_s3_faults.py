@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ConnectionClosedError
 
-from catalog.bounded_rest import TimeOuts
 from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.requests import Requests
 from catalog.storages.s3.sink import PART_BYTES
 from catalog.storages.s3.storage import S3Storage
+from catalog.time_outs import TimeOuts
 from tableformat.errors import DestinationError
 from tests.s3_places import access_to
 from tests.services.certificates import Authority

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from catalog.bounded_rest import TimeOuts
 from catalog.storages.s3.sink import PART_BYTES
 from catalog.storages.s3.storage import S3Storage
+from catalog.time_outs import TimeOuts
 from tests.s3_places import access_to
 from tests.services.minio import MinIO
 from tests.services.relay import relay

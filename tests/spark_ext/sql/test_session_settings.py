@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.bounded_rest import TimeOuts
 from catalog.ledgers.uris import LEDGER_FILE
 from catalog.sources import SourcePlace, server_of
+from catalog.time_outs import TimeOuts
 from spark_ext.cli.options import source_options
 from spark_ext.sql.catalogs import open_named, open_session_ledger
 from spark_ext.sql.names import Names
