@@ -12,7 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.readers import recorded
-from tests.readers.engines import ENGINES, Engine
+from tests.readers.each_engine import each_engine
+from tests.readers.engines import Engine
 from tests.readers.recorded import OfReader
 
 RECORDED = recorded.load()
@@ -21,16 +22,7 @@ Measured = Callable[[Engine], OfReader]
 pytestmark = [
     # Whoever is first waits for the tables, for a download and for a thousand answers.
     pytest.mark.timeout(900),
-    pytest.mark.parametrize(
-        "engine",
-        [
-            pytest.param(
-                engine, id=engine.name, marks=[pytest.mark.spark] * (engine.name == "Spark")
-            )
-            for engine in ENGINES
-            if engine.of_files
-        ],
-    ),
+    each_engine(),
 ]
 
 

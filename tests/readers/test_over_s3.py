@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.readers import recorded
-from tests.readers.engines import ENGINES, Engine, Reader
+from tests.readers.each_engine import each_engine
+from tests.readers.engines import Engine, Reader
 from tests.readers.far import far_catalog, of_questions
 from tests.readers.lake import open_lake
 from tests.readers.measure import Truth, truth_of, wrong_filters, wrong_values
@@ -27,18 +28,7 @@ EVERY = 10
 
 pytestmark = [
     pytest.mark.timeout(300),
-    pytest.mark.parametrize(
-        "engine",
-        [
-            pytest.param(
-                engine,
-                id=engine.name,
-                marks=[pytest.mark.spark, pytest.mark.soak] * (engine.name == "Spark"),
-            )
-            for engine in ENGINES
-            if engine.of_files
-        ],
-    ),
+    each_engine(pytest.mark.soak),
 ]
 
 

@@ -19,21 +19,11 @@ from urllib.parse import urlsplit
 
 import requests
 
-from tests.services.minio import Account
+from tests.services.minio import WRITER, Account
 from tests.services.rest_server import RestServer
 
-__all__ = ["WRITER", "LendingCatalog"]
+__all__ = ["LendingCatalog"]
 
-WRITER: Final = (
-    "s3:ListBucket",
-    "s3:GetObject",
-    "s3:PutObject",
-    "s3:DeleteObject",
-    "s3:AbortMultipartUpload",
-    "s3:ListBucketMultipartUploads",
-    "s3:ListMultipartUploadParts",
-)
-"""What the page about catalogs says that an export needs."""
 _ASKED: Final = "vended-credentials"
 _LENDS: Final = re.compile(
     r"GET /v1/namespaces/[^/]+/tables/[^/]+|POST /v1/namespaces/[^/]+/tables"

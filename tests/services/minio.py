@@ -24,7 +24,7 @@ from tests.services.certificates import Authority
 from tests.services.go_programs import program_file
 from tests.services.server_process import ServerProcess, free_port
 
-__all__ = ["READ_ONLY", "Account", "MinIO", "minio"]
+__all__ = ["READ_ONLY", "WRITER", "Account", "MinIO", "minio"]
 
 _ONCE: Final = Config(
     connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 1, "mode": "standard"}
@@ -34,6 +34,16 @@ _ONCE: Final = Config(
 _OF_NOTHING: Final = hashlib.sha256().hexdigest()
 READ_ONLY: Final = ("s3:GetObject", "s3:ListBucket", "s3:GetBucketLocation")
 """What an account may do that reads."""
+WRITER: Final = (
+    "s3:ListBucket",
+    "s3:GetObject",
+    "s3:PutObject",
+    "s3:DeleteObject",
+    "s3:AbortMultipartUpload",
+    "s3:ListBucketMultipartUploads",
+    "s3:ListMultipartUploadParts",
+)
+"""What the page about catalogs says that an export needs."""
 
 
 @dataclass(frozen=True, slots=True)

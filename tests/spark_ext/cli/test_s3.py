@@ -21,7 +21,7 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from tests.local_spark import SPARK_MARKS
 from tests.repository.source_files import ROOT
 from tests.s3_places import properties_of
-from tests.services.minio import Account, MinIO
+from tests.services.minio import WRITER, Account, MinIO
 from tests.services.server_process import wait_until
 from tests.watched_export import WatchedExport
 
@@ -40,15 +40,6 @@ table = load_catalog("far").load_table("n.t")
 rows = table.scan(selected_fields=("p", "k")).to_arrow().to_pylist()
 print(json.dumps(rows, default=str))
 """
-WRITER = (
-    "s3:ListBucket",
-    "s3:GetObject",
-    "s3:PutObject",
-    "s3:DeleteObject",
-    "s3:AbortMultipartUpload",
-    "s3:ListBucketMultipartUploads",
-    "s3:ListMultipartUploadParts",
-)
 
 
 class Lake:
