@@ -1,4 +1,4 @@
-"""The other table of ATTACH and REPLACE PARTITION … FROM: found, compared, and read once.
+"""The other table of ATTACH, REPLACE and FETCH PARTITION … FROM: found, compared, and read once.
 
 That of MOVE PARTITION … TO TABLE is found and compared here, too.
 """
@@ -12,6 +12,7 @@ from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.file_copies import CopiedFiles
 from catalog.iceberg import OpenedCatalog
 from catalog.iceberg_table import IcebergTable
+from spark_ext.selected_tables import selected_table
 from spark_ext.sql.session_settings import SourceTable
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import LakeTableState
@@ -22,7 +23,7 @@ from tableformat.iceberg.properties import RememberedSource, remembered_source
 from tableformat.ledger import Ledger
 from tableformat.mergetree.alike import differences
 from tableformat.names import LakeName
-from tableformat.operations.copying import CopyFrom, other_table
+from tableformat.operations.copying import OtherTable, other_table
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.running import Running
 from tableformat.operations.which import AllPartitions, OnePartition
@@ -62,21 +63,20 @@ class Destination:
 
 
 def copied_from(
+    what: str,
     parts: tuple[str, ...],
     which: OnePartition | AllPartitions,
     to: Destination,
     others: OtherTables,
-    *,
-    replaces: bool,
-) -> tuple[CopyFrom, CopiedFiles]:
-    """Return the request, and what copies its files.
+) -> tuple[OtherTable, CopiedFiles]:
+    """Return what another table has of a partition, and what copies its files.
 
     Args:
+        what: begins errors: what cannot be run.
         parts: the name behind FROM.
         which: the partitions.
         to: the table that they come to.
         others: how names are looked up.
-        replaces: whether they replace what is there.
 
     Raises:
         NotFoundError: there is no such table (code 60).
@@ -85,21 +85,18 @@ def copied_from(
         DestinationError: a table cannot be read.
         LedgerError: the ledger cannot be read.
     """
-    verb = "REPLACE" if replaces else "ATTACH"
-    what = f"Cannot run {verb} {which} FROM {'.'.join(parts)} on {to.name}"
     name = other_name(what, parts, to.name, others)
     catalog = others.catalog(name.catalog)
-    found = catalog.table(name)
+    found = selected_table(catalog, name)
     if found is None:
         raise no_table(what)
-    state, there = found.load(), to.found.load()
+    state, there = found.state, to.found.load()
     remembered = _source_of(what, state)
     refuse_unlike(what, (state, remembered), (there, to.source))
     with RowPartitions(remembered, catalog.storages) as rows:
-        partitions = Partitions(name, found, to.ledger, rows, Direct())
+        partitions = Partitions(name, found.table, to.ledger, rows, Direct())
         other = other_table(state, partitions, which)
-    request = CopyFrom(which, other, replaces=replaces, allow_empty=others.allow_empty)
-    return request, CopiedFiles(state, catalog.storages, there, to.found.storages)
+    return other, CopiedFiles(state, catalog.storages, there, to.found.storages)
 
 
 def copying(running: Running, copy: CopiedFiles) -> Running:

@@ -6,10 +6,11 @@ that is not there yet says so by name before anything is done.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import assert_never
+from typing import Final, assert_never
 
 from catalog.clickhouse.partition_values import partition_id_of
 from catalog.clickhouse.row_partitions import RowPartitions
@@ -23,7 +24,7 @@ from spark_ext.sql import statements as commands
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import Alter, ChangeRows, Command, Optimize
 from spark_ext.wiring import commit_ports, new_transaction
-from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
 from tableformat.export.outcome import Outcome
 from tableformat.iceberg.properties import RememberedSource, remembered_source
@@ -41,6 +42,7 @@ from tableformat.operations.copying import CopyFrom
 from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
 from tableformat.operations.drop_detached import DropDetached
+from tableformat.operations.fetching import Fetch
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
 from tableformat.operations.partition_files import Partitions
@@ -57,14 +59,12 @@ def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -
     Raises:
         UnsupportedError: its operation is not there yet (code 48).
     """
-    if isinstance(statement, Alter):
-        missing = [one for one in statement.commands if not isinstance(one, _There)]
-        if not missing:
-            return statement
+    if isinstance(statement, Alter) and all(_is_there(one) for one in statement.commands):
+        return statement
     message = (
         f"Cannot run {_what(statement)} on the lake table {table}: this operation is not there "
-        "yet; EXPORT, DROP, DETACH, ATTACH, REPLACE, MOVE TO TABLE, DROP DETACHED, FREEZE, "
-        "UNFREEZE and FORGET are. Nothing was changed."
+        "yet; EXPORT, DROP, DETACH, ATTACH, REPLACE, MOVE TO TABLE, FETCH PARTITION from a "
+        "lake table, DROP DETACHED, FREEZE, UNFREEZE and FORGET are. Nothing was changed."
     )
     raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
@@ -125,12 +125,29 @@ def _prepared(
         which = _partition(command.partition, to.source)
         move = moved_to(command.table.parts, which, to, running, others, opened, _remembered)
         return running, move
+    if isinstance(command, commands.Fetch):
+        return _fetch(command, running, to, others)
     if not isinstance(command, commands.AttachFrom | commands.ReplaceFrom):
         return running, _statement(command, to.source)
     replaces = isinstance(command, commands.ReplaceFrom)
     which = _partition(command.partition, to.source)
-    wanted, copy = copied_from(command.table.parts, which, to, others, replaces=replaces)
+    verb = "REPLACE" if replaces else "ATTACH"
+    what = f"Cannot run {verb} {which} FROM {command.table} on {to.name}"
+    other, copy = copied_from(what, command.table.parts, which, to, others)
+    wanted = CopyFrom(which, other, replaces=replaces, allow_empty=others.allow_empty)
     return copying(running, copy), wanted
+
+
+def _fetch(
+    command: commands.Fetch, running: Running, to: Destination, others: OtherTables
+) -> tuple[Running, Fetch]:
+    which = _which(command.of, to.source)
+    if not isinstance(which, OnePartition):
+        # `check_operation` and the grammar have refused it.
+        raise TypeError(command)
+    what = f"Cannot run FETCH {which} FROM '{command.path}' on {to.name}"
+    other, copy = copied_from(what, tuple(command.path.split(".")), which, to, others)
+    return copying(running, copy), Fetch(which, other)
 
 
 def _remembered(table: IcebergTable, name: LakeName) -> RememberedSource:
@@ -171,13 +188,23 @@ def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outco
     return wanted.run(running.ports, running.partitions, dry_run=dry_run)
 
 
-_OfKeys = Drop | Detach | Attach | CopyFrom
+_BY_MONTH: Final = "toYYYYMM("
+_DIGITS_OF_A_MONTH: Final = 6
+_A_NAME: Final = re.compile(r"[^/:]+\.[^/:]+")
+_OfKeys = Drop | Detach | Attach | CopyFrom | Fetch
 """What changes main, and with it what the ledger knows of keys."""
 _There = (
     commands.Drop | commands.Detach | commands.Attach | commands.DropDetached
     | commands.Freeze | commands.Unfreeze | commands.Forget
     | commands.AttachFrom | commands.ReplaceFrom | commands.MoveToTable
 )  # fmt: skip
+
+
+def _is_there(command: Command) -> bool:
+    """Whether a command can be run on lake tables."""
+    if isinstance(command, commands.Fetch):
+        return not isinstance(command.of, PartName) and bool(_A_NAME.fullmatch(command.path))
+    return isinstance(command, _There)
 
 
 def _statement(command: Command, source: RememberedSource) -> _OfKeys | Alone:
@@ -191,7 +218,9 @@ def _statement(command: Command, source: RememberedSource) -> _OfKeys | Alone:
         case commands.DropDetached(of):
             return DropDetached(_which(of, source))
         case commands.Freeze(partition, name):
-            return Freeze(_partition(partition, source), name or None)
+            which = _partition(partition, source)
+            _refuse_prefix(which, source)
+            return Freeze(which, name or None)
         case commands.Unfreeze(name, partition):
             return Unfreeze(_partition(partition, source), name)
         case commands.Forget(partition):
@@ -199,6 +228,22 @@ def _statement(command: Command, source: RememberedSource) -> _OfKeys | Alone:
         case _:
             # `check_operation` has refused it.
             raise TypeError(command)
+
+
+def _refuse_prefix(which: OnePartition | AllPartitions, source: RememberedSource) -> None:
+    """Refuse a prefix of months, which FREEZE takes of tables of the old syntax in ClickHouse.
+
+    Raises:
+        RefusedError: it is one; as a partition it would never be there.
+    """
+    by_month = source.table.engine.partition_by.startswith(_BY_MONTH)
+    prefix = str(which.partition_id)
+    if by_month and isinstance(which, OnePartition) and len(prefix) < _DIGITS_OF_A_MONTH:
+        message = (
+            f"Cannot freeze partition {prefix}: it is the prefix of months, which ClickHouse takes "
+            "for tables of the old syntax only. Name each month, or no partition for all of them."
+        )
+        raise RefusedError(message, code=BAD_ARGUMENTS)
 
 
 def _which(of: commands.Target, source: RememberedSource) -> Which:

@@ -76,6 +76,7 @@ class Commit:
     counter for each attempt, tells an older copy of it (hole 16). `watermark` is a property and its
     value after the snapshot's id, '' to remove it. Without keys: the first snapshot, or the fence.
     `detaches`: the files that leave main are on the branch `detached` from the same moment on.
+    `fetches`: the files of its keys come to that branch, and main is not touched.
     `discards` are paths that leave that branch, of a commit that does not touch main.
     """
 
@@ -86,6 +87,7 @@ class Commit:
     number: int = 0
     watermark: tuple[str, str] | None = None
     detaches: bool = False
+    fetches: bool = False
     discards: tuple[str, ...] = ()
 
 

@@ -147,10 +147,15 @@ def whereabouts(directory: Path) -> tuple[Counter[str], Counter[str]]:
 
 
 def drop_detached(
-    directory: Path, which: Which, *, effects: Effects | None = None, table: object = None
+    directory: Path,
+    which: Which,
+    *,
+    effects: Effects | None = None,
+    table: object = None,
+    rows: SaidOfRows | None = None,
 ) -> Outcome:
     """Drop what is detached."""
-    one = running(directory, effects=effects, table=cast("IcebergTable | None", table))
+    one = running(directory, effects=effects, table=cast("IcebergTable | None", table), rows=rows)
     return DropDetached(which).run(one.ports, one.partitions)
 
 

@@ -58,7 +58,8 @@ def rewrite(
     tasks = [task for task in table.scan().plan_files() if which(task.file.file_path)]
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:
         for number, task in enumerate(tasks):
-            copy = table.io.new_output(f"{table.location()}/data/compacted-{number}.parquet")
+            name = f"compacted-{uuid.uuid4().hex}-{number}.parquet"
+            copy = table.io.new_output(f"{table.location()}/data/{name}")
             with table.io.new_input(task.file.file_path).open() as old, copy.create() as new:
                 new.write(old.read())
             entry = {name: getattr(task.file, name) for name in _ENTRY}

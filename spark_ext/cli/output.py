@@ -37,6 +37,7 @@ _SAID = {
     Status.DETACHED: "detached",
     Status.ATTACHED: "attached",
     Status.MOVED: "moved",
+    Status.FETCHED: "fetched",
     Status.FROZEN: "frozen",
     Status.UNFROZEN: "unfrozen",
     Status.FORGOTTEN: "forgotten",
@@ -46,6 +47,7 @@ _OF_FILES = (
     Status.DETACHED,
     Status.ATTACHED,
     Status.MOVED,
+    Status.FETCHED,
     Status.FROZEN,
 )
 _LEAST_SECONDS_BETWEEN_LINES: Final = 0.2

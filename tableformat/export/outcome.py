@@ -30,6 +30,7 @@ class Status(StrEnum):
     DETACHED = "detached"
     ATTACHED = "attached"
     MOVED = "moved"
+    FETCHED = "fetched"
     FROZEN = "frozen"
     UNFROZEN = "unfrozen"
     FORGOTTEN = "forgotten"

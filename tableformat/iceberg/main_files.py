@@ -16,7 +16,7 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.transforms import VoidTransform
 
-from tableformat.branches import BranchFile
+from tableformat.branches import MAIN_BRANCH, BranchFile
 from tableformat.committer import FileInMain, LakeTableState, PartitionFile
 from tableformat.errors import UnsupportedError
 from tableformat.file_names import is_of_key, key_in
@@ -84,12 +84,18 @@ class MainFiles:
     def on(self, state: LakeTableState, branch: str) -> tuple[BranchFile, ...]:
         """Return all files of a branch, and which carry deletes; none when there is no branch.
 
+        Those of main are of the snapshot that `state` has for it.
+
         Raises:
             UnsupportedError: the branch has files that delete by equality.
         """
         table = table_of(state)
-        head = table.metadata.snapshot_by_name(branch)
-        return tuple(self._in(table, head.snapshot_id)) if head is not None else ()
+        if branch == MAIN_BRANCH:
+            head = state.main
+        else:
+            found = table.metadata.snapshot_by_name(branch)
+            head = found.snapshot_id if found is not None else None
+        return tuple(self._in(table, head)) if head is not None else ()
 
     def _named(self, state: LakeTableState, at: int) -> Iterable[FileInMain]:
         return (FileInMain(f.path, f.rows, f.deletes) for f in self._in(table_of(state), at))

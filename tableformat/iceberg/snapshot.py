@@ -124,7 +124,7 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
     if commit.discards:
         lost = tuple(_entries(table, DETACHED_BRANCH, commit.discards))
         return _staged(transaction, state, commit, _Change(DETACHED_BRANCH, number, (), lost))
-    if commit.detaches:
+    if commit.detaches or commit.fetches:
         _refuse_tag(table, DETACHED_BRANCH)
     gone = tuple(_entries(table, MAIN_BRANCH, leaves))
     returning = tuple(path for key in commit.keys for path in key.returns)
@@ -134,6 +134,9 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
         for key in commit.keys
         for receipt in key.receipts
     )
+    if commit.fetches:
+        fetched = _Change(DETACHED_BRANCH, number, tuple(new), ())
+        return _kept_for_ever(_staged(transaction, state, commit, fetched))
     change = _Change(MAIN_BRANCH, number, (*new, *back), gone)
     staged = _staged(transaction, state, commit, change)
     kept = _not_on(table, DETACHED_BRANCH, gone) if commit.detaches else ()
@@ -212,16 +215,21 @@ def _asked(staged: Staged) -> _Asked:
 def _joined(staged: Staged, aside: Staged) -> Staged:
     """Return the attempt that makes both snapshots, or none."""
     updates, requirements = _asked(staged)
-    more, required = _asked(aside)
-    handle = ((*updates, *(_for_ever(u) for u in more)), (*requirements, *required))
+    more, required = _asked(_kept_for_ever(aside))
+    handle = ((*updates, *more), (*requirements, *required))
     return replace(staged, files=(*staged.files, *aside.files), handle=handle)
 
 
-def _for_ever(update: TableUpdate) -> TableUpdate:
-    """Return an update of a branch with an age that no expiry of references reaches."""
-    if isinstance(update, SetSnapshotRefUpdate):
-        return update.model_copy(update={"max_ref_age_ms": NEVER})
-    return update
+def _kept_for_ever(staged: Staged) -> Staged:
+    """Return an attempt whose branch has an age that no expiry of references reaches."""
+    updates, requirements = _asked(staged)
+    lasting = tuple(
+        one.model_copy(update={"max_ref_age_ms": NEVER})
+        if isinstance(one, SetSnapshotRefUpdate)
+        else one
+        for one in updates
+    )
+    return replace(staged, handle=(lasting, requirements))
 
 
 def _entries(table: Table, branch: str, paths: tuple[str, ...]) -> Iterator[DataFile]:

@@ -13,7 +13,7 @@ from tableformat.branches import BranchFile
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
-from tableformat.ledger import Landed
+from tableformat.ledger import Landed, Row
 from tableformat.operations.partition_files import (
     FilesOfKey,
     KeyInMain,
@@ -91,6 +91,13 @@ class Attach:
             raise RefusedError(message)
         if not at.held.files:
             return
+        if any(_was_fetched(f, at.row) for f in back.files):
+            message = (
+                f"Cannot run {self}: main has rows of partition {back.key.partition_id} already, "
+                "and those that were fetched could be there twice. DROP PARTITION first, or "
+                f"DROP DETACHED {self.which} for what is there."
+            )
+            raise RefusedError(message)
         late = {x.transaction_id for x in at.row.landed if x.epoch >= export.epoch}
         if not all((found := exported_by(f.path)) and found[1] in late for f in back.files):
             raise self._twice(export)
@@ -102,8 +109,10 @@ class Attach:
             RefusedError: one came, and main has, or may have, rows of it.
         """
         since = min(f.sequence_number for f in back.files)
+        fetched = back.row is not None and any(_was_fetched(f, back.row) for f in back.files)
         for at in there.in_main.values():
-            if at.export is None or at.export.sequence_number <= since:
+            # What was fetched may be what others made of the same rows elsewhere, at any time.
+            if at.export is None or (at.export.sequence_number <= since and not fetched):
                 continue
             if at.held.files or not at.held.is_known:
                 raise self._twice(at.export)
@@ -115,3 +124,12 @@ class Attach:
             f"first for what was detached, or DROP DETACHED {self.which} for what is there."
         )
         return RefusedError(message)
+
+
+def _was_fetched(file: BranchFile, row: Row) -> bool:
+    """Whether a file came by FETCH, and was never in main: its statement left others there."""
+    named = exported_by(file.path)
+    landed = next((x for x in row.landed if named and x.transaction_id == named[1]), None)
+    if landed is None or not landed.statement:
+        return False
+    return landed.transaction_id not in {one.transaction_id for one in landed.holds or ()}

@@ -47,12 +47,17 @@ class _OtherKey:
 
 @dataclass(frozen=True, slots=True)
 class OtherTable:
-    """What another lake table has, as of one snapshot."""
+    """What another lake table has, as of one snapshot.
+
+    `unsure` are keys of which it cannot be told where their rows are: others rewrote files of them,
+    so that files of no key may have them.
+    """
 
     name: LakeName
     table_uuid: str
     snapshot_id: int | None
     keys: tuple[_OtherKey, ...]
+    unsure: tuple[Key, ...] = ()
 
 
 def other_table(
@@ -84,7 +89,8 @@ def other_table(
             else _of_others(found.files, state, partitions)
         )
     )
-    return OtherTable(name, state.layout.table_uuid, state.main, keys)
+    unsure = tuple(at.row.key for at in there.in_main.values() if not at.held.is_known)
+    return OtherTable(name, state.layout.table_uuid, state.main, keys, unsure)
 
 
 def _of_others(
@@ -156,6 +162,9 @@ class CopyFrom:
             raise RefusedError(message, code=BAD_ARGUMENTS)
         comes = {self._key(one.key, there): one for one in self.other.keys}
         leaves = {one.key: one.files for one in there.keys} if self.replaces else {}
+        if not self.replaces and any(not one.key.is_of_export for one in self.other.keys):
+            for key in self.other.unsure:
+                self._refuse_twice(self._key(key, there), there)
         changes, here = [], 0
         for key in (*comes, *(k for k in leaves if k not in comes)):
             one = comes.get(key)
@@ -181,10 +190,12 @@ class CopyFrom:
 
     def _refuse_twice(self, key: Key, there: PartitionFiles) -> None:
         at = there.in_main.get(key.hash)
-        if at is None or (at.held.is_known and not at.held.files):
+        has_files = any(one.key == key for one in there.keys)
+        if not has_files and (at is None or (at.held.is_known and not at.held.files)):
             return
+        told = f" {at.held.text}" if at is not None else ""
         message = (
             f"Cannot run {self}: main has rows of partition {key.partition_id} already, and they "
-            f"could be there twice. {at.held.text} Use REPLACE PARTITION, or DROP PARTITION first."
+            f"could be there twice.{told} Use REPLACE PARTITION, or DROP PARTITION first."
         )
         raise RefusedError(message)

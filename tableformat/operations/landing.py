@@ -161,7 +161,12 @@ class Landing:
             "mergeberg.ledger": identity,
         }
         return Commit(
-            keys, state.layout, identity, tuple(summary.items()), detaches=statement.detaches
+            keys,
+            state.layout,
+            identity,
+            tuple(summary.items()),
+            detaches=statement.detaches,
+            fetches=any(change.aside for change in plan.changes),
         )
 
     def note_error(self, rows: tuple[Row, ...], text: str) -> None:
@@ -191,7 +196,7 @@ def _claim_of(
             data_files=files,
             bytes=sum(f.bytes for f in change.copies),
         )
-    copies = (Held(transaction_id, files, rows),) if files else ()
+    copies = (Held(transaction_id, files, rows),) if files and not change.aside else ()
     return Claim(
         epoch,
         transaction_id,

@@ -17,7 +17,8 @@ class KeyChange:
     `leaves` are files of main, `returns` files of the branch `detached`, `copies` files of another
     lake table of which copies come. `holds` is as in `ledger.Landed`, but for the copies, which
     have no transaction yet; `like` is the record of the export that they are, None when they are
-    not one, and `source` the key's row in the other table.
+    not one, and `source` the key's row in the other table. `aside`: the copies come to the branch
+    `detached`, and main has what it had before.
     """
 
     key: Key
@@ -27,6 +28,7 @@ class KeyChange:
     copies: tuple[BranchFile, ...] = ()
     like: Record | None = None
     source: Row | None = None
+    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,8 @@ class Running:
         landed = [one for one in ended if isinstance(one, Committed)]
         if len(landed) == len(ended):
             made = self.told(statement, statement.did, "", landed[0].snapshot_id)
-            if not all(one.in_main for one in landed):
+            aside = any(change.aside for change in plan.changes)
+            if not aside and not all(one.in_main for one in landed):
                 text = f"it landed in snapshot {landed[0].snapshot_id}, and main was moved since"
                 return replace(made, status=Status.REFUSED, message=text)
             return replace(made, rows=plan.rows, data_files=plan.files)

@@ -34,7 +34,7 @@ SMALL = "toString(number)"
 # At random, so that a file of them is large, too, and takes six seconds when it is sent slowly.
 LARGE = "randomPrintableASCII(20000)"
 SLOWLY = ("--master", "local[1]", "--max-bandwidth", "2000000")
-STANDING = ("--master", "local[1]", "--max-bandwidth", "600000")
+STANDING = ("--master", "local[1]", "--max-bandwidth", "300000")
 RUN = "from spark_ext.cli.main import run; run()"
 SECONDS = 240.0
 READ = """

@@ -6,6 +6,7 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from spark_ext import wiring
+from tests.session_lake import export_all
 from tests.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
@@ -62,3 +63,19 @@ def session(places: Places) -> NoSpark:
             # Spark has the catalog, too; how PyIceberg reaches it is told elsewhere.
         }
     )
+
+
+@pytest.fixture
+def dropped_from(session: NoSpark, request: pytest.FixtureRequest) -> str:
+    """Return the name of a lake table with the ids 0 in 202401, and 1 and 2 in 202402."""
+    name = f"of_{abs(hash(request.node.name))}"
+    export_all(session, "events", name)
+    return name
+
+
+@pytest.fixture
+def other(session: NoSpark, dropped_from: str) -> str:
+    """Return the name of another lake table with the same rows."""
+    name = f"{dropped_from}_other"
+    export_all(session, "events", name)
+    return name

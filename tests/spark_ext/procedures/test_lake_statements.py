@@ -5,54 +5,21 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
-from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
 from spark_ext.procedures.declared import SystemTable
 from spark_ext.system_tables.parts import DETACHED_PARTS, PARTS
 from tableformat.errors import (
     NotFoundError,
     RefusedError,
-    TableFormatError,
     UnsupportedError,
     UsageError,
 )
-from tests.session_without_spark import NoSpark, Row
+from tests.session_lake import alter, opened, rows_of
+from tests.session_without_spark import NoSpark
 from tests.system_tables import asked
 from tests.wrong.places import Places
-
-ALLOWED = "SETTINGS allow_experimental_export_merge_tree_part = 1"
-
-
-def opened(places: Places, name: str) -> Table:
-    table: Table = open_catalog("lake", warehouse=places.warehouse).catalog.load_table(f"n.{name}")
-    return table
-
-
-def rows_of(places: Places, name: str, snapshot_id: int | None = None) -> int:
-    """Return the rows of a lake table, now or as it was."""
-    scan = opened(places, name).scan(snapshot_id=snapshot_id)
-    return sum(task.file.record_count for task in scan.plan_files())
-
-
-def alter(session: NoSpark, statement: str) -> list[Row]:
-    return session.call("execute_alter", statement=statement)
-
-
-def export_all(session: NoSpark, table: str, to: str) -> list[Row]:
-    return alter(
-        session, f"ALTER TABLE ch.db.{table} EXPORT PARTITION ALL TO TABLE lake.n.{to} {ALLOWED}"
-    )
-
-
-@pytest.fixture
-def dropped_from(session: NoSpark, request: pytest.FixtureRequest) -> str:
-    """Return the name of a lake table with the ids 0 in 202401, and 1 and 2 in 202402."""
-    name = f"of_{abs(hash(request.node.name))}"
-    export_all(session, "events", name)
-    return name
 
 
 @pytest.mark.parametrize("literal", ["202402", "'202402'", "(202402)", "ID '202402'"])
@@ -216,6 +183,14 @@ def test_what_is_frozen_is_read_by_its_name(
     assert rows_of(places, dropped_from, refs["before"].snapshot_id) == 3
 
 
+def test_the_prefix_of_months_is_refused(session: NoSpark, dropped_from: str) -> None:
+    """ClickHouse takes it for tables of the old syntax; elsewhere it would freeze nothing."""
+    with pytest.raises(RefusedError, match="it is the prefix of months") as refused:
+        alter(session, f"ALTER TABLE lake.n.{dropped_from} FREEZE PARTITION '2024'")
+
+    assert refused.value.code == 36
+
+
 def test_a_dropped_partition_is_forgotten(session: NoSpark, dropped_from: str) -> None:
     with pytest.raises(RefusedError, match="partition 202402 is not empty") as refused:
         alter(session, f"ALTER TABLE lake.n.{dropped_from} FORGET PARTITION 202402")
@@ -229,87 +204,6 @@ def test_a_dropped_partition_is_forgotten(session: NoSpark, dropped_from: str) -
     assert row["status"] == "forgotten"
 
 
-@pytest.fixture
-def other(session: NoSpark, dropped_from: str) -> str:
-    """Return the name of another lake table with the same rows."""
-    name = f"{dropped_from}_other"
-    alter(
-        session, f"ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.{name} {ALLOWED}"
-    )
-    return name
-
-
-def test_a_partition_comes_from_another_table(
-    places: Places, session: NoSpark, dropped_from: str, other: str
-) -> None:
-    table = f"ALTER TABLE lake.n.{dropped_from}"
-    rows = alter(
-        session,
-        f"{table} DROP PARTITION 202402, ATTACH PARTITION 202402 FROM lake.n.{other},"
-        f" REPLACE PARTITION 202401 FROM lake.n.{other}",
-    )
-
-    assert [(r["status"], r["rows"]) for r in rows] == [
-        ("dropped", 2),
-        ("attached", 2),
-        ("unchanged", 0),
-    ]
-    assert rows_of(places, dropped_from) == 3
-    said = export_all(session, "events", dropped_from)
-    assert {row["status"] for row in said} == {"already_exported"}
-    (row,) = alter(
-        session,
-        f"{table} REPLACE PARTITION 199901 FROM lake.n.{other}"
-        " SETTINGS allow_replace_partition_from_empty_source = 1",
-    )
-    assert row["status"] == "empty"
-
-
-def test_a_partition_is_moved_to_another_table(
-    places: Places, session: NoSpark, dropped_from: str, other: str
-) -> None:
-    """Rows that are there already are only taken away here, and are not exported here again."""
-    alter(session, f"ALTER TABLE lake.n.{other} DROP PARTITION 202402")
-
-    rows = alter(
-        session,
-        f"ALTER TABLE lake.n.{dropped_from} MOVE PARTITION 202402 TO TABLE lake.n.{other},"
-        f" MOVE PARTITION ID '202401' TO TABLE lake.n.{other},"
-        f" MOVE PARTITION 199901 TO TABLE lake.n.{other}",
-    )
-
-    assert [(r["status"], r["rows"]) for r in rows] == [("moved", 2), ("moved", 1), ("empty", 0)]
-    assert (rows_of(places, dropped_from), rows_of(places, other)) == (0, 3)
-    with pytest.raises(RefusedError, match=rf"MOVE .* TO TABLE lake\.n\.{other}"):
-        export_all(session, "events", dropped_from)
-
-
-@pytest.mark.parametrize(
-    ("of", "error", "said", "code"),
-    [
-        ("PARTITION 202401 TO TABLE lake.n.nowhere", NotFoundError, "no table of that name", 60),
-        ("PARTITION 202401 TO TABLE ch.db.events", UnsupportedError, "of ClickHouse", 48),
-        ("PARTITION 202401 TO TABLE lake.n.{self}", RefusedError, "the same table", 36),
-    ],
-)
-def test_where_nothing_can_be_moved_is_said(
-    places: Places,
-    session: NoSpark,
-    dropped_from: str,
-    of: str,
-    error: type[TableFormatError],
-    said: str,
-    code: int,
-) -> None:
-    table = of.replace("{self}", dropped_from)
-
-    with pytest.raises(error, match=said) as refused:
-        alter(session, f"ALTER TABLE lake.n.{dropped_from} MOVE {table}")
-
-    assert refused.value.code == code
-    assert rows_of(places, dropped_from) == 3
-
-
 def test_a_setting_of_exports_is_refused(session: NoSpark, dropped_from: str) -> None:
     with pytest.raises(UnsupportedError, match="it is one of exports, and has no effect there"):
         alter(
@@ -317,54 +211,6 @@ def test_a_setting_of_exports_is_refused(session: NoSpark, dropped_from: str) ->
             f"ALTER TABLE lake.n.{dropped_from} DROP PARTITION 202401"
             " SETTINGS export_merge_tree_partition_force_export = 1",
         )
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "said"),
-    [
-        ("lake.n.nowhere", NotFoundError, "its catalog has no table of that name"),
-        ("ch.db.events", UnsupportedError, "it is a table of ClickHouse. EXPORT PARTITION"),
-        ("lake.n.{self}", RefusedError, "it is the same table"),
-        ("lake.n.stranger", RefusedError, "it was not made by an export"),
-    ],
-)
-def test_where_nothing_can_come_from_is_said(
-    places: Places,
-    session: NoSpark,
-    dropped_from: str,
-    name: str,
-    error: type[Exception],
-    said: str,
-) -> None:
-    catalog = open_catalog("lake", warehouse=places.warehouse).catalog
-    catalog.create_table_if_not_exists("n.stranger", Schema(NestedField(1, "id", LongType())))
-    table = name.replace("{self}", dropped_from)
-
-    with pytest.raises(error, match=said):
-        alter(session, f"ALTER TABLE lake.n.{dropped_from} ATTACH PARTITION 202401 FROM {table}")
-
-
-def test_tables_that_differ_are_refused_with_all_differences(
-    places: Places, session: NoSpark, dropped_from: str
-) -> None:
-    """In the order and with the code of ClickHouse."""
-    with EmbeddedConnection(places.clickhouse) as connection:
-        connection.command(
-            "CREATE TABLE IF NOT EXISTS db.unlike (ts DateTime('UTC'), id Int32)"
-            " ENGINE = MergeTree PARTITION BY toYear(ts) ORDER BY (id, ts)"
-        )
-        connection.command("INSERT INTO db.unlike VALUES ('2024-01-01', 1)")
-    alter(
-        session, f"ALTER TABLE ch.db.unlike EXPORT PARTITION ALL TO TABLE lake.n.unlike {ALLOWED}"
-    )
-
-    for how in ("REPLACE PARTITION 1 FROM", "MOVE PARTITION ID '202401' TO TABLE"):
-        with pytest.raises(RefusedError) as refused:
-            alter(session, f"ALTER TABLE lake.n.{dropped_from} {how} lake.n.unlike")
-
-        assert refused.value.code == 122
-        for what in ("structure", "ordering", "partition key", "primary key"):
-            assert f"Tables have different {what}: " in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -5,22 +5,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from catalog.file_copies import CopiedFiles
-from catalog.iceberg_table import IcebergTable
-from tableformat.effects import Direct, Effects, Step
+from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.claim import Wish
-from tableformat.export.job import export
-from tableformat.export.outcome import Outcome, Status
+from tableformat.export.outcome import Status
 from tableformat.ledger import State
-from tableformat.names import LakeName
-from tableformat.operations.copying import CopyFrom, other_table
-from tableformat.operations.partition_files import Partitions as LakePartitions
-from tableformat.operations.which import AllPartitions, OnePartition
+from tableformat.operations.which import AllPartitions
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
 from tests.lake import Meddling
@@ -36,21 +28,18 @@ from tests.lake_statements import (
     running,
 )
 from tests.other_engines import rewrite
-from tests.places.found import place_at
 from tests.scenarios import (
     TO,
     AtStep,
     Partitions,
     lake,
     parts_of,
-    ports_of,
     row_of,
     rows_by_key,
     rows_in_main,
 )
+from tests.two_lake_tables import OTHER, copy, other, to_other
 
-OTHER = LakeName("lake", ("n",), "other")
-INTO_OTHER = replace(IN_FILES, to=OTHER, wish=Wish(force=True))
 ALL = AllPartitions()
 
 
@@ -59,45 +48,13 @@ def source(tmp_path: Path) -> Partitions:
     """Return a table of which `other` has all, and the table of the statements p2 alone."""
     made = in_files(tmp_path)
     running(tmp_path).run(drop("p1"))
-    assert into_other(tmp_path, made) == [Status.COMMITTED] * 2
+    assert set(to_other(tmp_path, made).values()) == {Status.COMMITTED}
     return made
-
-
-def into_other(directory: Path, source: Partitions) -> list[Status]:
-    """Export everything into the other table."""
-    return [o.status for o in export(INTO_OTHER, ports_of(directory, source), slots=1)]
-
-
-def other(directory: Path) -> IcebergTable:
-    table = place_at(directory).lake().table(OTHER)
-    assert table is not None
-    return table
 
 
 def rows_in_other(directory: Path) -> int:
     table = other(directory)
     return sum(f.rows for f in table.files_on(table.load(), "main"))
-
-
-def copy(
-    directory: Path,
-    which: OnePartition | AllPartitions,
-    *,
-    replaces: bool = False,
-    allow_empty: bool = False,
-    effects: Effects | None = None,
-    table: object = None,
-    rows: SaidOfRows | None = None,
-) -> Outcome:
-    """Run the statement as a new process."""
-    said = rows or SaidOfRows()
-    ready = running(directory, effects=effects, table=cast("IcebergTable | None", table), rows=said)
-    found, here = other(directory), lake(directory)
-    ledger = ready.ports.commit.ledger
-    there = other_table(found.load(), LakePartitions(OTHER, found, ledger, said, Direct()), which)
-    copies = CopiedFiles(found.load(), found.storages, here.load(), here.storages)
-    ready = replace(ready, ports=replace(ready.ports, copy=copies))
-    return ready.run(CopyFrom(which, there, replaces=replaces, allow_empty=allow_empty))
 
 
 def test_the_partition_is_there_and_the_other_table_is_as_it_was(
@@ -146,7 +103,7 @@ def test_what_is_there_already_is_not_copied_again(
 def test_beside_other_rows_of_its_own_it_is_refused(tmp_path: Path, source: Partitions) -> None:
     """Harm prevented: rows of the partition are there twice."""
     source.by_id["p2"] = parts_of("p2", 4, 5)
-    into_other(tmp_path, source)
+    to_other(tmp_path, source)
     before = rows_by_key(tmp_path)
 
     for which in (partition("p2"), ALL):
@@ -159,7 +116,7 @@ def test_beside_other_rows_of_its_own_it_is_refused(tmp_path: Path, source: Part
 def test_replacing_takes_away_all_that_was_there(tmp_path: Path, source: Partitions) -> None:
     """Rows that others added to the partition, too; other partitions stay."""
     source.by_id["p2"] = parts_of("p2", 4, 5)
-    into_other(tmp_path, source)
+    to_other(tmp_path, source)
     said = SaidOfRows({add_foreign(tmp_path, 6): frozenset({"p2"})})
 
     done = copy(tmp_path, partition("p2"), replaces=True, rows=said)
@@ -203,11 +160,30 @@ def test_rows_of_others_come_too_and_are_not_taken_for_exported(
     assert refused.status is Status.REFUSED
 
 
+def test_what_others_rewrote_does_not_come_beside_the_same_rows(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: rows of an export are there twice, under the name of nobody."""
+    copy(tmp_path, partition("p1"))
+    rewrite(tmp_path, of=OTHER)
+    said = SaidOfRows(rest="p1")
+    before = rows_by_key(tmp_path)
+
+    with pytest.raises(RefusedError, match="could be there twice"):
+        copy(tmp_path, partition("p1"), rows=said)
+
+    assert source.rows
+    assert rows_by_key(tmp_path) == before
+    assert copy(tmp_path, partition("p1"), replaces=True, rows=said).status is Status.REPLACED
+
+
 def test_rows_of_others_are_not_copied_twice_whatever_is_named(
     tmp_path: Path, source: Partitions
 ) -> None:
     """Harm prevented: once by the name of the partition, and once with all of them."""
-    rewrite(tmp_path, of=OTHER)
+    uuid = other(tmp_path).load().layout.table_uuid
+    of_p1 = replace(row_of(tmp_path, "p1").key, destination=uuid).hash
+    rewrite(tmp_path, lambda path: of_p1 in path, of=OTHER)
     said = SaidOfRows(rest="p1")
     copy(tmp_path, partition("p1"), rows=said)
 
@@ -218,7 +194,7 @@ def test_rows_of_others_are_not_copied_twice_whatever_is_named(
     assert source.rows
     running(tmp_path, rows=said).run(drop("p1"))
     assert rows_in_main(tmp_path) == source.rows["p2"]
-    assert copy(tmp_path, ALL, rows=said).rows == sum(source.rows.values())
+    assert copy(tmp_path, ALL, rows=said).rows == source.rows["p1"]
 
 
 @pytest.mark.parametrize("lost", [1, 2])
@@ -260,7 +236,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(
             made.by_id["p1"] = parts_of("p1", 20, 30)
         else:
             running(directory).run(drop("p1"))
-        into_other(directory, made)
+        to_other(directory, made)
         return made
 
     prepared(tmp_path / "count")
@@ -307,14 +283,14 @@ def test_a_death_at_any_effect_and_an_export_instead(tmp_path: Path) -> None:
     """Harm prevented: the export goes on with files that it did not plan, or leaves them there."""
     in_files(tmp_path / "count")
     running(tmp_path / "count").run(drop("p1"))
-    into_other(tmp_path / "count", Partitions())
+    to_other(tmp_path / "count", Partitions())
     counting = DiesAt(10_000, after=False)
     copy(tmp_path / "count", partition("p1"), effects=counting)
     for number, step in enumerate(counting.steps):
         directory = tmp_path / str(number)
         made = in_files(directory)
         running(directory).run(drop("p1"))
-        into_other(directory, made)
+        to_other(directory, made)
         with pytest.raises(Dies):
             copy(directory, partition("p1"), effects=DiesAt(number, after=True))
 

@@ -10,6 +10,7 @@ import pytest
 from catalog.iceberg_table import IcebergTable
 from tableformat.branches import DETACHED_BRANCH, TagChange
 from tableformat.committer import LakeTableState, Sent
+from tableformat.effects import Step
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.names import PartitionId
@@ -19,8 +20,19 @@ from tableformat.operations.freeze import Freeze, Unfreeze
 from tableformat.operations.statement import Alone
 from tableformat.operations.which import AllPartitions, OnePartition
 from tests.cleaning_up import left_behind
-from tests.lake_statements import IN_FILES, detach, drop, export_at, in_files, running
-from tests.scenarios import CLOCK, Partitions, lake, pyiceberg, rows_in_main, run, state
+from tests.lake_statements import IN_FILES, LATER, detach, drop, export_at, in_files, running
+from tests.scenarios import (
+    CLOCK,
+    AtStep,
+    Partitions,
+    lake,
+    parts_of,
+    ports_of,
+    pyiceberg,
+    rows_in_main,
+    run,
+    state,
+)
 
 ALL = AllPartitions()
 P1, P2 = (OnePartition(PartitionId(name)) for name in ("p1", "p2"))
@@ -60,6 +72,21 @@ def test_what_is_frozen_is_read_by_its_name_when_main_has_gone_on(
     assert rows_of(tmp_path, "before") == sum(source.rows.values())
     assert rows_in_main(tmp_path) == source.rows["p2"]
     assert left_behind(tmp_path) == []
+
+
+def test_it_waits_for_nobody(tmp_path: Path) -> None:
+    """While an export of the partition holds everything that it works on."""
+    told = []
+    busy = AtStep(Step.SEND, lambda: told.append(do(tmp_path, Freeze(ALL, "now"))))
+    source = in_files(tmp_path)
+    source.by_id["p1"] = parts_of("p1", 20)
+
+    ports = ports_of(tmp_path, source, clock=LATER.__next__, effects=busy)
+    done = run(tmp_path, source, request=IN_FILES, ports=ports)
+
+    assert [one.status for one in told] == [Status.FROZEN]
+    assert rows_of(tmp_path, "now") == 15
+    assert {one.status for one in done} == {Status.REPLACED, Status.UNCHANGED}
 
 
 def test_it_outlives_the_expiry_of_its_snapshot(tmp_path: Path, source: Partitions) -> None:

@@ -14,17 +14,6 @@ from tableformat.export.job import export
 from tableformat.export.outcome import Status
 from tableformat.ledger import State
 from tests.cleaning_up import left_behind
-from tests.lake_moves import (
-    OTHER,
-    P1,
-    TO_OTHER,
-    move,
-    moving,
-    other,
-    prepared,
-    rows_of_p1,
-    to_other,
-)
 from tests.lake_statements import (
     IN_FILES,
     LATER,
@@ -41,6 +30,17 @@ from tests.scenarios import (
     ports_of,
     row_of,
     rows_in_main,
+)
+from tests.two_lake_tables import (
+    OTHER,
+    P1,
+    TO_OTHER,
+    move,
+    moving,
+    other,
+    prepared,
+    rows_of_p1,
+    to_other,
 )
 
 

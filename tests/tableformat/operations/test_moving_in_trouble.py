@@ -20,17 +20,6 @@ from tableformat.operations.ending_moves import Leave, give_up
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
 from tests.lake import Meddling
-from tests.lake_moves import (
-    OTHER,
-    P1,
-    killed_between,
-    move,
-    moving,
-    other,
-    prepared,
-    rows_of_p1,
-    to_other,
-)
 from tests.lake_statements import (
     IN_FILES,
     LATER,
@@ -48,6 +37,17 @@ from tests.scenarios import (
     parts_of,
     row_of,
     rows_in_main,
+)
+from tests.two_lake_tables import (
+    OTHER,
+    P1,
+    killed_between,
+    move,
+    moving,
+    other,
+    prepared,
+    rows_of_p1,
+    to_other,
 )
 
 
@@ -222,6 +222,8 @@ def test_what_others_changed_here_since_stays_and_both_are_named(
     assert "others have changed the partition" in told.message
     assert rows_in_main(tmp_path) == before
     assert row_of(tmp_path, "p1").move is None
+    with pytest.raises(RefusedError, match="could be there twice"):
+        move(tmp_path, rows=said)
     assert running(tmp_path, rows=said).run(drop("p1")).status is Status.DROPPED
 
 

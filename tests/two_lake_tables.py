@@ -1,22 +1,28 @@
-"""MOVE PARTITION … TO TABLE in the small world: two tables, and statements as new processes."""
+"""Two tables in the small world, and what goes from one to the other, as new processes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from catalog.file_copies import CopiedFiles
 from catalog.iceberg_table import IcebergTable
 from tableformat.committer import LakeTableState
-from tableformat.effects import Effects, Step
+from tableformat.effects import Direct, Effects, Step
 from tableformat.export.claim import Wish
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.names import LakeName
+from tableformat.operations.copying import CopyFrom, OtherTable, other_table
+from tableformat.operations.fetching import Fetch
 from tableformat.operations.moving import Moving
+from tableformat.operations.partition_files import Partitions as LakePartitions
+from tableformat.operations.running import Running
 from tableformat.operations.statement import Copies
+from tableformat.operations.which import AllPartitions, OnePartition
 from tests.dying import Dies
 from tests.lake_statements import (
     IN_FILES,
@@ -39,6 +45,8 @@ __all__ = [
     "OTHER",
     "P1",
     "TO_OTHER",
+    "copy",
+    "fetch",
     "killed_between",
     "move",
     "moving",
@@ -73,6 +81,51 @@ def other(directory: Path) -> IcebergTable:
     table = place_at(directory).lake().table(OTHER)
     assert table is not None
     return table
+
+
+def copy(
+    directory: Path,
+    which: OnePartition | AllPartitions,
+    *,
+    replaces: bool = False,
+    allow_empty: bool = False,
+    effects: Effects | None = None,
+    table: object = None,
+    rows: SaidOfRows | None = None,
+) -> Outcome:
+    """Attach from the other table, or replace, as a new process."""
+    ready, there = _from_other(directory, which, effects, table, rows)
+    return ready.run(CopyFrom(which, there, replaces=replaces, allow_empty=allow_empty))
+
+
+def fetch(
+    directory: Path,
+    which: OnePartition,
+    *,
+    effects: Effects | None = None,
+    table: object = None,
+    rows: SaidOfRows | None = None,
+) -> Outcome:
+    """Fetch from the other table, as a new process."""
+    ready, there = _from_other(directory, which, effects, table, rows)
+    return ready.run(Fetch(which, there))
+
+
+def _from_other(
+    directory: Path,
+    which: OnePartition | AllPartitions,
+    effects: Effects | None,
+    table: object,
+    rows: SaidOfRows | None,
+) -> tuple[Running, OtherTable]:
+    """Return a new process that copies files of the other table, and what that has."""
+    said = rows or SaidOfRows()
+    ready = running(directory, effects=effects, table=cast("IcebergTable | None", table), rows=said)
+    found, here = other(directory), lake(directory)
+    ledger = ready.ports.commit.ledger
+    there = other_table(found.load(), LakePartitions(OTHER, found, ledger, said, Direct()), which)
+    copies = CopiedFiles(found.load(), found.storages, here.load(), here.storages)
+    return replace(ready, ports=replace(ready.ports, copy=copies)), there
 
 
 def moving(

@@ -1,0 +1,273 @@
+"""Statements that bring partitions from one lake table to another, as Spark hands them over."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.iceberg import open_catalog
+from tableformat.errors import (
+    NotFoundError,
+    RefusedError,
+    TableFormatError,
+    UnsupportedError,
+)
+from tests.session_lake import ALLOWED, alter, export_all, opened, rows_of
+from tests.session_without_spark import NoSpark
+from tests.wrong.places import Places
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the same table", "another one"])
+def test_what_is_frozen_comes_back_from_its_tag(
+    places: Places, session: NoSpark, dropped_from: str, other: str, *, same: bool
+) -> None:
+    """And it counts as the export that it was of: nothing doubles it."""
+    to = dropped_from if same else other
+    alter(
+        session,
+        f"ALTER TABLE lake.n.{dropped_from} FREEZE PARTITION 202402 WITH NAME 'before',"
+        " DROP PARTITION 202402",
+    )
+    alter(session, f"ALTER TABLE lake.n.{to} DROP PARTITION 202402")
+
+    (row,) = alter(
+        session,
+        f"ALTER TABLE lake.n.{to} ATTACH PARTITION 202402 FROM lake.n.{dropped_from}.tag_before",
+    )
+
+    assert (row["status"], row["rows"]) == ("attached", 2)
+    assert rows_of(places, to) == 3
+    assert {one["status"] for one in export_all(session, "events", to)} == {"already_exported"}
+    again = alter(
+        session,
+        f"ALTER TABLE lake.n.{to} REPLACE PARTITION 202402 FROM lake.n.{dropped_from}.tag_before",
+    )
+    # Where it came back to, it is its own copy by now.
+    assert [one["status"] for one in again] == ["replaced" if same else "unchanged"]
+    assert rows_of(places, to) == 3
+
+
+def test_what_others_added_does_not_come_back_beside_itself(
+    places: Places, session: NoSpark, dropped_from: str
+) -> None:
+    """Harm prevented: rows of a file that never left main are there twice."""
+    table = opened(places, dropped_from)
+    arrow = table.schema().as_arrow()
+    moment = pa.scalar("2024-02-10T00:00:00+00:00").cast(arrow.field("ts").type)
+    columns = [pa.array([moment.as_py()], arrow.field("ts").type), [7], [""]]
+    table.append(pa.table(columns, schema=arrow))
+    name = f"lake.n.{dropped_from}"
+    alter(session, f"ALTER TABLE {name} FREEZE WITH NAME 'all'")
+
+    with pytest.raises(RefusedError, match="could be there twice"):
+        alter(session, f"ALTER TABLE {name} ATTACH PARTITION 202402 FROM {name}.tag_all")
+
+    assert rows_of(places, dropped_from) == 4
+    alter(session, f"ALTER TABLE {name} REPLACE PARTITION 202402 FROM {name}.tag_all")
+    assert rows_of(places, dropped_from) == 4
+
+
+@pytest.mark.parametrize("selector", ["tag_nothing", "branch_nothing", "snapshot_id_7", "parts"])
+def test_what_a_table_does_not_have_is_said(
+    session: NoSpark, dropped_from: str, selector: str
+) -> None:
+    name = f"lake.n.{dropped_from}"
+
+    with pytest.raises(NotFoundError, match="its catalog has no table of that name"):
+        alter(session, f"ALTER TABLE {name} ATTACH PARTITION 202402 FROM {name}.{selector}")
+
+
+def test_a_partition_comes_from_a_snapshot(
+    places: Places, session: NoSpark, dropped_from: str
+) -> None:
+    name = f"lake.n.{dropped_from}"
+    before = opened(places, dropped_from).metadata.current_snapshot_id
+    alter(session, f"ALTER TABLE {name} DROP PARTITION ALL")
+
+    alter(session, f"ALTER TABLE {name} ATTACH PARTITION ALL FROM {name}.snapshot_id_{before}")
+
+    assert rows_of(places, dropped_from) == 3
+
+
+def test_a_partition_comes_from_another_table(
+    places: Places, session: NoSpark, dropped_from: str, other: str
+) -> None:
+    table = f"ALTER TABLE lake.n.{dropped_from}"
+    rows = alter(
+        session,
+        f"{table} DROP PARTITION 202402, ATTACH PARTITION 202402 FROM lake.n.{other},"
+        f" REPLACE PARTITION 202401 FROM lake.n.{other}",
+    )
+
+    assert [(r["status"], r["rows"]) for r in rows] == [
+        ("dropped", 2),
+        ("attached", 2),
+        ("unchanged", 0),
+    ]
+    assert rows_of(places, dropped_from) == 3
+    said = export_all(session, "events", dropped_from)
+    assert {row["status"] for row in said} == {"already_exported"}
+    (row,) = alter(
+        session,
+        f"{table} REPLACE PARTITION 199901 FROM lake.n.{other}"
+        " SETTINGS allow_replace_partition_from_empty_source = 1",
+    )
+    assert row["status"] == "empty"
+
+
+def test_a_partition_is_moved_to_another_table(
+    places: Places, session: NoSpark, dropped_from: str, other: str
+) -> None:
+    """Rows that are there already are only taken away here, and are not exported here again."""
+    alter(session, f"ALTER TABLE lake.n.{other} DROP PARTITION 202402")
+
+    rows = alter(
+        session,
+        f"ALTER TABLE lake.n.{dropped_from} MOVE PARTITION 202402 TO TABLE lake.n.{other},"
+        f" MOVE PARTITION ID '202401' TO TABLE lake.n.{other},"
+        f" MOVE PARTITION 199901 TO TABLE lake.n.{other}",
+    )
+
+    assert [(r["status"], r["rows"]) for r in rows] == [("moved", 2), ("moved", 1), ("empty", 0)]
+    assert (rows_of(places, dropped_from), rows_of(places, other)) == (0, 3)
+    with pytest.raises(RefusedError, match=rf"MOVE .* TO TABLE lake\.n\.{other}"):
+        export_all(session, "events", dropped_from)
+
+
+@pytest.mark.parametrize(
+    ("of", "error", "said", "code"),
+    [
+        ("PARTITION 202401 TO TABLE lake.n.nowhere", NotFoundError, "no table of that name", 60),
+        ("PARTITION 202401 TO TABLE ch.db.events", UnsupportedError, "of ClickHouse", 48),
+        ("PARTITION 202401 TO TABLE lake.n.{self}", RefusedError, "the same table", 36),
+    ],
+)
+def test_where_nothing_can_be_moved_is_said(
+    places: Places,
+    session: NoSpark,
+    dropped_from: str,
+    of: str,
+    error: type[TableFormatError],
+    said: str,
+    code: int,
+) -> None:
+    table = of.replace("{self}", dropped_from)
+
+    with pytest.raises(error, match=said) as refused:
+        alter(session, f"ALTER TABLE lake.n.{dropped_from} MOVE {table}")
+
+    assert refused.value.code == code
+    assert rows_of(places, dropped_from) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("lake.n.nowhere", NotFoundError, "its catalog has no table of that name"),
+        ("ch.db.events", UnsupportedError, "it is a table of ClickHouse. EXPORT PARTITION"),
+        ("lake.n.{self}", RefusedError, "it is the same table"),
+        ("lake.n.stranger", RefusedError, "it was not made by an export"),
+    ],
+)
+def test_where_nothing_can_come_from_is_said(
+    places: Places,
+    session: NoSpark,
+    dropped_from: str,
+    name: str,
+    error: type[Exception],
+    said: str,
+) -> None:
+    catalog = open_catalog("lake", warehouse=places.warehouse).catalog
+    catalog.create_table_if_not_exists("n.stranger", Schema(NestedField(1, "id", LongType())))
+    table = name.replace("{self}", dropped_from)
+
+    with pytest.raises(error, match=said):
+        alter(session, f"ALTER TABLE lake.n.{dropped_from} ATTACH PARTITION 202401 FROM {table}")
+
+
+def test_tables_that_differ_are_refused_with_all_differences(
+    places: Places, session: NoSpark, dropped_from: str
+) -> None:
+    """In the order and with the code of ClickHouse."""
+    with EmbeddedConnection(places.clickhouse) as connection:
+        connection.command(
+            "CREATE TABLE IF NOT EXISTS db.unlike (ts DateTime('UTC'), id Int32)"
+            " ENGINE = MergeTree PARTITION BY toYear(ts) ORDER BY (id, ts)"
+        )
+        connection.command("INSERT INTO db.unlike VALUES ('2024-01-01', 1)")
+    alter(
+        session, f"ALTER TABLE ch.db.unlike EXPORT PARTITION ALL TO TABLE lake.n.unlike {ALLOWED}"
+    )
+
+    for how in ("REPLACE PARTITION 1 FROM", "MOVE PARTITION ID '202401' TO TABLE"):
+        with pytest.raises(RefusedError) as refused:
+            alter(session, f"ALTER TABLE lake.n.{dropped_from} {how} lake.n.unlike")
+
+        assert refused.value.code == 122
+        for what in ("structure", "ordering", "partition key", "primary key"):
+            assert f"Tables have different {what}: " in str(refused.value)
+
+
+def test_a_partition_is_fetched_and_then_attached(
+    places: Places, session: NoSpark, dropped_from: str, other: str
+) -> None:
+    name = f"lake.n.{dropped_from}"
+    alter(session, f"ALTER TABLE {name} DROP PARTITION 202402")
+
+    (row,) = alter(session, f"ALTER TABLE {name} FETCH PARTITION 202402 FROM 'lake.n.{other}'")
+
+    assert (row["status"], row["rows"], rows_of(places, dropped_from)) == ("fetched", 2, 1)
+    assert alter(session, f"ALTER TABLE {name} ATTACH PARTITION 202402")[0]["rows"] == 2
+    assert rows_of(places, dropped_from) == 3
+    with pytest.raises(NotFoundError, match="has no files of it") as told:
+        alter(session, f"ALTER TABLE {name} FETCH PARTITION 199901 FROM 'lake.n.{other}'")
+    assert told.value.code == 257
+
+
+ENGINES = {
+    "MergeTree": "MergeTree",
+    "ReplacingMergeTree": "ReplacingMergeTree(version)",
+    "SummingMergeTree": "SummingMergeTree(amount)",
+    "AggregatingMergeTree": "AggregatingMergeTree",
+    "CollapsingMergeTree": "CollapsingMergeTree(sign)",
+    "VersionedCollapsingMergeTree": "VersionedCollapsingMergeTree(sign, version)",
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_that_a_table_remembers_is_served(
+    places: Places, session: NoSpark, engine: str
+) -> None:
+    """Each statement; what ClickHouse's engine would merge is merged by nobody here."""
+    table, one, two = (f"{engine.lower()}{n}" for n in ("", "_one", "_two"))
+    with EmbeddedConnection(places.clickhouse) as connection:
+        connection.command(
+            f"CREATE TABLE db.{table} (p UInt8, id UInt64, amount Int64, sign Int8,"
+            f" version UInt32) ENGINE = {ENGINES[engine]} PARTITION BY p ORDER BY id"
+        )
+        connection.command(
+            f"INSERT INTO db.{table} SELECT number % 2, number, number + 1, 1, 1 FROM numbers(10)"
+        )
+    for to in (one, two):
+        assert [r["status"] for r in export_all(session, table, to)] == ["committed"] * 2
+
+    rows = alter(
+        session,
+        f"ALTER TABLE lake.n.{one} DROP PARTITION 0, ATTACH PARTITION 0 FROM lake.n.{two},"
+        f" DETACH PARTITION 1, ATTACH PARTITION 1, REPLACE PARTITION 0 FROM lake.n.{two}",
+    )
+    assert [r["status"] for r in rows] == [
+        "dropped",
+        "attached",
+        "detached",
+        "attached",
+        "unchanged",
+    ]
+    alter(session, f"ALTER TABLE lake.n.{two} DROP PARTITION ALL")
+    (moved,) = alter(session, f"ALTER TABLE lake.n.{one} MOVE PARTITION 0 TO TABLE lake.n.{two}")
+
+    assert (moved["status"], moved["rows"]) == ("moved", 5)
+    assert (rows_of(places, one), rows_of(places, two)) == (5, 5)
