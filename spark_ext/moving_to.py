@@ -109,8 +109,8 @@ def moved_to(
         remembered: returns what a table remembers of its source.
 
     Raises:
-        UnsupportedError: it is a table of ClickHouse, or files would have to be written anew.
-        RefusedError: the tables differ; all differences are told (code of the first).
+        UnsupportedError: it is a table of ClickHouse.
+        RefusedError: it is the same table, or one that no export made.
         DestinationError: a table cannot be read.
     """
     what = f"Cannot run MOVE {which} TO TABLE {'.'.join(parts)} on {this.name}"
@@ -123,11 +123,22 @@ def moved_to(
     if found is None:
         return _ToNowhere(here, Leave(which, name), no_table(what))
     source = remembered(found, name)
-    refuse_unlike(what, (this.found.load(), this.source), (found.load(), source), moves=True)
+    check = partial(_check, what, this.source, source)
     running, stack = opened
     rows = stack.enter_context(RowPartitions(source, catalog.storages))
     copies = partial(_copies, this.found.storages, catalog.storages)
-    return _Move(Moving(here, running(found, name, rows), copies), which)
+    return _Move(Moving(here, running(found, name, rows), copies, check), which)
+
+
+def _check(
+    what: str,
+    source: RememberedSource,
+    destination: RememberedSource,
+    here: LakeTableState,
+    there: LakeTableState,
+) -> None:
+    """Refuse tables that are not alike, as they are when it is planned."""
+    refuse_unlike(what, (here, source), (there, destination), moves=True)
 
 
 def _copies(

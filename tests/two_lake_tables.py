@@ -145,7 +145,7 @@ def moving(
     def copies(source: LakeTableState, destination: LakeTableState) -> Copies:
         return CopiedFiles(source, lake(directory).storages, destination, other(directory).storages)
 
-    return Moving(one, two, copies)
+    return Moving(one, two, copies, lambda *_: None)
 
 
 def move(directory: Path, effects: Effects | None = None, **more: object) -> Outcome:

@@ -80,15 +80,14 @@ def other_table(
                 "engine that did it (Spark: rewrite_data_files), and run the statement again."
             )
             raise RefusedError(message)
-    keys = tuple(
-        one
-        for found in there.keys
-        for one in (
-            [_OtherKey(found.key, found.files, _record(there, found), found.row)]
-            if found.key.is_of_export
-            else _of_others(found.files, state, partitions)
-        )
+    exports = tuple(
+        _OtherKey(one.key, one.files, _record(there, one), one.row)
+        for one in there.keys
+        if one.key.is_of_export
     )
+    # They are of one key here, whichever keys they have there.
+    others = tuple(f for one in there.keys if not one.key.is_of_export for f in one.files)
+    keys = (*exports, *_of_others(others, state, partitions))
     unsure = tuple(at.row.key for at in there.in_main.values() if not at.held.is_known)
     return OtherTable(name, state.layout.table_uuid, state.main, keys, unsure)
 

@@ -15,7 +15,7 @@ from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.commit import commit
 from tableformat.export.empty_commits import fence
-from tableformat.export.giving_up import GivenUp, NotUnderWay, TooLate, kill
+from tableformat.export.giving_up import GivenUp, KillOutcome, NotUnderWay, TooLate, kill
 from tableformat.export.leases import Leases
 from tableformat.export.loading import load_table
 from tableformat.export.outcome import Outcome, Status
@@ -32,7 +32,7 @@ from tableformat.operations.running import Running, works_on_it
 from tableformat.operations.taking_out import taken_out
 from tableformat.operations.which import OnePartition
 
-__all__ = ["EndingMoves", "Leave", "give_up", "let_go"]
+__all__ = ["EndingMoves", "Leave", "give_up", "knows", "let_go"]
 
 
 class _StaysHereError(RefusedError):
@@ -104,10 +104,19 @@ def _line_has(there: Running, move: MoveIntent) -> bool:
     row = there.landing.row_of(move.key)
     if row is None or row.key.destination != state.layout.table_uuid:
         return False
-    landed = [x.snapshot_id for x in row.landed if x.transaction_id == move.transaction_id]
-    if any(state.is_ancestor(one) for one in landed):
+    mark = state.mark(move.key)
+    if mark is not None and mark.transaction_id == move.transaction_id:
+        return state.is_ancestor(mark.snapshot_id)
+    landed = next((x for x in row.landed if x.transaction_id == move.transaction_id), None)
+    if landed is None:
+        return False
+    if state.is_ancestor(landed.snapshot_id):
         return True
-    # Expiry may have taken the snapshot out of the line.
+    if landed.snapshot_id in state.snapshots:
+        return False
+    # It has expired: what came later in the line came after it.
+    if any(x.epoch > landed.epoch and state.is_ancestor(x.snapshot_id) for x in row.landed):
+        return True
     files = ports.table.files_of(state, move.key)
     return any(is_of_transaction(f.path, move.key, move.transaction_id) for f in files)
 
@@ -133,7 +142,8 @@ class EndingMoves:
             return None
         if any(move.table != str(leave.to) for _, move in rows):
             self.here.landing.refuse_moving(leave.which, state)
-        held = self.leases.take_all(tuple(k for row, m in rows for k in (row.key.hash, m.key)))
+        keys = dict.fromkeys(k for row, move in rows for k in (row.key.hash, move.key))
+        held = self.leases.take_all(tuple(keys))
         if held:
             return self.here.told(leave, Status.IN_PROGRESS, works_on_it(held))
         again = _claimed_again(self.here, rows)
@@ -182,13 +192,18 @@ class EndingMoves:
         """
         ports = self.there.ports.commit
         row = self.there.landing.row_of(move.key)
-        if _knows(row, move):
+        if knows(row, move):
             return True
         state = load_table(ports)
-        if row is None or row.key.destination != state.layout.table_uuid:
+        if row is not None and row.key.destination != state.layout.table_uuid:
             # A request names the table and its uuid: it finds neither any more.
             return False
-        if row.state is State.RUNNING and row.claim.transaction_id == move.transaction_id:
+        ended: KillOutcome | None = None
+        if (
+            row is not None
+            and row.state is State.RUNNING
+            and row.claim.transaction_id == move.transaction_id
+        ):
             why = f"the MOVE that it is of was interrupted ({move.table})"
             ended = kill(ports, move.key, state=State.FAILED, why=why)
             if not isinstance(ended, GivenUp | TooLate | NotUnderWay):
@@ -197,11 +212,12 @@ class EndingMoves:
                     "statement again."
                 )
                 raise RefusedError(message)
-        else:
+        if not isinstance(ended, GivenUp):
+            # What was found to have landed may be another one's.
             fence(ports)
         mark = load_table(ports).mark(move.key)
         landed = mark is not None and mark.transaction_id == move.transaction_id
-        return landed or _knows(self.there.landing.row_of(move.key), move)
+        return landed or knows(self.there.landing.row_of(move.key), move)
 
 
 def give_up(here: Running, leases: Leases, leave: Leave, why: str) -> None:
@@ -265,6 +281,7 @@ def _stop(here: Running, rows: tuple[Row, ...], why: str) -> None:
     here.ports.note(why)
 
 
-def _knows(row: Row | None, move: MoveIntent) -> bool:
+def knows(row: Row | None, move: MoveIntent) -> bool:
+    """Whether the ledger knows that what a MOVE brings has landed."""
     landed = row.landed if row is not None else ()
     return any(x.transaction_id == move.transaction_id for x in landed)

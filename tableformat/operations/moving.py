@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tableformat.committer import LakeTableState
-from tableformat.errors import RefusedError, TableFormatError
+from tableformat.errors import InternalError, RefusedError, TableFormatError
 from tableformat.export.commit import commit
 from tableformat.export.empty_commits import fence
 from tableformat.export.leases import Leases
@@ -28,7 +28,7 @@ from tableformat.ledger import Key, Row, State
 from tableformat.move_intent import MoveIntent, digest_of_paths
 from tableformat.operations.as_planned import AsPlanned, PlannedForAnotherError, planned
 from tableformat.operations.copying import CopyFrom, other_table
-from tableformat.operations.ending_moves import EndingMoves, Leave, let_go
+from tableformat.operations.ending_moves import EndingMoves, Leave, knows, let_go
 from tableformat.operations.planned import Plan
 from tableformat.operations.running import Running, works_on_it
 from tableformat.operations.statement import Copies, forecast, nothing_done
@@ -90,12 +90,14 @@ class _WhileHere:
 class Moving:
     """Moves partitions from one lake table to another, under one ledger.
 
-    `copies` returns what copies files of a state of the one into the other.
+    `copies` returns what copies files of a state of the one into the other; `check` refuses states
+    between which none can be put.
     """
 
     here: Running
     there: Running
     copies: Callable[[LakeTableState, LakeTableState], Copies]
+    check: Callable[[LakeTableState, LakeTableState], None]
 
     def run(self, which: OnePartition) -> Outcome:
         """Move a partition; return what became of it.
@@ -134,6 +136,7 @@ class Moving:
         there = load_table(self.there.ports.commit)
         leave = Leave(which, self.there.name)
         self.here.landing.refuse_moving(which, here)
+        self.check(here, there)
         taken = planned(leave, self.here.partitions, here)
         if not taken.changes:
             return nothing_done(leave, taken, self.here.name)
@@ -155,6 +158,9 @@ class Moving:
             made = self._add(begun)
             if made is None or made.status is not Status.ATTACHED:
                 return made
+        if not self._is_as_planned(begun):
+            let_go(self.here.ports.commit, begun.rows_here, "")
+            return None
         return EndingMoves(self.here, self.there, leases).take(
             leave, begun.rows_here, begun.states[0]
         )
@@ -167,13 +173,14 @@ class Moving:
         if self.there.landing.settle_left(which, there, leases) or left:
             return None
         self.there.landing.refuse_moving(which, there)
+        self.check(here, there)
         taken = planned(leave, self.here.partitions, here)
         if not taken.changes:
             return nothing_done(leave, taken, self.here.name)
         copy = self._copy(which, here)
         added = planned(copy, self.there.partitions, there)
-        goes = {c.key.hash: _key_there(c.key, there) for c in taken.changes}
-        held = leases.take_all((*goes, *goes.values()))
+        goes = {c.key.hash: _key_there(c.key, here, there) for c in taken.changes}
+        held = leases.take_all(tuple(dict.fromkeys((*goes, *goes.values()))))
         if held:
             return self.here.told(leave, Status.IN_PROGRESS, works_on_it(held))
         rows_there = self.there.landing.claim(copy, added, there)
@@ -205,14 +212,30 @@ class Moving:
 
     def _landed(self, key: str) -> str:
         row = self.there.landing.row_of(key)
-        return row.done.landed.transaction_id if row is not None and row.done is not None else ""
+        if row is None or row.done is None:
+            message = f"Nothing brings the rows of key {key}. This is a bug, please report it."
+            raise InternalError(message)
+        return row.done.landed.transaction_id
+
+    def _is_as_planned(self, begun: _Begun) -> bool:
+        """Whether what was planned is there, and not an export of the same content instead of it.
+
+        Where nothing had to be added, whether this table is as it was, too.
+        """
+        moves = (row.claim.move for row in begun.rows_here)
+        if not all(knows(self.there.landing.row_of(m.key), m) for m in moves if m is not None):
+            return False
+        if begun.added.changes:
+            return True
+        here = load_table(self.here.ports.commit)
+        return planned(begun.leave, self.here.partitions, here) == begun.taken
 
     def _add(self, begun: _Begun) -> Outcome | None:
         """Copy, and let the copies land there; where that is certain not to be, it is given up."""
         landing = self.there.landing
-        copies = self.copies(*begun.states)
-        landing = replace(landing, ports=replace(landing.ports, copy=copies))
         try:
+            copies = self.copies(*begun.states)
+            landing = replace(landing, ports=replace(landing.ports, copy=copies))
             receipts = landing.copied(begun.rows_there, begun.added)
         except TableFormatError as error:
             landing.note_error(begun.rows_there, error.message)
@@ -232,5 +255,9 @@ class Moving:
         return None if made is None else replace(made, table=str(self.here.name))
 
 
-def _key_there(key: Key, there: LakeTableState) -> str:
-    return Key(key.source, key.partition_id, there.layout.table_uuid).hash
+def _key_there(key: Key, here: LakeTableState, there: LakeTableState) -> str:
+    """Return the key there: what no export wrote is of one key there, of this table."""
+    to = there.layout.table_uuid
+    if key.is_of_export:
+        return Key(key.source, key.partition_id, to).hash
+    return Key.of_lake(here.layout.table_uuid, key.partition_id, to).hash

@@ -35,6 +35,7 @@ from tests.two_lake_tables import (
     OTHER,
     P1,
     TO_OTHER,
+    copy,
     move,
     moving,
     other,
@@ -139,6 +140,30 @@ def test_rows_of_others_go_with_it(tmp_path: Path, source: Partitions) -> None:
     assert rows_in_main(tmp_path) == 3
     table = other(tmp_path)
     assert sum(f.rows for f in table.files_on(table.load(), "main")) == 3 + 18
+
+
+def test_rows_of_others_that_came_from_another_table_go_on_and_back(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """With those that others added here: whatever keys they have, all of them go."""
+    said = SaidOfRows(rest="p1")
+    running(tmp_path).run(drop("p1"))
+    running(tmp_path, table=other(tmp_path), name=OTHER).run(drop("p2"))
+    add_foreign(tmp_path, 6)
+    assert move(tmp_path, rows=said).rows == 6
+    came = copy(tmp_path, P1, rows=said)
+    add_foreign(tmp_path, 5)
+    assert (came.rows, rows_in_main(tmp_path)) == (6, 3 + 6 + 5)
+    there = running(tmp_path, table=other(tmp_path), name=OTHER, rows=said)
+    assert there.run(drop("p1")).rows == 6
+
+    done = move(tmp_path, rows=said)
+
+    assert (done.status, done.rows, done.data_files) == (Status.MOVED, 11, 2)
+    assert rows_in_main(tmp_path) == source.rows["p2"]
+    table = other(tmp_path)
+    assert sum(f.rows for f in table.files_on(table.load(), "main")) == 11
+    assert copy(tmp_path, P1, rows=said).rows == 11
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path, source: Partitions) -> None:
