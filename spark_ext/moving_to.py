@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.file_copies import CopiedFiles
-from catalog.iceberg_table import IcebergTable
 from catalog.storages.opening import Storages
-from spark_ext.copying_from import (
-    Destination,
+from spark_ext.other_tables import (
     OtherTables,
+    RememberingTable,
+    Runners,
     no_table,
     other_name,
     refuse_unlike,
+    source_of,
 )
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
 from tableformat.committer import LakeTableState
@@ -24,18 +22,15 @@ from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome
 from tableformat.iceberg.properties import RememberedSource
-from tableformat.names import LakeName
-from tableformat.operations.ending_moves import Leave, give_up
+from tableformat.operations.ending_moves import give_up
+from tableformat.operations.leave import Leave
 from tableformat.operations.moving import Moving
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.running import Running
 from tableformat.operations.statement import Copies, OperationPorts
 from tableformat.operations.which import AllPartitions, OnePartition
 
-__all__ = ["OpenRunning", "moved_to"]
-
-OpenRunning = Callable[[IcebergTable, LakeName, RowPartitions], Running]
-"""Makes what runs statements on a table."""
+__all__ = ["moved_to"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +86,10 @@ class _ToNowhere:
 def moved_to(
     parts: tuple[str, ...],
     which: OnePartition | AllPartitions,
-    this: Destination,
+    this: RememberingTable,
     here: Running,
     others: OtherTables,
-    opened: tuple[OpenRunning, ExitStack],
-    remembered: Callable[[IcebergTable, LakeName], RememberedSource],
+    runners: Runners,
 ) -> _Move | _ToNowhere:
     """Return what moves a partition to the table of a name.
 
@@ -105,8 +99,7 @@ def moved_to(
         this: the table that it is in.
         here: what runs statements on it.
         others: how names are looked up.
-        opened: how the other table is opened for statements, and what closes it.
-        remembered: returns what a table remembers of its source.
+        runners: makes what runs statements on the other table.
 
     Raises:
         UnsupportedError: it is a table of ClickHouse.
@@ -122,12 +115,11 @@ def moved_to(
     found = catalog.table(name)
     if found is None:
         return _ToNowhere(here, Leave(which, name), no_table(what))
-    source = remembered(found, name)
+    source = source_of(what, found.load())
+    there = runners.on(RememberingTable(name, found, source, this.ledger), catalog.storages)
     check = partial(_check, what, this.source, source)
-    running, stack = opened
-    rows = stack.enter_context(RowPartitions(source, catalog.storages))
     copies = partial(_copies, this.found.storages, catalog.storages)
-    return _Move(Moving(here, running(found, name, rows), copies, check), which)
+    return _Move(Moving(here, there, copies, check), which)
 
 
 def _check(

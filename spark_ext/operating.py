@@ -9,25 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from typing import Final, assert_never
 
 from catalog.clickhouse.partition_values import partition_id_of
-from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.iceberg import OpenedCatalog
-from catalog.iceberg_table import IcebergTable
-from catalog.intact_files import refuse_changed_files
-from catalog.processes import may_be_alive, this_process
-from spark_ext.copying_from import Destination, OtherTables, copied_from, copying
-from spark_ext.moving_to import OpenRunning, moved_to
+from spark_ext.copying_from import copied_from, copying
+from spark_ext.moving_to import moved_to
+from spark_ext.other_tables import OtherTables, RememberingTable, Runners, source_of
 from spark_ext.sql import statements as commands
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import Alter, ChangeRows, Command, Optimize
-from spark_ext.wiring import commit_ports, new_transaction
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
 from tableformat.export.outcome import Outcome
-from tableformat.iceberg.properties import RememberedSource, remembered_source
+from tableformat.iceberg.properties import RememberedSource
 from tableformat.ledger import Ledger
 from tableformat.mergetree.partition_literal import (
     All,
@@ -45,9 +40,8 @@ from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.fetching import Fetch
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
-from tableformat.operations.partition_files import Partitions
 from tableformat.operations.running import Running
-from tableformat.operations.statement import Alone, OperationPorts
+from tableformat.operations.statement import Alone
 from tableformat.operations.which import AllPartitions, OnePart, OnePartition, Which
 
 __all__ = ["check_operation", "operate"]
@@ -99,16 +93,13 @@ def operate(
     if found is None:
         message = f"Cannot find the lake table {table}: its catalog has none of that name."
         raise NotFoundError(message, code=UNKNOWN_TABLE)
-    source = _remembered(found, table)
+    source = source_of(f"Cannot find partitions of {table}", found.load())
+    to = RememberingTable(table, found, source, ledger)
     with ExitStack() as stack:
-        rows = stack.enter_context(RowPartitions(source, lake.storages))
-        opened = partial(_running, ledger=ledger, note=note)
-        running = opened(found, table, rows)
-        to = Destination(table, found, source, ledger)
+        runners = Runners(ledger, note, stack)
+        running = runners.on(to, lake.storages)
         # One that cannot be read keeps those before it back, too.
-        wanted = [
-            _prepared(one, running, to, others, (opened, stack)) for one in statement.commands
-        ]
+        wanted = [_prepared(one, running, to, others, runners) for one in statement.commands]
         for ready, one in wanted:
             yield _ended(ready, one, dry_run=dry_run)
 
@@ -116,14 +107,14 @@ def operate(
 def _prepared(
     command: Command,
     running: Running,
-    to: Destination,
+    to: RememberingTable,
     others: OtherTables,
-    opened: tuple[OpenRunning, ExitStack],
+    runners: Runners,
 ) -> tuple[Running, _OfKeys | Alone]:
     """Return a statement, and what runs it."""
     if isinstance(command, commands.MoveToTable):
         which = _partition(command.partition, to.source)
-        move = moved_to(command.table.parts, which, to, running, others, opened, _remembered)
+        move = moved_to(command.table.parts, which, to, running, others, runners)
         return running, move
     if isinstance(command, commands.Fetch):
         return _fetch(command, running, to, others)
@@ -139,7 +130,7 @@ def _prepared(
 
 
 def _fetch(
-    command: commands.Fetch, running: Running, to: Destination, others: OtherTables
+    command: commands.Fetch, running: Running, to: RememberingTable, others: OtherTables
 ) -> tuple[Running, Fetch]:
     which = _which(command.of, to.source)
     if not isinstance(which, OnePartition):
@@ -148,37 +139,6 @@ def _fetch(
     what = f"Cannot run FETCH {which} FROM '{command.path}' on {to.name}"
     other, copy = copied_from(what, tuple(command.path.split(".")), which, to, others)
     return copying(running, copy), Fetch(which, other)
-
-
-def _remembered(table: IcebergTable, name: LakeName) -> RememberedSource:
-    """Return the ClickHouse table that a lake table remembers: its partition key counts.
-
-    Raises:
-        RefusedError: it remembers none.
-        DestinationError: what it remembers cannot be read.
-    """
-    source = remembered_source(table.load().properties)
-    if source is None:
-        message = (
-            f"Cannot find partitions of {name}: it was not made by an export, so that it remembers "
-            "no partition key of ClickHouse. Use the statements of the engine that made it."
-        )
-        raise RefusedError(message)
-    return source
-
-
-def _running(
-    found: IcebergTable,
-    table: LakeName,
-    rows: RowPartitions,
-    *,
-    ledger: Ledger,
-    note: Callable[[str], None],
-) -> Running:
-    commit = commit_ports(found, ledger)
-    intact = partial(refuse_changed_files, found.storages, found.load().location, note)
-    ports = OperationPorts(commit, this_process(), may_be_alive, new_transaction, note, intact)
-    return Running(ports, table, Partitions(table, found, ledger, rows, commit.effects))
 
 
 def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outcome:

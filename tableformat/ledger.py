@@ -66,6 +66,10 @@ class Key:
         """Return the key of what no export wrote in a partition of a lake table (decision 0013)."""
         return cls(f"{_OF_LAKE}{table_uuid}", partition_id, destination)
 
+    def at(self, destination: str) -> Key:
+        """Return the key of the same partition of the same source in another table."""
+        return replace(self, destination=destination)
+
     @property
     def is_of_export(self) -> bool:
         """Whether it is one of exports, and not of what others wrote here or in another table."""

@@ -132,12 +132,13 @@ def moving(
     directory: Path,
     *,
     effects: Effects | None = None,
-    here: IcebergTable | None = None,
-    there: IcebergTable | None = None,
+    here: object = None,
+    there: object = None,
     rows: SaidOfRows | None = None,
 ) -> Moving:
     """Return what moves partitions, as a new process."""
-    found, into = here or lake(directory), there or other(directory)
+    found = cast("IcebergTable", here or lake(directory))
+    into = cast("IcebergTable", there or other(directory))
     one = running(directory, effects=effects, table=found, rows=rows)
     two = running(directory, effects=effects, table=into, rows=rows, name=OTHER)
     two = replace(two, ports=replace(two.ports, owner=one.ports.owner, is_alive=one.ports.is_alive))
@@ -148,9 +149,16 @@ def moving(
     return Moving(one, two, copies, lambda *_: None)
 
 
-def move(directory: Path, effects: Effects | None = None, **more: object) -> Outcome:
+def move(
+    directory: Path,
+    effects: Effects | None = None,
+    *,
+    here: object = None,
+    there: object = None,
+    rows: SaidOfRows | None = None,
+) -> Outcome:
     """Move p1, as a new process."""
-    return moving(directory, effects=effects, **more).run(P1)  # type: ignore[arg-type]
+    return moving(directory, effects=effects, here=here, there=there, rows=rows).run(P1)
 
 
 def rows_of_p1(directory: Path) -> tuple[int, int]:

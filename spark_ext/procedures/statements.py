@@ -12,9 +12,9 @@ import warnings
 from functools import partial
 from typing import Final
 
-from spark_ext.copying_from import OtherTables
 from spark_ext.killing import KilledPartition, kill_in_session
 from spark_ext.operating import check_operation, operate
+from spark_ext.other_tables import OtherTables
 from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.exporting import EXPORTED, exported_rows, without_figures
 from spark_ext.sql.asked import asked_by, exports_of

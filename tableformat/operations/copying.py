@@ -159,11 +159,11 @@ class CopyFrom:
                 "use DROP PARTITION."
             )
             raise RefusedError(message, code=BAD_ARGUMENTS)
-        comes = {self._key(one.key, there): one for one in self.other.keys}
+        comes = {one.key.at(there.table_uuid): one for one in self.other.keys}
         leaves = {one.key: one.files for one in there.keys} if self.replaces else {}
         if not self.replaces and any(not one.key.is_of_export for one in self.other.keys):
             for key in self.other.unsure:
-                self._refuse_twice(self._key(key, there), there)
+                self._refuse_twice(key.at(there.table_uuid), there)
         changes, here = [], 0
         for key in (*comes, *(k for k in leaves if k not in comes)):
             one = comes.get(key)
@@ -182,10 +182,6 @@ class CopyFrom:
                 )
             )
         return Plan(tuple(changes), here)
-
-    def _key(self, key: Key, there: PartitionFiles) -> Key:
-        """Return the key that files of a key of the other table are of here."""
-        return Key(key.source, key.partition_id, there.table_uuid)
 
     def _refuse_twice(self, key: Key, there: PartitionFiles) -> None:
         at = there.in_main.get(key.hash)

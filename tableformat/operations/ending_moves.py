@@ -8,7 +8,6 @@ any more (model: Again, Give and Take in docs/spec/model/Move.tla).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from tableformat.committer import LakeTableState, NotSent
 from tableformat.effects import Step
@@ -24,38 +23,16 @@ from tableformat.export.whole_partition import Leaving
 from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Row, State
 from tableformat.move_intent import MoveIntent, digest_of_paths
-from tableformat.names import LakeName
 from tableformat.operations.as_planned import planned
-from tableformat.operations.partition_files import PartitionFiles
+from tableformat.operations.leave import Leave
 from tableformat.operations.planned import KeyChange, Plan
 from tableformat.operations.running import Running, works_on_it
-from tableformat.operations.taking_out import taken_out
-from tableformat.operations.which import OnePartition
 
-__all__ = ["EndingMoves", "Leave", "give_up", "knows", "let_go"]
+__all__ = ["EndingMoves", "give_up", "knows", "let_go"]
 
 
 class _StaysHereError(RefusedError):
     """The rows are there, and cannot be taken away here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """The request, as this table sees it: what goes where."""
-
-    which: OnePartition
-    to: LakeName
-    did: ClassVar[Status] = Status.MOVED
-    looks_at_detached: ClassVar[bool] = False
-    detaches: ClassVar[bool] = False
-
-    def __str__(self) -> str:
-        """Return the statement as the ledger keeps it."""
-        return f"MOVE {self.which} TO TABLE {self.to}"
-
-    def plan(self, there: PartitionFiles) -> Plan:
-        """Let all files leave."""
-        return taken_out(self.which, there)
 
 
 @dataclass(slots=True)

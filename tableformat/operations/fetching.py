@@ -13,7 +13,6 @@ from typing import ClassVar
 from tableformat.clickhouse_codes import PARTITION_ALREADY_EXISTS, PARTITION_DOESNT_EXIST
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Status
-from tableformat.ledger import Key
 from tableformat.operations.copying import OtherTable
 from tableformat.operations.partition_files import PartitionFiles, held_of
 from tableformat.operations.planned import KeyChange, Plan
@@ -55,7 +54,7 @@ class Fetch:
         main = {one.key: one.files for one in there.keys}
         changes = []
         for one in self.other.keys:
-            key = Key(one.key.source, one.key.partition_id, there.table_uuid)
+            key = one.key.at(there.table_uuid)
             at = there.in_main.get(key.hash)
             known = at is None or at.held.is_known
             # Main has afterwards what it had before.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
 
 from tableformat.committer import LakeTableState
 from tableformat.errors import InternalError, RefusedError, TableFormatError
@@ -28,15 +28,14 @@ from tableformat.ledger import Key, Row, State
 from tableformat.move_intent import MoveIntent, digest_of_paths
 from tableformat.operations.as_planned import AsPlanned, PlannedForAnotherError, planned
 from tableformat.operations.copying import CopyFrom, other_table
-from tableformat.operations.ending_moves import EndingMoves, Leave, knows, let_go
+from tableformat.operations.ending_moves import EndingMoves, knows, let_go
+from tableformat.operations.leave import Leave
 from tableformat.operations.planned import Plan
-from tableformat.operations.running import Running, works_on_it
+from tableformat.operations.running import Running, in_turns, works_on_it
 from tableformat.operations.statement import Copies, forecast, nothing_done
 from tableformat.operations.which import OnePartition
 
 __all__ = ["Moving"]
-
-_MOST_PLANS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,24 +105,9 @@ class Moving:
             RefusedError: it cannot be moved between these tables; nothing was changed.
             TableFormatError: a table or the ledger failed before anything was claimed.
         """
-        ports = self.here.ports.commit
         leave = Leave(which, self.there.name)
-        with Leases(
-            ports.ledger,
-            self.here.ports.owner,
-            effects=ports.effects,
-            is_alive=self.here.ports.is_alive,
-            note=self.here.ports.note,
-        ) as leases:
-            for _ in range(_MOST_PLANS):
-                ended = self._turn(leave, leases)
-                if ended is not None:
-                    return ended
-        message = (
-            f"Cannot run {leave} on {self.here.name}: the partition was changed by others "
-            f"{_MOST_PLANS} times while it was looked at. Run the statement again."
-        )
-        raise RefusedError(message)
+        what = f"{leave} on {self.here.name}"
+        return in_turns(self.here.ports, what, partial(self._turn, leave))
 
     def forecast(self, which: OnePartition) -> Outcome:
         """Return what it would do now; nothing is changed (`--dry-run`).
@@ -257,7 +241,6 @@ class Moving:
 
 def _key_there(key: Key, here: LakeTableState, there: LakeTableState) -> str:
     """Return the key there: what no export wrote is of one key there, of this table."""
-    to = there.layout.table_uuid
-    if key.is_of_export:
-        return Key(key.source, key.partition_id, to).hash
-    return Key.of_lake(here.layout.table_uuid, key.partition_id, to).hash
+    uuid = here.layout.table_uuid
+    own = key if key.is_of_export else Key.of_lake(uuid, key.partition_id, uuid)
+    return own.at(there.layout.table_uuid).hash

@@ -10,8 +10,9 @@ order of all that happens to the partition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from tableformat.committer import CommitOutcome, Committed, NotSent, Unknown
@@ -29,7 +30,7 @@ from tableformat.operations.planned import Plan
 from tableformat.operations.statement import OperationPorts, Statement, forecast, nothing_done
 from tableformat.operations.which import shown_partition
 
-__all__ = ["Running", "works_on_it"]
+__all__ = ["Running", "in_turns", "works_on_it"]
 
 _MOST_PLANS: Final = 20
 
@@ -54,23 +55,8 @@ class Running:
             RefusedError: it cannot be done to this table; nothing was changed.
             TableFormatError: the table or the ledger failed before anything was claimed.
         """
-        ports = self.ports.commit
-        with Leases(
-            ports.ledger,
-            self.ports.owner,
-            effects=ports.effects,
-            is_alive=self.ports.is_alive,
-            note=self.ports.note,
-        ) as leases:
-            for _ in range(_MOST_PLANS):
-                ended = self._turn(statement, leases)
-                if ended is not None:
-                    return ended
-        message = (
-            f"Cannot run {statement} on {self.name}: the partition was changed by others "
-            f"{_MOST_PLANS} times while it was looked at. Run the statement again."
-        )
-        raise RefusedError(message)
+        what = f"{statement} on {self.name}"
+        return in_turns(self.ports, what, partial(self._turn, statement))
 
     def forecast(self, statement: Statement) -> Outcome:
         """Return what a statement would do now; nothing is changed (`--dry-run`).
@@ -150,6 +136,36 @@ class Running:
         return Outcome(
             shown_partition(statement.which), status, str(self.name), text, snapshot_id=snapshot_id
         )
+
+
+def in_turns(ports: OperationPorts, what: str, turn: Callable[[Leases], Outcome | None]) -> Outcome:
+    """Take turns under leases until one has an outcome: others may change what was planned for.
+
+    Args:
+        ports: what to act on.
+        what: is run, as the error has it.
+        turn: does it once; None when it is to be planned anew.
+
+    Raises:
+        RefusedError: others changed it again and again.
+        TableFormatError: of a turn.
+    """
+    with Leases(
+        ports.commit.ledger,
+        ports.owner,
+        effects=ports.commit.effects,
+        is_alive=ports.is_alive,
+        note=ports.note,
+    ) as leases:
+        for _ in range(_MOST_PLANS):
+            ended = turn(leases)
+            if ended is not None:
+                return ended
+    message = (
+        f"Cannot run {what}: the partition was changed by others {_MOST_PLANS} times while it was "
+        "looked at. Run the statement again."
+    )
+    raise RefusedError(message)
 
 
 def works_on_it(held: Mapping[str, LeaseHeld]) -> str:

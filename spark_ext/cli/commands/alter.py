@@ -36,9 +36,9 @@ from spark_ext.cli.options import (
 )
 from spark_ext.cli.output import Output
 from spark_ext.cli.statement_answer import check_ending, rendered, write_answer
-from spark_ext.copying_from import OtherTables
 from spark_ext.killing import kill_queries
 from spark_ext.operating import check_operation, operate
+from spark_ext.other_tables import OtherTables
 from spark_ext.procedures.exporting import EXPORTED, exported_rows
 from spark_ext.session import SparkSettings
 from spark_ext.sql.asked import SessionExport, asked_by, exports_of

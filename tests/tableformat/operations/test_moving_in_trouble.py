@@ -16,7 +16,8 @@ from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import State
 from tableformat.names import LakeName
-from tableformat.operations.ending_moves import Leave, give_up
+from tableformat.operations.ending_moves import give_up
+from tableformat.operations.leave import Leave
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
 from tests.lake import Meddling
