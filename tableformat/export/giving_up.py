@@ -100,6 +100,7 @@ def kill(
     state: Literal[State.KILLED, State.FAILED],
     why: str = "",
     on_claim: Callable[[Row], None] = _nothing,
+    ends_move: bool = False,
 ) -> KillOutcome:
     """Give the export of a key up for good, unless it has landed.
 
@@ -111,6 +112,7 @@ def kill(
         state: what the row says afterwards.
         why: the error that is the reason, '' for the one that the row has.
         on_claim: called once when the export is taken over, with the row that says so.
+        ends_move: a MOVE that has the key ends with it; the caller knows what the other table has.
 
     Raises:
         RefusedError: the table is of another ledger, its metadata was put back, or a MOVE that is
@@ -118,7 +120,8 @@ def kill(
     """
     table = ports.effects(Step.LOAD_METADATA, ports.table.load)
     check_table_of_ledger(table, ports.ledger)
-    claimed = _claim(ports, key, why or (BEING_CANCELLED if state is State.KILLED else ""))
+    why = why or (BEING_CANCELLED if state is State.KILLED else "")
+    claimed = _claim(ports, key, why, ends_move=ends_move)
     if not isinstance(claimed, Row):
         return claimed
     on_claim(claimed)
@@ -129,13 +132,13 @@ def kill(
         return Unknown(str(error))
 
 
-def _claim(ports: Ports, key: str, why: str) -> Row | NotUnderWay | Superseded:
+def _claim(ports: Ports, key: str, why: str, *, ends_move: bool) -> Row | NotUnderWay | Superseded:
     """Step 1: a new epoch; the transaction stays recorded, so that a landing of it is told."""
     for attempt in range(1, ports.most_attempts + 1):
         row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key))
         if row is None or row.state is not State.RUNNING:
             return NotUnderWay(row)
-        if row.move is not None:
+        if row.move is not None and not ends_move:
             message = (
                 f"Cannot give up partition {row.key.partition_id}: {unfinished(row, row.move)}."
             )

@@ -83,10 +83,15 @@ def settle_anew(ports: Ports, row: Row, landed: Landed) -> Row | Stale:
 def settle_mark(ports: Ports, row: Row, state: LakeTableState, mark: Mark) -> Row | Stale:
     """Settle what a mark proves, with the figures of what landed (step 8).
 
-    The row's claim may be a later one, whose figures and parts are those of other files.
+    The row's claim may be a later one, whose figures and parts are those of other files. That of a
+    MOVE which is not finished stays, and what landed is only noted: nobody passes over it.
     """
     claim = claim_of_mark(row, state, mark)
-    return settle(ports, row, landed_from(mark, state, claim), claim)
+    landed = landed_from(mark, state, claim)
+    if row.move is not None and row.claim.transaction_id != mark.transaction_id:
+        noted = replace(row.with_landed(landed), updated=ports.clock())
+        return ports.effects(Step.NOTE_LANDED, partial(ports.ledger.write, noted))
+    return settle(ports, row, landed, claim)
 
 
 def note_overwritten_mark(

@@ -128,7 +128,11 @@ class EndingMoves:
             return None
         if all(self._has_landed(row.claim.move) for row in again if row.claim.move):
             return self.take(leave, again, state)
-        _stop(self.here, again, f"{leave} was given up: it had not landed in {leave.to}")
+        why = f"{leave} was given up: it had not landed in {leave.to}"
+        ended = _stop(self.here, again, why)
+        if not all(isinstance(one, GivenUp | NotUnderWay) for one in ended):
+            message = f"Cannot give {leave} up yet: {ended}. Run the statement again."
+            raise RefusedError(message)
         return None
 
     def take(self, leave: Leave, rows: tuple[Row, ...], state: LakeTableState) -> Outcome | None:
@@ -156,9 +160,24 @@ class EndingMoves:
             None,
         )
         if stays is not None:
-            _stop(self.here, rows, stays.message)
-            return self.here.told(leave, Status.REFUSED, stays.message)
+            return self._stays(leave, rows, stays)
         return self.here.outcome(leave, plan, ordered, ended)
+
+    def _stays(self, leave: Leave, rows: tuple[Row, ...], why: RefusedError) -> Outcome:
+        """End a MOVE that is there and cannot be taken away here; say where its rows are."""
+        ended = _stop(self.here, rows, why.message)
+        late = next((one for one in ended if isinstance(one, TooLate)), None)
+        if late is not None:
+            text = (
+                f"it was taken away here in snapshot {late.snapshot_id} by a request of before, "
+                f"and main of {leave.to} may have been changed since. The snapshots before it have "
+                "its rows"
+            )
+            return self.here.told(leave, Status.FAILED, text, late.snapshot_id)
+        if not all(isinstance(one, GivenUp | NotUnderWay) for one in ended):
+            text = f"it may be taken away here yet: {ended}. Run the statement again"
+            return self.here.told(leave, Status.UNKNOWN, text)
+        return self.here.told(leave, Status.REFUSED, why.message)
 
     def _has_landed(self, move: MoveIntent) -> bool:
         """Whether the rows are there; if not, nothing that was sent can bring them there later.
@@ -205,22 +224,18 @@ def give_up(here: Running, leases: Leases, leave: Leave, why: str) -> None:
     """
     rows = _begun(here, leave, load_table(here.ports.commit))
     rows = tuple((row, move) for row, move in rows if move.table == str(leave.to))
-    if rows and not leases.take_all(tuple(row.key.hash for row, _ in rows)):
-        _stop(here, _claimed_again(here, rows) or (), why)
+    if not rows or leases.take_all(tuple(row.key.hash for row, _ in rows)):
+        return
+    for row, move in rows:
+        if knows(here.landing.row_of(move.key), move):
+            why = f"{why} Its rows of partition {row.key.partition_id} had been added there"
+    _stop(here, _claimed_again(here, rows) or (), why)
 
 
 def let_go(ports: Ports, rows: tuple[Row, ...], why: str) -> None:
     """Let keys go for which a MOVE has sent nothing."""
-    ended = tuple(
-        replace(
-            row,
-            state=State.FAILED,
-            claim=replace(row.claim, move=None),
-            last_error=why,
-            updated=ports.clock(),
-        )
-        for row in rows
-    )
+    now = ports.clock()
+    ended = tuple(replace(row, state=State.FAILED, last_error=why, updated=now) for row in rows)
     ports.effects(Step.GIVE_UP, lambda: ports.ledger.write_all(ended))
 
 
@@ -246,16 +261,13 @@ def _claimed_again(here: Running, rows: _Begun) -> tuple[Row, ...] | None:
     return claims if len(claims) == len(again) else None
 
 
-def _stop(here: Running, rows: tuple[Row, ...], why: str) -> None:
+def _stop(here: Running, rows: tuple[Row, ...], why: str) -> tuple[KillOutcome, ...]:
     """Let keys go once nothing that was sent for them can land any more."""
-    ports = here.ports.commit
-    without = tuple(
-        replace(row, claim=replace(row.claim, move=None), last_error=why) for row in rows
-    )
-    ports.effects(Step.GIVE_UP, lambda: ports.ledger.write_all(without))
-    for row in rows:
-        kill(ports, row.key.hash, state=State.FAILED, why=why)
     here.ports.note(why)
+    return tuple(
+        kill(here.ports.commit, row.key.hash, state=State.FAILED, why=why, ends_move=True)
+        for row in rows
+    )
 
 
 def knows(row: Row | None, move: MoveIntent) -> bool:

@@ -45,7 +45,7 @@ class Landing:
         settled = False
         for key in state.marks:
             row = self.row_of(key)
-            if row is None or unsettled_mark(row, state) is None:
+            if row is None or row.move is not None or unsettled_mark(row, state) is None:
                 continue
             if wanted is not None and row.key.partition_id != wanted.value:
                 continue

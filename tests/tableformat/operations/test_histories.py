@@ -142,6 +142,11 @@ def seen(at: Path) -> Seen:
     return +found
 
 
+def of_this_table(rows: Seen) -> Seen:
+    """Return what is here of what is in both tables."""
+    return Counter({at: number for at, number in rows.items() if at[0] == "here"})
+
+
 @dataclass(frozen=True)
 class History:
     """What was done before, and two acts at once: the second at a step of the first."""
@@ -188,6 +193,9 @@ class History:
         second = told[0] if told else None
         if (self.first, self.second, first) == ("move", "others rewrite", Status.REFUSED):
             # It is in both, and that was said: what others rewrote is never taken away.
+            alone = directory / "alone"
+            done(self.second, alone, self.begun(alone))
+            assert of_this_table(seen(at)) == of_this_table(seen(alone)), self
             return
         result = seen(at)
         others = {}

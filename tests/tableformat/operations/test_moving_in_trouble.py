@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tableformat.committer import Commit, LakeTableState, Sent, Staged
 from tableformat.effects import Direct, Step
 from tableformat.errors import RefusedError
 from tableformat.export.giving_up import kill
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
+from tableformat.lake_marks import MARK_PREFIX, statement_fingerprint
 from tableformat.ledger import State
 from tableformat.names import LakeName
 from tableformat.operations.ending_moves import give_up
@@ -241,6 +244,60 @@ def test_what_main_there_lost_since_stays_here(tmp_path: Path, source: Partition
 
     assert (told.status, "was moved away" in told.message) == (Status.REFUSED, True)
     assert rows_of_p1(tmp_path) == (12, 0)
+    assert move(tmp_path).status is Status.MOVED
+    assert rows_of_p1(tmp_path) == (0, 12)
+
+
+class Late(Meddling):
+    """A table whose first request is under way when its process ends, and is applied later."""
+
+    def send(
+        self, state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
+    ) -> Sent:
+        self.arrive = partial(super().send, state, staged, commit, remove_marks)
+        raise Dies
+
+
+def test_a_request_of_before_that_arrives_while_it_is_given_up_is_told(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: "it stays here" is said of rows that have left."""
+    before = other(tmp_path).load().main
+    assert before is not None
+    late = Late(lake(tmp_path))
+    with pytest.raises(Dies):
+        move(tmp_path, here=late)
+    assert rows_of_p1(tmp_path) == (12, 12)
+    table = place_at(tmp_path).lake().catalog.load_table("n.other")
+    table.manage_snapshots().rollback_to_snapshot(before).commit()
+
+    told = move(tmp_path, AtStep(Step.SEND, late.arrive))
+
+    assert told.status is Status.FAILED
+    assert f"in snapshot {told.snapshot_id} by a request of before" in told.message
+    assert rows_of_p1(tmp_path)[0] == 0
+    said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
+    assert (said.status, f"TO TABLE {OTHER}" in said.message) == (Status.REFUSED, True)
+
+
+def test_what_another_dead_run_has_landed_lets_nobody_pass_over_it(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: a MOVE that is forgotten, and rows that stay in both for good."""
+    killed_between(tmp_path)
+    row = row_of(tmp_path, "p1")
+    epoch, main = row.done_epoch + 1, lake(tmp_path).load().main
+    assert epoch < row.claim.epoch
+    fetched = f"{epoch}:77:{statement_fingerprint('77')}:{main}"
+    table = place_at(tmp_path).lake().catalog.load_table("n.t")
+    with table.transaction() as change:
+        change.set_properties({f"{MARK_PREFIX}{row.key.hash}": fetched})
+
+    said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
+
+    assert (said.status, "is not finished" in said.message) == (Status.REFUSED, True)
+    with pytest.raises(RefusedError, match="is not finished"):
+        running(tmp_path).run(drop("p1"))
     assert move(tmp_path).status is Status.MOVED
     assert rows_of_p1(tmp_path) == (0, 12)
 
