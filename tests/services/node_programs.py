@@ -23,6 +23,8 @@ from tests.services.programs import SERVICES, main_of, make_missing, present, un
 __all__ = ["build", "command_of", "place_of"]
 
 _LOCK: Final = SERVICES.parent / "node" / "node.lock"
+# npm may give up on itself ("Exit handler never called") when a registry is slow for a moment.
+_ATTEMPTS: Final = 3
 _PINS: Final = ("package.json", "package-lock.json")
 
 
@@ -67,13 +69,16 @@ def _install(node: Path, name: str, scratch: Path) -> None:
     npm = node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     words = ("ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
     caches = {"npm_config_cache": str(scratch / "npm"), "TMPDIR": str(scratch)}
-    subprocess.run(
-        [node / "bin" / "node", npm, *words],
-        cwd=made,
-        check=True,
-        stdout=sys.stderr,
-        env={**os.environ, **caches},
-    )
+    for left in reversed(range(_ATTEMPTS)):
+        ended = subprocess.run(
+            [node / "bin" / "node", npm, *words],
+            cwd=made,
+            check=not left,
+            stdout=sys.stderr,
+            env={**os.environ, **caches},
+        )
+        if not ended.returncode:
+            break
     shutil.copy(node / "bin" / "node", made)
     made.replace(place_of(name))
 
