@@ -114,6 +114,7 @@ def test_a_broken_answer_is_one_file_of_the_next_run(
     assert_one_waits(newest, name, said, why)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("what", [what for what in BROKEN if "clean" in what or "old" in what])
 def test_a_broken_answer_in_a_format_that_has_no_end(
     newest: Trouble, newest_server: ClickHouseFront, what: str
@@ -169,6 +170,7 @@ def test_a_query_that_an_operator_ends_however_a_version_tells_it(
     newest.assert_exported_once("killed")
 
 
+@pytest.mark.soak
 def test_a_query_that_an_operator_ends_on_the_oldest_server(oldest: Trouble) -> None:
     """It says so behind the rows, and ends the answer as if all were well."""
     with relay(int(oldest.url.rpartition(":")[2])) as between:
@@ -219,7 +221,7 @@ def test_a_server_of_which_no_byte_comes(relayed: tuple[Trouble, Relay]) -> None
 
 
 @on_one_of_both
-@pytest.mark.parametrize("what", ["dies", "stands still"])
+@pytest.mark.parametrize("what", ["dies", pytest.param("stands still", marks=pytest.mark.soak)])
 def test_a_server_that_ends_or_stands_still_while_rows_stream(
     relayed: tuple[Trouble, Relay], what: str
 ) -> None:

@@ -16,7 +16,13 @@ CLONES = "REPLACE PARTITION"
 COUNTS = "SELECT __src._part, count()"
 
 
-@pytest.fixture(params=[CREATES, CLONES, COUNTS], ids=["create", "clone", "count"])
+@pytest.fixture(
+    params=[
+        pytest.param(CREATES, id="create", marks=pytest.mark.soak),
+        pytest.param(CLONES, id="clone"),
+        pytest.param(COUNTS, id="count", marks=pytest.mark.soak),
+    ]
+)
 def moment(request: pytest.FixtureRequest) -> str:
     """Return a statement of the snapshot, before which something happens."""
     return str(request.param)

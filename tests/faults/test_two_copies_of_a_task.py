@@ -220,6 +220,7 @@ def _nothing_stands_still(scene: Scene) -> Iterator[None]:
         told.unlink()
 
 
+@pytest.mark.soak
 def test_spark_ends_the_copy_that_stands_still_once_the_other_has_finished(scene: Scene) -> None:
     """What it had begun is no file, and gc tells of it."""
     let_stand(scene.stand, 0)

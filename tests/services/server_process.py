@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from tests.two_processes import ports_of_process
+from tests.several_processes import ports_of_process
 
 __all__ = ["ServerProcess", "free_port", "wait_until"]
 

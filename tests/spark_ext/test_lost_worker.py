@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from spark_ext.runner import write_all
 from spark_ext.tasks import installed_versions
 from spark_ext.writer import SparkWriter
@@ -65,6 +67,7 @@ class _Counting(SparkWriter):
         return super().write(plan, tasks, on_rows=on_rows, should_stop=should_stop)
 
 
+@pytest.mark.soak
 def test_the_files_that_a_dead_worker_had_not_finished_are_written_again(tmp_path: Path) -> None:
     """Harm prevented: a worker that ran out of memory fails hours of work of all partitions."""
     source = make_source(

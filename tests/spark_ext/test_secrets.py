@@ -98,6 +98,7 @@ def test_a_token_of_a_file_is_nowhere_even_while_an_export_runs(
     assert watched.broadcast_modes == set()
 
 
+@pytest.mark.soak
 def test_a_slice_that_fails_does_not_show_it_even_if_the_server_says_it(
     front: ClickHouseFront, watched: WatchedExport
 ) -> None:

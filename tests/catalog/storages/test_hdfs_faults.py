@@ -184,6 +184,7 @@ def test_bytes_that_changed_in_the_store_are_not_read(hdfs_server: Hdfs, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.soak
 def test_a_write_goes_on_when_the_cluster_is_back(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:

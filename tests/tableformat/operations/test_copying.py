@@ -223,7 +223,10 @@ def test_an_export_at_once_has_one_order_with_it(
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "after",
+    [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],
+)
 @pytest.mark.parametrize("replaces", [False, True], ids=["attach", "replace"])
 def test_a_death_at_any_effect_and_the_same_statement_again(
     tmp_path: Path, *, after: bool, replaces: bool

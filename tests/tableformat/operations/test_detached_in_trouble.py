@@ -66,7 +66,10 @@ def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions, which: s
     assert max((main + detached).values()) == 1
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "after",
+    [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],
+)
 @pytest.mark.parametrize("which", ["detach", "attach"])
 def test_a_death_at_any_effect_and_the_same_statement_again(
     tmp_path: Path, which: str, *, after: bool

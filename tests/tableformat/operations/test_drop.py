@@ -262,7 +262,10 @@ def steps_of_a_drop(directory: Path) -> list[Step]:
     return counting.steps
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "after",
+    [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],
+)
 def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, after: bool) -> None:
     """Harm prevented: a partition that is dropped in part, or comes back by itself."""
     steps = steps_of_a_drop(tmp_path / "count")

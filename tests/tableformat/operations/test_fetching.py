@@ -158,7 +158,10 @@ def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions, lost: in
     assert rows_detached(tmp_path) == 12
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "after",
+    [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],
+)
 def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, after: bool) -> None:
     """Harm prevented: a partition that is detached in part, or twice, or visible."""
     prepared(tmp_path / "count")

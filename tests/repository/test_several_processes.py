@@ -1,4 +1,4 @@
-"""Two processes that run the tests take nothing from each other, and none is lost unnoticed."""
+"""Processes that run the tests take nothing from each other, and none is lost unnoticed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.repository.source_files import ROOT
-from tests.two_processes import ports_of_process
+from tests.several_processes import ports_of_process
 
 DIES_IN_A_TEST = "import os\n\ndef test_dies(): os._exit(3)\n"
 DIES_AFTER_THE_LAST = """
@@ -25,15 +25,15 @@ WELL = "def test_well(): pass\n"
 
 
 def run(directory: Path, **files: str) -> subprocess.CompletedProcess[str]:
-    """Run tests in two processes, as the Makefile does."""
+    """Run tests in several processes, as the Makefile does."""
     for name, text in files.items():
         (directory / f"{name}.py").write_text(text)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    (options,) = (line for line in makefile.splitlines() if line.startswith("IN_TWO := "))
+    (options,) = (line for line in makefile.splitlines() if line.startswith("AT_ONCE := "))
     own = ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT")
     inherited = {name: text for name, text in os.environ.items() if name not in own}
     path = os.pathsep.join(one for one in (str(ROOT), os.environ.get("PYTHONPATH")) if one)
-    words = ["-p", "tests.two_processes", "-p", "no:cacheprovider", *options.split()[2:]]
+    words = ["-p", "tests.several_processes", "-p", "no:cacheprovider", *options.split()[2:]]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         check=False,

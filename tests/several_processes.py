@@ -1,7 +1,7 @@
-"""What `make test` needs because it runs the tests in two processes at once (pytest-xdist).
+"""What `make test` needs because it runs the tests in several processes at once (pytest-xdist).
 
 A plugin of pytest, loaded by pyproject.toml. A file's tests stay in one process, where they share
-what they start. What two processes could take from each other is of one of them alone (directories,
+what they start. What processes could take from each other is of one of them alone (directories,
 ports) or is made before the first test (Makefile): no test waits for another process.
 """
 
