@@ -46,7 +46,8 @@ class Seen:
             above: int | None = number
             while above is not None and above != root:
                 above = parents.get(above)
-            if above == root and number != root:
+            # Until it is another program, a process that it forks has its own command line, too.
+            if above == root and number != root and line != lines[root]:
                 self.command_lines.add(line)
         for file in scratch.glob("mergeberg-shell-*/spark.conf"):
             modes = (stat.S_IMODE(one.stat().st_mode) for one in (file.parent, file))
