@@ -23,7 +23,7 @@ from tableformat.iceberg.copies import Copy, copied_receipts
 from tableformat.ledger import Row
 from tableformat.receipt import Receipt
 
-__all__ = ["CopiedFiles"]
+__all__ = ["CopiedFiles", "directory_of", "store_receipt"]
 
 _BLOCK: Final = 1 << 20
 
@@ -52,13 +52,15 @@ class CopiedFiles:
             }
         receipts = copied_receipts(self.source, row, copies, self.destination)
         for receipt in receipts:
-            self._store(receipt)
+            store_receipt(receipt, self.destination.location, self.storages)
         return receipts
 
     def _copied(self, row: Row, number: int, file: BranchFile, scratch: Path) -> Copy:
         began, attempt = time.monotonic(), f"0-{uuid.uuid4().hex[:12]}"
         name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
-        path = "/".join(p for p in (self.destination.data_location, self._below(file), name) if p)
+        path = "/".join(
+            p for p in (self.destination.data_location, directory_of(self.source, file), name) if p
+        )
         local = self.source_storages(file.path).fetch(file.path, scratch)
         try:
             sha256, written = self._written(local, path)
@@ -88,17 +90,22 @@ class CopiedFiles:
             raise
         return digest.hexdigest(), written
 
-    def _below(self, file: BranchFile) -> str:
-        """Return the directory of a file below those of its table, '' for none."""
-        below = f"{self.source.data_location}/"
-        if not file.path.startswith(below):
-            return ""
-        return file.path.removeprefix(below).rpartition("/")[0]
 
-    def _store(self, receipt: Receipt) -> None:
-        below = f"{self.destination.location.rstrip('/')}/{RECEIPTS}/{receipt.key}"
-        name = f"{receipt.transaction_id}/{receipt.slice_number}-{receipt.attempt}.json"
-        self.storages(below).put(f"{below}/{name}", receipt.to_json().encode())
+def directory_of(state: LakeTableState, file: BranchFile) -> str:
+    """Return the directory of a file below those of its table's data, '' for none or elsewhere."""
+    place = f"{state.data_location}/"
+    return file.path.removeprefix(place).rpartition("/")[0] if file.path.startswith(place) else ""
+
+
+def store_receipt(receipt: Receipt, table_location: str, storages: Storages) -> None:
+    """Store the receipt of a file below the location of its table.
+
+    Raises:
+        DestinationError: the storage failed.
+    """
+    below = f"{table_location.rstrip('/')}/{RECEIPTS}/{receipt.key}"
+    name = f"{receipt.transaction_id}/{receipt.slice_number}-{receipt.attempt}.json"
+    storages(below).put(f"{below}/{name}", receipt.to_json().encode())
 
 
 def _unsaid(_: str) -> None:

@@ -13,6 +13,7 @@ from typing import Final, assert_never
 
 from catalog.clickhouse.partition_values import partition_id_of
 from catalog.iceberg import OpenedCatalog
+from spark_ext.changing_rows import ChangesRows, changing
 from spark_ext.copying_from import copied_from, copying
 from spark_ext.moving_to import moved_to
 from spark_ext.other_tables import OtherTables, RememberingTable, Runners, source_of
@@ -33,6 +34,7 @@ from tableformat.mergetree.partition_literal import (
 )
 from tableformat.names import LakeName, PartitionId, PartName
 from tableformat.operations.attach import Attach
+from tableformat.operations.change_rows import ChangeRows as ChangesOfRows
 from tableformat.operations.copying import CopyFrom
 from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
@@ -53,12 +55,16 @@ def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -
     Raises:
         UnsupportedError: its operation is not there yet (code 48).
     """
+    if isinstance(statement, ChangeRows):
+        of = statement.table, (statement.command,), statement.cluster, statement.ending
+        return Alter(*of)
     if isinstance(statement, Alter) and all(_is_there(one) for one in statement.commands):
         return statement
     message = (
         f"Cannot run {_what(statement)} on the lake table {table}: this operation is not there "
         "yet; EXPORT, DROP, DETACH, ATTACH, REPLACE, MOVE TO TABLE, FETCH PARTITION from a "
-        "lake table, DROP DETACHED, FREEZE, UNFREEZE and FORGET are. Nothing was changed."
+        "lake table, DROP DETACHED, FREEZE, UNFREEZE, FORGET, UPDATE, DELETE and CLEAR COLUMN are. "
+        "Nothing was changed."
     )
     raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
@@ -118,6 +124,10 @@ def _prepared(
         return running, move
     if isinstance(command, commands.Fetch):
         return _fetch(command, running, to, others)
+    if isinstance(command, ChangesRows):
+        of = _partition(command.partition, to.source)
+        which = AllPartitions(each=True) if isinstance(of, AllPartitions) else of
+        return changing(command, which, running, to, runners.stack)
     if not isinstance(command, commands.AttachFrom | commands.ReplaceFrom):
         return running, _statement(command, to.source)
     replaces = isinstance(command, commands.ReplaceFrom)
@@ -151,12 +161,13 @@ def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outco
 _BY_MONTH: Final = "toYYYYMM("
 _DIGITS_OF_A_MONTH: Final = 6
 _A_NAME: Final = re.compile(r"[^/:]+\.[^/:]+")
-_OfKeys = Drop | Detach | Attach | CopyFrom | Fetch
+_OfKeys = Drop | Detach | Attach | CopyFrom | Fetch | ChangesOfRows
 """What changes main, and with it what the ledger knows of keys."""
 _There = (
     commands.Drop | commands.Detach | commands.Attach | commands.DropDetached
     | commands.Freeze | commands.Unfreeze | commands.Forget
     | commands.AttachFrom | commands.ReplaceFrom | commands.MoveToTable
+    | commands.Update | commands.Delete | commands.ClearColumn
 )  # fmt: skip
 
 
@@ -229,13 +240,11 @@ def _id(of: PartitionLiteral, source: RememberedSource) -> PartitionId:
             raise TypeError(of)
 
 
-def _what(statement: Alter | Optimize | ChangeRows) -> str:
+def _what(statement: Alter | Optimize) -> str:
     match statement:
         case Alter(_, commands):
             return ", ".join(render_command(one) for one in commands)
         case Optimize():
             return "OPTIMIZE TABLE"
-        case ChangeRows(_, command):
-            return f"{type(command).__name__.upper()} IN PARTITION"
         case _ as never:
             assert_never(never)

@@ -46,15 +46,16 @@ from tableformat.names import (
     quote_string,
 )
 
-__all__ = ["FileDigests", "digest_partitions"]
+__all__ = ["READ_SETTINGS", "FileDigests", "as_read", "digest_partitions"]
 
-_SETTINGS: Final = (
+READ_SETTINGS: Final = (
     "input_format_null_as_default = 0, input_format_parquet_allow_missing_columns = 1, "
     "input_format_parquet_case_insensitive_column_matching = 0, "
     "optimize_count_from_files = 0, use_cache_for_count_from_files = 0, "
     # What is read ahead; by default it grows with the file, up to 4 GiB.
     "input_format_parquet_memory_high_watermark = 268435456"
 )
+"""With which data files are read, so that nothing is guessed."""
 
 
 def digest_partitions(
@@ -187,21 +188,26 @@ class FileDigests(Closing):
         self._links += 1
         link = clickhouse.directory / f"{self._links}.parquet"
         link.symlink_to(path)
-        as_read = [
-            DigestColumn(c.name, _column(i, r), r.type, c.canonical)
-            for i, (c, r) in enumerate(zip(columns, read_as, strict=True))
-        ]
-        structure = ", ".join(
-            f"{quote_identifier(_written(i, r))} {render_type(r.type)}"
-            for i, r in enumerate(read_as)
-        )
+        read, structure = as_read(columns, read_as)
         table = f"file({quote_string(str(link))}, Parquet, {quote_string(structure)})"
-        sql = digest_sql(as_read, table, group="0", tallies=True)
-        rows = clickhouse.rows(f"{sql} SETTINGS {_SETTINGS}")
+        sql = digest_sql(read, table, group="0", tallies=True)
+        rows = clickhouse.rows(f"{sql} SETTINGS {READ_SETTINGS}")
         link.unlink()
         if not rows:
             return empty_digest(columns), tuple(Tally(0, 0) for _ in columns)
-        return read_digest(as_read, rows[0][1:], tallies=True)
+        return read_digest(read, rows[0][1:], tallies=True)
+
+
+def as_read(
+    columns: Sequence[DigestColumn], read_as: Sequence[FileColumn]
+) -> tuple[tuple[DigestColumn, ...], str]:
+    """Return columns as they are digested from a file, and the structure that it is read with."""
+    read = tuple(
+        DigestColumn(c.name, quote_identifier(_written(i, r)), r.type, c.canonical)
+        for i, (c, r) in enumerate(zip(columns, read_as, strict=True))
+    )
+    structure = ", ".join(f"{c.sql} {render_type(c.type)}" for c in read)
+    return read, structure
 
 
 def _agreed(location: str, digest: Digest, tallies: Sequence[Tally], second: FileTally) -> Digest:
@@ -227,10 +233,6 @@ def _agreed(location: str, digest: Digest, tallies: Sequence[Tally], second: Fil
         )
         raise DestinationError(message)
     return replace(digest, columns=tuple(columns))
-
-
-def _column(number: int, column: FileColumn) -> str:
-    return quote_identifier(_written(number, column))
 
 
 def _written(number: int, column: FileColumn) -> str:

@@ -22,9 +22,10 @@ from tableformat.clickhouse_codes import (
     UNKNOWN_IDENTIFIER,
 )
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tableformat.mergetree.expression import Call, Expression
+from tableformat.mergetree.expression import Call, Expression, Literal
 from tableformat.mergetree.expression_text import (
     columns_of,
+    parse_expression,
     parse_partition_key,
     render_expression,
 )
@@ -35,7 +36,7 @@ from tableformat.mergetree.partition_literal import (
     parse_partition_literal,
     render_partition_literal,
 )
-from tableformat.mergetree.table import Column, MergeTreeTable
+from tableformat.mergetree.table import Column, Engine, MergeTreeTable
 from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import DataType, Simple, Tuple
 from tableformat.names import PartitionId, quote_identifier, quote_string
@@ -52,6 +53,12 @@ __all__ = [
 _UNPARTITIONED: Final = PartitionId("all")
 _KEY: Final = "default.key"
 _VALUE: Final = "default.value"
+# Engines whose arguments are columns that no statement may set.
+_BY_COLUMNS: Final = (
+    "ReplacingMergeTree",
+    "CollapsingMergeTree",
+    "VersionedCollapsingMergeTree",
+)
 # Of a key without columns.
 _ANY: Final = Column("none", Simple("UInt8"), "UInt8")
 # What a key may need that exists already; both are harmless in a table without rows.
@@ -145,7 +152,7 @@ class KeyTables:
             connection: to the ClickHouse of our own.
             table: the one that is not there.
         """
-        self._connection = connection
+        self._connection, self._table = connection, table
         capabilities = probe_capabilities(connection)
         allowed = [name for name in _KEY_SETTINGS if name in capabilities.table_settings]
         self._settings = ", ".join(f"{name} = 1" for name in allowed)
@@ -162,6 +169,35 @@ class KeyTables:
             f"CREATE TABLE {name} ({column_list(columns)}) ENGINE = MergeTree{by}"
             f" ORDER BY tuple(){settings}"
         )
+
+    def make_as_is(self, name: str) -> None:
+        """Create the table that is not there, without its replication, storage and TTL.
+
+        What its engine collapses or replaces rows by is part of it: such columns are keys, too.
+        """
+        engine = self._table.engine
+        clauses = (
+            ("PARTITION BY", engine.partition_by),
+            ("PRIMARY KEY", engine.primary_key),
+            ("ORDER BY", engine.order_by or "tuple()"),
+            ("SETTINGS", self._settings),
+        )
+        text = " ".join(f"{words} {value}" for words, value in clauses if value)
+        self._connection.command(
+            f"CREATE TABLE {name} ({column_list(self._table.columns)})"
+            f" ENGINE = {_plain(engine)} {text}"
+        )
+
+
+def _plain(engine: Engine) -> str:
+    """Return an engine with its arguments and without its replication."""
+    if engine.family not in _BY_COLUMNS:
+        return "MergeTree"
+    given = parse_expression(f"tuple({engine.arguments})")
+    arguments = given.arguments if isinstance(given, Call) else ()
+    if engine.replicated:
+        arguments = tuple(a for a in arguments if not isinstance(a, Literal))
+    return f"{engine.family}({', '.join(render_expression(a) for a in arguments)})"
 
 
 class _Scratch:

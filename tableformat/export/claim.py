@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tableformat.committer import FileInMain
 from tableformat.errors import UsageError
 from tableformat.export.in_main import Holding, Kind
 from tableformat.export.outcome import Status
@@ -101,10 +102,14 @@ def check_wish(wish: Wish) -> Wish:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Why nothing is exported: said to the user, nothing is changed."""
+    """Why nothing is exported: said to the user, nothing is changed.
+
+    `left` is what a statement left of the export in main, where it is not what landed.
+    """
 
     status: Status
     message: str
+    left: tuple[FileInMain, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,7 @@ def answer(
             return Go(empties=True)
         return _source_gone(done, held)
     if wish.force:
-        return Go(_left(row)) if held.is_certain or wish.whole else _unclear(held)
+        return Go(_left(row)) if held.is_known or wish.whole else _unclear(held)
     same = content.fingerprint == done.landed.fingerprint
     merged = not same and is_merged(done.parts, content)
     if same or merged:
@@ -200,6 +205,10 @@ def _source_gone(done: Record, held: Holding) -> Answer:
 
 def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> Answer | Go:
     if not held.holds(done.landed):
+        if held.edited:
+            status = Status.ALREADY_EXPORTED if done.refuses(now) else Status.UNCHANGED
+            text = f"the source is as it was exported. {held.text}"
+            return Answer(status, text, held.files)
         if held.kind is Kind.GONE and not done.refuses(now):
             return Go(_left(row))
         return Answer(Status.REFUSED, f"{held.about(done.landed)} {_way_round(held)}")
@@ -210,9 +219,11 @@ def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> A
 
 
 def _way_round(held: Holding) -> str:
+    if held.edited:
+        return "Use --force to export it again, which undoes that."
     if held.kind is Kind.GONE:
         return "Export it again after its manifest TTL, or with --force."
-    if held.is_certain:
+    if held.is_known:
         return "Use --force to export it again."
     return "Exporting it again could double rows, or undo what was done to them."
 
@@ -232,10 +243,10 @@ def _other(row: Row, done: Record, content: Content, held: Holding, now: int) ->
                 "--force to replace it."
             )
         return Answer(Status.REFUSED, f"{text}, and {why}")
+    if held.edited or held.as_left or held.kind is Kind.ELSEWHERE:
+        return Answer(Status.REFUSED, f"{text}. {held.text} {_way_round(held)}")
     if not held.is_certain:
         return _unclear(held)
-    if held.kind is Kind.ELSEWHERE:
-        return Answer(Status.REFUSED, f"{text}. {held.text} {_way_round(held)}")
     if content.rows < held.rows:
         return Answer(Status.REFUSED, shrinks(held.rows, content.rows))
     return Go(_left(row))

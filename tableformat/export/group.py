@@ -164,7 +164,8 @@ class GroupJob:
         said = claim.never_replacing(said, held) if self._to.tree else said
         if isinstance(said, claim.Answer):
             self._abandoning.after(row, said.status)
-            return self._told(partition_id.value, said.status, said.message, row, begun)
+            told = self._told(partition_id.value, said.status, said.message, row, begun)
+            return told if said.left is None else told.of_files(said.left)
         resume = self._begun(row) if row is not None and said.resume is not None else None
         if not parts and resume is None and not said.empties:
             text = "the source partition is gone, and the export that was begun finished nothing"

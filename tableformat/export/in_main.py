@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from tableformat.committer import FileInMain, LakeTableState, SnapshotSeen
 from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Held, Landed, Row
 
 __all__ = ["FilesAt", "Holding", "Kind", "holding"]
+
+# The first words of statements that change rows, and take no partition or part away.
+_EDITING: Final = ("UPDATE ", "DELETE ", "CLEAR COLUMN ")
 
 FilesAt = Callable[[int], tuple[FileInMain, ...]]
 """The key's files in a snapshot of the table, by its id."""
@@ -45,7 +49,8 @@ class Kind(Enum):
 class Holding:
     """What main holds of a key. `text` says it in a sentence; `files` are the key's, by name.
 
-    `as_left`: they are what a statement on the lake table left there, and no export.
+    `as_left`: they are what a statement on the lake table left there, and no export; `edited`:
+    only statements that change rows, UPDATE and its like, came since the last export.
     """
 
     kind: Kind
@@ -53,6 +58,7 @@ class Holding:
     files: tuple[FileInMain, ...] = ()
     landed: tuple[Landed, ...] = ()
     as_left: bool = False
+    edited: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -166,15 +172,22 @@ def _as_left(
     row: Row, last: Landed, left: tuple[Held, ...], files: tuple[FileInMain, ...]
 ) -> Holding:
     """Say that main has what the last in its line left there."""
+    edited = all(x.statement.startswith(_EDITING) for x in _since_export(row, last))
     if not left and last.statement:
         text = f"No row of it is in main since snapshot {last.snapshot_id}: {last.statement}."
-        return Holding(Kind.ELSEWHERE if last.moved_to else Kind.GONE, text)
+        return Holding(Kind.ELSEWHERE if last.moved_to else Kind.GONE, text, edited=edited)
     whole = tuple(x for x in row.landed if not x.statement and x.left in [(one,) for one in left])
     if len(whole) == len(left):
         rows = sum(f.rows for f in files)
         text = f"{rows:,} rows are in main since snapshot {last.snapshot_id}."
         return Holding(Kind.WHOLE, text, files, whole or (last,))
-    return Holding(Kind.CHANGED, f"{_done_by(last)}.", files, as_left=True)
+    return Holding(Kind.CHANGED, f"{_done_by(last)}.", files, as_left=True, edited=edited)
+
+
+def _since_export(row: Row, last: Landed) -> Iterator[Landed]:
+    """Yield the statements that landed between the last export and the last that landed."""
+    export = max((x.epoch for x in row.landed if not x.statement), default=0)
+    yield from (x for x in row.landed if x.statement and export < x.epoch <= last.epoch)
 
 
 def _done_by(last: Landed) -> str:

@@ -80,7 +80,7 @@ class LeavingMain:
         held = held_in_main(self.ports, row, state, key.key)
         if key.whole:
             return self._all(state, key, held)
-        if not held.is_certain:
+        if not held.is_certain and not (held.as_left and key.may_shrink):
             message = f"Cannot commit: {held.text} Rows could be there twice. Nothing was changed."
             raise RefusedError(message)
         rows = sum(r.rows for r in key.receipts)

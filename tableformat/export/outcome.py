@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from tableformat.committer import FileInMain
 from tableformat.export.exit_codes import DIFFERS, FAILED, IN_PROGRESS, REFUSED, UNKNOWN
 
 __all__ = ["Outcome", "Status"]
@@ -30,6 +31,7 @@ class Status(StrEnum):
     DETACHED = "detached"
     ATTACHED = "attached"
     MOVED = "moved"
+    CHANGED = "changed"
     FETCHED = "fetched"
     FROZEN = "frozen"
     UNFROZEN = "unfrozen"
@@ -78,3 +80,7 @@ class Outcome:
     verified: bool = False
     parts: int = 0
     source_gone: bool = False
+
+    def of_files(self, files: tuple[FileInMain, ...]) -> Outcome:
+        """Return it with the figures of files of main, whose size nobody has noted."""
+        return replace(self, rows=sum(f.rows for f in files), data_files=len(files), bytes=0)

@@ -43,7 +43,7 @@ from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import InternalError, UnsupportedError
 from tableformat.iceberg.field_ids import FIELD_ID_KEY
 
-__all__ = ["file_schema", "to_file"]
+__all__ = ["columns_of_file", "file_schema", "to_file"]
 
 _PRIMITIVE: Final[dict[type[IcebergType], Any]] = {
     BooleanType: pa.bool_(),
@@ -93,6 +93,45 @@ def to_file(data: pa.Table, schema: Schema) -> pa.Table:
             raise pa.ArrowInvalid(message) from error
     plain = pa.table(columns, schema=pa.schema(fields))
     return _relabelled(plain, file_schema(schema))
+
+
+def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:
+    """Return rows of a data file in the form that `to_file` takes: columns by the table's names.
+
+    Columns are found by field id; those that the table got later are NULL.
+
+    Raises:
+        UnsupportedError: another engine wrote a column in a form that cannot be kept.
+        pa.ArrowInvalid: a value does not fit the column's type.
+    """
+    there = {
+        int(field.metadata[FIELD_ID_KEY]): data.column(i)
+        for i, field in enumerate(data.schema)
+        if field.metadata and FIELD_ID_KEY in field.metadata
+    }
+    columns = []
+    for of in schema.fields:
+        written = _field(of, escape=True)
+        column = there.get(of.field_id)
+        if column is None:
+            column = pa.chunked_array([pa.nulls(data.num_rows, written.type)])
+        elif column.type != written.type:
+            if pa.types.is_nested(column.type):
+                raise _other_form(of.name, column.type, written.type)
+            column = column.cast(written.type, safe=True)
+        if column.null_count and not written.nullable:
+            raise _other_form(of.name, "NULLs", "a required column")
+        columns.append(column)
+    held = pa.table(columns, schema=file_schema(schema))
+    return _relabelled(held, pa.schema([_field(f, escape=False) for f in schema.fields]))
+
+
+def _other_form(name: str, found: object, wanted: object) -> UnsupportedError:
+    message = (
+        f"Cannot write the column {name} anew: the file has {found}, and the table's form of it is "
+        f"{wanted}. Rewrite the file with the engine that wrote it, or export its partition again."
+    )
+    return UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 
 def _field(of: NestedField, *, escape: bool) -> pa.Field:

@@ -1,13 +1,14 @@
-"""Data files of one table as those of another: what the manifests of the first say of them.
+"""Data files that come of others: copies from another table, and those that were written anew.
 
-A copy is the same bytes, so that statistics and partition values stay as they are. That is so where
-both tables have the same columns under the same field ids, and the same partition spec.
+A copy is the same bytes, so that what the manifests say of it, statistics and partition values,
+stays as it is. That is so where both tables have the same columns under the same field ids, and the
+same partition spec. What is written anew stays where it was, with statistics of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.partitioning import PartitionSpec
@@ -19,9 +20,10 @@ from tableformat.errors import InternalError
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.values import to_text
 from tableformat.ledger import Row
+from tableformat.parquet.writer import WrittenFile
 from tableformat.receipt import ColumnStatistics, Receipt
 
-__all__ = ["Copy", "copied_receipts", "different_columns"]
+__all__ = ["Copy", "Rewritten", "copied_receipts", "different_columns", "rewritten_receipts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,16 @@ class Copy:
     path: str
     attempt: str
     sha256: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What was written in the place of a file: where, what makes its name unique, what it is."""
+
+    path: str
+    attempt: str
+    file: WrittenFile
     seconds: float
 
 
@@ -69,14 +81,70 @@ def copied_receipts(
         InternalError: a file is not in the snapshot.
     """
     table = table_of(state)
-    entries = {file.file_path: file for file in _files(table, state.main)}
-    if missing := [path for path in copies if path not in entries]:
-        message = f"{missing[0]} is to be copied and is not there; this is a bug, please report it."
-        raise InternalError(message)
+    entries = _entries(table, state.main, copies)
     return tuple(
         _receipt(entries[path], table, row, number, copy, layout.layout.spec_id)
         for number, (path, copy) in enumerate(copies.items())
     )
+
+
+def rewritten_receipts(
+    state: LakeTableState, row: Row, made: Mapping[str, Rewritten], sets: frozenset[str]
+) -> tuple[Receipt, ...]:
+    """Return the receipts of files that were written anew, in the order in which they are given.
+
+    Args:
+        state: of the table.
+        row: of the key that they are files of.
+        made: in the place of each file, by its path.
+        sets: columns that may have other values than before.
+
+    Raises:
+        InternalError: a file is not in the snapshot.
+    """
+    table = table_of(state)
+    schema = table.schema()
+    ids = {schema.find_field(name).field_id for name in sets}
+    entries = _entries(table, state.main, made)
+    order = table.sort_order()
+    ordered = not any(f.source_id in ids for f in order.fields)
+    return tuple(
+        _rewritten(entries[path], table, row, number, new, ordered=ordered)
+        for number, (path, new) in enumerate(made.items())
+    )
+
+
+def _rewritten(
+    file: DataFile, table: Table, row: Row, number: int, new: Rewritten, *, ordered: bool
+) -> Receipt:
+    same = _receipt(
+        file, table, row, number, Copy(new.path, new.attempt, "", 0.0), table.spec().spec_id
+    )
+    made = new.file
+    return replace(
+        same,
+        file_bytes=made.bytes,
+        sha256=made.sha256,
+        rows=made.rows,
+        rows_expected=made.rows,
+        sort_order_id=file.sort_order_id if ordered else None,
+        split_offsets=made.split_offsets,
+        columns=made.columns,
+        seconds=new.seconds,
+    )
+
+
+def _entries(table: Table, at: int | None, wanted: Collection[str]) -> Mapping[str, DataFile]:
+    """Return what manifests say of files, by path.
+
+    Raises:
+        InternalError: a file is not in the snapshot.
+    """
+    entries = {file.file_path: file for file in _files(table, at) if file.file_path in wanted}
+    if missing := [path for path in wanted if path not in entries]:
+        message = f"{missing[0]} is to be copied and is not there; this is a bug, please report it."
+        raise InternalError(message)
+    return entries
 
 
 def _receipt(

@@ -10,6 +10,7 @@ from tableformat.export.whole_partition import Leaving
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import Plan
 from tableformat.operations.statement import Statement
+from tableformat.operations.which import AllPartitions
 
 __all__ = ["AsPlanned", "PlannedForAnotherError", "is_for_another", "planned"]
 
@@ -55,8 +56,10 @@ class AsPlanned:
 
 def planned(statement: Statement, partitions: Partitions, state: LakeTableState) -> Plan:
     """Return the plan of a statement over one state of the table."""
-    of, detached = statement.which.partition_id, statement.looks_at_detached
-    return statement.plan(partitions.files(state, of, detached=detached))
+    which, detached = statement.which, statement.looks_at_detached
+    each = isinstance(which, AllPartitions) and which.each
+    there = partitions.files(state, which.partition_id, detached=detached, each=each)
+    return statement.plan(there)
 
 
 def is_for_another(ended: CommitOutcome) -> bool:

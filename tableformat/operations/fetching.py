@@ -55,10 +55,8 @@ class Fetch:
         changes = []
         for one in self.other.keys:
             key = one.key.at(there.table_uuid)
-            at = there.in_main.get(key.hash)
-            known = at is None or at.held.is_known
             # Main has afterwards what it had before.
-            holds = held_of(main.get(key, ())) if known else None
+            holds = held_of(main.get(key, ())) if there.knows(key) else None
             changes.append(
                 KeyChange(key, copies=one.files, holds=holds, source=one.row, aside=True)
             )

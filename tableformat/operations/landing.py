@@ -77,18 +77,25 @@ class Landing:
         if files:
             self.ports.commit.effects(Step.CHECK_FILES, lambda: self.ports.intact(files))
 
-    def copied(self, rows: tuple[Row, ...], plan: Plan) -> tuple[tuple[Receipt, ...], ...]:
-        """Return the receipts of the copies that each key gets."""
-        return tuple(self._copies(*one) for one in zip(rows, plan.changes, strict=True))
+    def written(
+        self, rows: tuple[Row, ...], plan: Plan, state: LakeTableState
+    ) -> tuple[tuple[Receipt, ...], ...]:
+        """Return the receipts of the files that each key gets: copies, or files written anew."""
+        pairs = zip(rows, plan.changes, strict=True)
+        return tuple(self._files(row, change, state) for row, change in pairs)
 
-    def _copies(self, row: Row, change: KeyChange) -> tuple[Receipt, ...]:
-        if not change.copies:
-            return ()
-        copy = self.ports.copy
-        if copy is None:
-            message = "Files are to be copied, and nothing can. This is a bug, please report it."
+    def _files(self, row: Row, change: KeyChange, state: LakeTableState) -> tuple[Receipt, ...]:
+        effects, copy, rewrite = self.ports.commit.effects, self.ports.copy, self.ports.rewrite
+        if change.copies and copy is not None:
+            return effects(Step.WRITE_FILES, lambda: copy(row, change.copies))
+        if change.rewrites and rewrite is not None:
+            receipts = effects(Step.WRITE_FILES, lambda: rewrite(row, change.rewrites, state))
+            _check_rows(receipts, change)
+            return receipts
+        if change.copies or change.rewrites:
+            message = "Files are to be written, and nothing can. This is a bug, please report it."
             raise InternalError(message)
-        return self.ports.commit.effects(Step.WRITE_FILES, lambda: copy(row, change.copies))
+        return ()
 
     def claim(
         self, statement: Statement, plan: Plan, state: LakeTableState
@@ -179,6 +186,18 @@ class Landing:
             self.ports.note(f"the ledger could not be told why: {error}")
 
 
+def _check_rows(receipts: tuple[Receipt, ...], change: KeyChange) -> None:
+    """Check that what was written is what was planned, before anybody sees it."""
+    made, planned = sum(r.rows for r in receipts), sum(r.rows for r in change.rewrites)
+    if made != planned:
+        message = (
+            f"Cannot change partition {change.key.partition_id}: its files were written anew with "
+            f"{made:,} rows, and {planned:,} were planned. Nothing became visible; please report "
+            "it with the statement."
+        )
+        raise InternalError(message)
+
+
 def _claim_of(
     statement: Statement, change: KeyChange, epoch: int, transaction_id: str, now: int
 ) -> Claim:
@@ -196,12 +215,13 @@ def _claim_of(
             data_files=files,
             bytes=sum(f.bytes for f in change.copies),
         )
-    copies = (Held(transaction_id, files, rows),) if files and not change.aside else ()
+    made = [r.rows for r in change.rewrites if r.rows] or [f.rows for f in change.copies]
+    own = (Held(transaction_id, len(made), sum(made)),) if made and not change.aside else ()
     return Claim(
         epoch,
         transaction_id,
         statement_fingerprint(transaction_id),
         now,
         statement=str(statement),
-        holds=None if change.holds is None else (*change.holds, *copies),
+        holds=None if change.holds is None else (*change.holds, *own),
     )

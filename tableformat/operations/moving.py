@@ -220,7 +220,7 @@ class Moving:
         try:
             copies = self.copies(*begun.states)
             landing = replace(landing, ports=replace(landing.ports, copy=copies))
-            receipts = landing.copied(begun.rows_there, begun.added)
+            receipts = landing.written(begun.rows_there, begun.added, begun.states[1])
         except TableFormatError as error:
             landing.note_error(begun.rows_there, error.message)
             let_go(self.here.ports.commit, begun.rows_here, error.message)

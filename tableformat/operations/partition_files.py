@@ -93,17 +93,23 @@ class KeyInMain:
 class PartitionFiles:
     """The files in a partition (None: in all) by key: of main, and `detached` ones if asked for.
 
-    Those that are of no key of the ledger belong to the partition's own. `table_uuid` and `spec_id`
-    are the table's. `in_main` says, by hash, what main has of each key of the ledger in the
-    partition.
+    Those that are of no key of the ledger belong to the partition's own. `table_uuid`, `spec_id`
+    and `schema_id` are the table's. `in_main` says, by hash, what main has of each key of the
+    ledger in the partition.
     """
 
     partition_id: PartitionId | None
     table_uuid: str
     spec_id: int
+    schema_id: int
     keys: tuple[FilesOfKey, ...]
     detached: tuple[FilesOfKey, ...] = ()
     in_main: Mapping[str, KeyInMain] = field(default_factory=dict)
+
+    def knows(self, key: Key) -> bool:
+        """Whether main has rows of a key in its files and nowhere else."""
+        at = self.in_main.get(key.hash)
+        return at is None or at.held.is_known
 
 
 def held_of(files: tuple[BranchFile, ...]) -> tuple[Held, ...] | None:
@@ -131,9 +137,16 @@ class Partitions:
     _seen: dict[str, frozenset[PartitionId]] = field(default_factory=dict)
 
     def files(
-        self, state: LakeTableState, partition_id: PartitionId | None, *, detached: bool = False
+        self,
+        state: LakeTableState,
+        partition_id: PartitionId | None,
+        *,
+        detached: bool = False,
+        each: bool = False,
     ) -> PartitionFiles:
         """Return what a partition has, or every one; what is detached only if asked for.
+
+        Of every one the files of others are together, or, if `each` is asked for, by partition.
 
         Raises:
             RefusedError: a file of others holds rows of this partition and of another one.
@@ -141,15 +154,18 @@ class Partitions:
             LedgerError: the ledger cannot be read.
         """
         known = self._keys(state)
-        main = self._by_key(state, MAIN_BRANCH, known, partition_id)
-        aside = self._by_key(state, DETACHED_BRANCH, known, partition_id) if detached else ()
+        found = partial(self._by_key, state, known, partition_id, each=each)
+        main = found(MAIN_BRANCH)
+        aside = found(DETACHED_BRANCH) if detached else ()
         held = {
             row.key.hash: self._in_main(state, row)
             for row in known.values()
             if partition_id is None or row.key.partition_id == partition_id.value
         }
-        layout = state.layout
-        return PartitionFiles(partition_id, layout.table_uuid, layout.spec_id, main, aside, held)
+        of = state.layout
+        return PartitionFiles(
+            partition_id, of.table_uuid, of.spec_id, of.schema_id, main, aside, held
+        )
 
     def _in_main(self, state: LakeTableState, row: Row) -> KeyInMain:
         key = row.key.hash
@@ -179,15 +195,19 @@ class Partitions:
     def _by_key(
         self,
         state: LakeTableState,
-        branch: str,
         known: Mapping[str, Row],
         partition_id: PartitionId | None,
+        branch: str,
+        *,
+        each: bool,
     ) -> tuple[FilesOfKey, ...]:
         found: defaultdict[Key, list[BranchFile]] = defaultdict(list)
         for file in self.lake.files_on(state, branch):
             row = known.get(key_in(file.path))
             if row is not None:
                 key = row.key
+            elif partition_id is None and each:
+                key = self.key_of_others(file, state)
             elif partition_id is None or self._lies_in(file, state, partition_id):
                 key = own_key(state, partition_id)
             else:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tableformat.branches import BranchFile
 from tableformat.ledger import Held, Key, Record, Row
 
-__all__ = ["KeyChange", "Plan"]
+__all__ = ["KeyChange", "Plan", "Rewrite"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A file of main in whose place comes one of the same key, without one where no row is left.
+
+    `changed` are the rows of it that get other values, or go; `rows` those that are left.
+    """
+
+    file: BranchFile
+    changed: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +30,7 @@ class KeyChange:
     lake table of which copies come. `holds` is as in `ledger.Landed`, but for the copies, which
     have no transaction yet; `like` is the record of the export that they are, None when they are
     not one, and `source` the key's row in the other table. `aside`: the copies come to the branch
-    `detached`, and main has what it had before.
+    `detached`, and main has what it had before. `rewrites` are of files that leave.
     """
 
     key: Key
@@ -29,17 +41,20 @@ class KeyChange:
     like: Record | None = None
     source: Row | None = None
     aside: bool = False
+    rewrites: tuple[Rewrite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What becomes of files, in one commit; without changes there is nothing to do.
 
-    `here` are the rows that were to come and are in main already.
+    `here` are the rows that were to come and are in main already; `kept` those that were looked at
+    and stay as they are.
     """
 
     changes: tuple[KeyChange, ...]
     here: int = 0
+    kept: int = field(default=0, compare=False)
 
     @property
     def told(self) -> tuple[BranchFile, ...]:
@@ -48,9 +63,14 @@ class Plan:
         return come or tuple(f for c in self.changes for f in c.leaves)
 
     @property
+    def rewrites(self) -> tuple[Rewrite, ...]:
+        """The files that are written anew."""
+        return tuple(r for c in self.changes for r in c.rewrites)
+
+    @property
     def rows(self) -> int:
-        """Rows of the files that are told of."""
-        return sum(f.rows for f in self.told)
+        """Rows of the files that are told of; of those that are written anew, what changes."""
+        return sum(r.changed for r in self.rewrites) or sum(f.rows for f in self.told)
 
     @property
     def files(self) -> int:

@@ -90,7 +90,7 @@ class Running:
             return None
         as_planned = AsPlanned(statement, self.partitions, plan)
         try:
-            receipts = landing.copied(rows, plan)
+            receipts = landing.written(rows, plan, state)
         except TableFormatError as error:
             landing.note_error(rows, error.message)
             return replace(self.told(statement, Status.FAILED, error.message), code=error.code)
@@ -124,7 +124,7 @@ class Running:
                 code=stopped.error.code,
             )
         if isinstance(stopped, Unknown):
-            text = f"it may have landed: {stopped.evidence}. The next run finds out"
+            text = f"it may have landed: {stopped.evidence.rstrip('.')}. The next run finds out"
             self.landing.note_error(rows, stopped.evidence)
             return self.told(statement, Status.UNKNOWN, text)
         return self.told(statement, Status.IN_PROGRESS, stopped.by)

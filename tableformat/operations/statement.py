@@ -7,17 +7,29 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from tableformat.branches import BranchFile
+from tableformat.committer import LakeTableState
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.settling import Ports
 from tableformat.ledger import Owner, Row
 from tableformat.names import LakeName, TransactionId
 from tableformat.operations.partition_files import PartitionFiles, Partitions
-from tableformat.operations.planned import Plan
+from tableformat.operations.planned import Plan, Rewrite
 from tableformat.operations.which import NOTHING_DETACHED, Which, shown_partition
 from tableformat.receipt import Receipt
 
-__all__ = ["Alone", "Copies", "OperationPorts", "Statement", "forecast", "nothing_done"]
+__all__ = [
+    "Alone",
+    "Copies",
+    "OperationPorts",
+    "Rewrites",
+    "Statement",
+    "forecast",
+    "nothing_done",
+]
 
+
+Rewrites = Callable[[Row, tuple[Rewrite, ...], LakeTableState], tuple[Receipt, ...]]
+"""Writes files of a state anew for the claim of a row; returns receipts of those that have rows."""
 
 Copies = Callable[[Row, tuple[BranchFile, ...]], tuple[Receipt, ...]]
 """Makes copies of files for the claim of a row, and returns their receipts."""
@@ -65,6 +77,7 @@ class OperationPorts:
     note: Callable[[str], None]
     intact: Callable[[tuple[BranchFile, ...]], None]
     copy: Copies | None = None
+    rewrite: Rewrites | None = None
 
 
 class Alone(Protocol):
@@ -94,6 +107,9 @@ def nothing_done(statement: Statement, plan: Plan, name: LakeName) -> Outcome:
     told = Outcome(shown_partition(statement.which), Status.EMPTY, str(name))
     if plan.here:
         text = f"{plan.here:,} rows are in main already"
+        return replace(told, status=Status.UNCHANGED, message=text)
+    if plan.kept:
+        text = f"none of its {plan.kept:,} rows changes"
         return replace(told, status=Status.UNCHANGED, message=text)
     text = NOTHING_DETACHED if statement.looks_at_detached else "main has no file of it"
     return replace(told, message=text)

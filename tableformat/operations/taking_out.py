@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tableformat.operations.partition_files import FilesOfKey, PartitionFiles, held_of
+from tableformat.operations.partition_files import PartitionFiles, held_of
 from tableformat.operations.planned import KeyChange, Plan
 from tableformat.operations.which import OnePart, Which
 
@@ -21,13 +21,7 @@ def taken_out(which: Which, there: PartitionFiles) -> Plan:
     for gone in which.of(there.keys):
         left = tuple(f for f in have[gone.key] if f not in gone.files)
         # Of a partition that goes whole nothing is left, wherever others had put its rows.
-        known = not isinstance(which, OnePart) or _is_known(there, gone)
+        known = not isinstance(which, OnePart) or there.knows(gone.key)
         holds = held_of(left) if known else None
         changes.append(KeyChange(gone.key, leaves=gone.files, holds=holds))
     return Plan(tuple(changes))
-
-
-def _is_known(there: PartitionFiles, one: FilesOfKey) -> bool:
-    """Whether main has rows of a key in its files and nowhere else."""
-    at = there.in_main.get(one.key.hash)
-    return at is None or at.held.is_known

@@ -48,9 +48,10 @@ class OnePartition:
 
 @dataclass(frozen=True, slots=True)
 class AllPartitions:
-    """Every partition."""
+    """Every partition; `each`: what others wrote is of the partition that its rows lie in."""
 
     partition_id: None = None
+    each: bool = False
 
     def __str__(self) -> str:
         """Return it as a statement has it."""

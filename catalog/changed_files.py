@@ -1,0 +1,152 @@
+"""Writes data files anew with what a statement leaves of their rows.
+
+The columns that the statement does not set go from the old file to the new one as they are: nothing
+reads them as another type. Each new file has a receipt like any file that an export wrote, before
+it can be committed.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Generator
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from catalog.file_copies import directory_of, store_receipt
+from catalog.scratch import ScratchDirectory
+from catalog.storages.opening import Storages
+from tableformat.committer import LakeTableState
+from tableformat.errors import DestinationError
+from tableformat.file_names import data_file_name
+from tableformat.iceberg.arrow_schema import columns_of_file, file_schema, to_file
+from tableformat.iceberg.copies import Rewritten, rewritten_receipts
+from tableformat.iceberg.field_ids import FIELD_ID_KEY
+from tableformat.iceberg.snapshot import table_of
+from tableformat.ledger import Row
+from tableformat.operations.planned import Rewrite
+from tableformat.parquet.file_format import FileFormat
+from tableformat.parquet.writer import SortField, WrittenFile, write_file
+from tableformat.receipt import Receipt
+
+__all__ = ["ROW_NUMBER", "ChangedFiles", "LeftOfFiles"]
+
+ROW_NUMBER: Final = "mergeberg_row"
+"""In what a statement left of a file: the number of the row in it, from 0."""
+_CHUNK: Final = 65_536
+
+
+class LeftOfFiles(Protocol):
+    """Says what a statement left of the rows of files."""
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The columns that may have other values than before."""
+        ...
+
+    def left(self, path: str) -> AbstractContextManager[pa.Table]:
+        """Lend the rows that are left of a file: by ascending `ROW_NUMBER`, and what it sets."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFiles:
+    """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`."""
+
+    storages: Storages
+    changes: LeftOfFiles
+    format: FileFormat
+
+    def __call__(
+        self, row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState
+    ) -> tuple[Receipt, ...]:
+        """Write files for the claim of a row; return the receipts of those that have rows.
+
+        Raises:
+            UnsupportedError: another engine wrote a file in a form that cannot be kept.
+            DestinationError: a storage failed, or a file has not the rows that were looked at.
+        """
+        with ScratchDirectory("change") as scratch:
+            made = {
+                one.file.path: self._written(row, number, one, state, scratch.path)
+                for number, one in enumerate(r for r in rewrites if r.rows)
+            }
+        receipts = rewritten_receipts(state, row, made, frozenset(self.changes.sets))
+        for receipt in receipts:
+            store_receipt(receipt, state.location, self.storages)
+        return receipts
+
+    def _written(
+        self, row: Row, number: int, of: Rewrite, state: LakeTableState, scratch: Path
+    ) -> Rewritten:
+        began, attempt = time.monotonic(), f"0-{uuid.uuid4().hex[:12]}"
+        name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
+        path = "/".join(p for p in (state.data_location, directory_of(state, of.file), name) if p)
+        local = self.storages(of.file.path).fetch(of.file.path, scratch)
+        try:
+            written = self._rewritten(of, local, path, table_of(state).schema())
+        except (OSError, pa.ArrowException) as error:
+            message = f"Cannot write {of.file.path} anew: {error}. Run the statement again."
+            raise DestinationError(message) from error
+        finally:
+            if local.is_relative_to(scratch):
+                local.unlink()
+        return Rewritten(path, attempt, written, time.monotonic() - began)
+
+    def _rewritten(self, of: Rewrite, local: Path, path: str, schema: Schema) -> WrittenFile:
+        with pq.ParquetFile(local) as parquet:
+            sort = _order(parquet.metadata, file_schema(schema), frozenset(self.changes.sets))
+            with closing(self._rows(of, parquet, schema)) as rows:
+                written = write_file(
+                    rows,
+                    self.storages(path).create(path),
+                    file_schema(schema),
+                    self.format,
+                    sort,
+                    convert=lambda table: to_file(table, schema),
+                )
+        if written.rows != of.rows:
+            message = f"{written.rows:,} rows were written of {of.rows:,} that are left"
+            raise OSError(message)
+        return written
+
+    def _rows(
+        self, of: Rewrite, parquet: pq.ParquetFile, schema: Schema
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the rows that are left of a file, in its order, with the values that were set."""
+        sets = self.changes.sets
+        with self.changes.left(of.file.path) as left:
+            numbers = left.column(ROW_NUMBER)
+            begin = at = 0
+            for batch in parquet.iter_batches(_CHUNK):
+                end = begin + batch.num_rows
+                upto = bisect_left(range(len(numbers)), end, at, key=lambda i: numbers[i].as_py())
+                here = pc.subtract(numbers[at:upto].cast(pa.int64()), begin)
+                table = columns_of_file(pa.Table.from_batches([batch]), schema).take(here)
+                for name in sets:
+                    index = table.schema.get_field_index(name)
+                    values = left.column(name)[at:upto]
+                    table = table.set_column(index, left.schema.field(name), values)
+                yield from table.combine_chunks().to_batches()
+                begin, at = end, upto
+
+
+def _order(of: pq.FileMetaData, schema: pa.Schema, sets: frozenset[str]) -> tuple[SortField, ...]:
+    """Return the order that a file says its rows have, up to a column that is set."""
+    found: list[SortField] = []
+    ids = {field.name: int(field.metadata[FIELD_ID_KEY]) for field in schema}
+    columns = of.row_group(0).sorting_columns if of.num_row_groups else ()
+    for column in columns:
+        name = of.schema.column(column.column_index).path
+        if name not in ids or name in sets:
+            break
+        found.append((ids[name], column.descending, column.nulls_first))
+    return tuple(found)

@@ -1,0 +1,313 @@
+"""What a statement does to the rows of a data file, by ClickHouse's own meaning.
+
+A ClickHouse of our own, empty and gone afterwards, has two tables. The one that a lake table
+remembers, with its keys and without a row, takes the statement first: what ClickHouse refuses, it
+refuses here (a column of a key, code 420). The other one gets, of one data file after the other,
+the columns that the statement reads and sets, as the source's types again, and the statement is run
+on them. That they are the same values is proved by a digest of both sides: what a type of the lake
+cannot give back is refused, and never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from catalog.changed_files import ROW_NUMBER
+from catalog.clickhouse.connection import ClickHouseError, whole
+from catalog.clickhouse.digests import READ_SETTINGS, as_read
+from catalog.clickhouse.own import OwnClickHouse
+from catalog.clickhouse.partition_values import KeyTables
+from catalog.closing import Closing
+from catalog.storages.opening import Storages
+from tableformat.branches import BranchFile
+from tableformat.clickhouse_codes import CANNOT_UPDATE_COLUMN
+from tableformat.committer import LakeTableState
+from tableformat.errors import DestinationError, RefusedError, UnsupportedError
+from tableformat.iceberg.field_ids import FIELD_ID_KEY
+from tableformat.iceberg.file_columns import file_columns
+from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.snapshot import table_of
+from tableformat.mergetree.digest_sql import (
+    DigestColumn,
+    digest_sql,
+    read_digest,
+    source_columns,
+)
+from tableformat.mergetree.row_change import RowChange, columns_of_change
+from tableformat.mergetree.table import Column
+from tableformat.mergetree.types import Simple
+from tableformat.mergetree.wire_types import WIRE_SETTINGS
+from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
+from tableformat.operations.planned import Rewrite
+from tableformat.parquet.wire import select_list
+
+__all__ = ["RowChanges"]
+
+_AS_IS: Final = "default.as_is"
+_ROWS: Final = "default.rows"
+_CHUNK: Final = 65_536
+_INSERT: Final = "input_format_null_as_default = 0, insert_allow_materialized_columns = 1"
+_NOW: Final = "mutations_sync = 2, allow_nondeterministic_mutations = 1"
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The columns of a file that a statement reads or sets, in a file of their own."""
+
+    link: Path
+    stored: tuple[Column, ...]
+    wanted: tuple[DigestColumn, ...]
+    read: tuple[DigestColumn, ...]
+    structure: str
+
+    @property
+    def table(self) -> str:
+        """The file, as it stands after FROM."""
+        return f"file({quote_string(str(self.link))}, Parquet, {quote_string(self.structure)})"
+
+
+class RowChanges(Closing):
+    """Says what a statement changes in data files, and keeps what becomes of them until `close`.
+
+    A `tableformat.operations.change_rows.RowsOfFile`, and a `catalog.changed_files.LeftOfFiles`. A
+    context manager: leaving it closes.
+    """
+
+    def __init__(
+        self,
+        source: RememberedSource,
+        storages: Storages,
+        state: LakeTableState,
+        change: RowChange,
+    ) -> None:
+        """Start a ClickHouse, and let it take the statement.
+
+        Args:
+            source: what the lake table remembers.
+            storages: open what locations belong to.
+            state: of the table, whose columns the files are read as.
+            change: the statement.
+
+        Raises:
+            RefusedError: ClickHouse refuses the statement (its code and text).
+            UnsupportedError: a column of it is not in the lake table.
+            SourceError: ClickHouse does not start.
+        """
+        self._source, self._storages, self._change = source, storages, change
+        self._table = table_of(state)
+        self._schema = self._table.schema()
+        self._found: dict[str, Rewrite | None] = {}
+        self._columns = columns_of_change(change, source.table.columns)
+        self._stored = tuple(c for c in self._columns if c.stored)
+        self._held = OwnClickHouse("change")
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The columns that may have other values afterwards."""
+        made = self._change.sets
+        return tuple(
+            c.name for c in self._stored if c.name in made or c.default_kind == "MATERIALIZED"
+        )
+
+    def close(self) -> None:
+        """End the ClickHouse, and remove what became of files. Closing twice is the same."""
+        self._held.close()
+
+    def __call__(self, file: BranchFile) -> Rewrite | None:
+        """Return what changes in a file, None for nothing.
+
+        Raises:
+            RefusedError: ClickHouse refuses a value, or the file's values are not the source's.
+            DestinationError: the file cannot be read.
+        """
+        if file.path not in self._found:
+            self._found[file.path] = self._asked(file)
+        return self._found[file.path]
+
+    @contextmanager
+    def left(self, path: str) -> Iterator[pa.Table]:
+        """Lend what is left of the rows of a file that changes, in order, by `ROW_NUMBER`.
+
+        The other columns are those that it sets, as what ClickHouse hands over; mapped, not read.
+        """
+        with pa.memory_map(str(self._left_of(path))) as left, pa.ipc.open_stream(left) as stream:
+            yield stream.read_all()
+
+    def _begin(self) -> None:
+        missing = {c.name for c in self._stored} - {f.name for f in self._schema.fields}
+        if missing:
+            message = (
+                f"Cannot run {self._change.command}: the lake table has no column "
+                f"{', '.join(sorted(missing))}, which it has in ClickHouse. Use the statements of "
+                "Spark for columns that were renamed or dropped."
+            )
+            raise UnsupportedError(message)
+        self._refuse_other_partitions()
+        tables = KeyTables(self._held, self._source.table)
+        tables.make_as_is(_AS_IS)
+        try:
+            self._held.command(f"ALTER TABLE {_AS_IS} {self._change.command} SETTINGS {_NOW}")
+        except ClickHouseError as error:
+            raise self._refused(error) from error
+        numbered = Column(ROW_NUMBER, Simple("UInt64"), "UInt64")
+        tables.make(_ROWS, (*self._columns, numbered), "")
+
+    def _refuse_other_partitions(self) -> None:
+        """Refuse values by which rows would go to other partitions of the lake table."""
+        ids = {self._schema.find_field(name).field_id for name in self.sets}
+        made_of = [f.name for f in self._table.spec().fields if f.source_id in ids]
+        if made_of:
+            message = (
+                f"Cannot run {self._change.command}: the partition field {made_of[0]} of the lake "
+                "table is made of a column that gets other values, and rows would belong to other "
+                "partitions. Use the UPDATE of Spark."
+            )
+            raise RefusedError(message, code=CANNOT_UPDATE_COLUMN)
+
+    def _refused(self, error: ClickHouseError) -> RefusedError:
+        message = f"Cannot run {self._change.command}: {error.reason.rstrip('.')}."
+        return RefusedError(message, code=error.code)
+
+    def _asked(self, file: BranchFile) -> Rewrite | None:
+        scratch = self._held.directory
+        # A name of its own for each, so that nothing that was kept of another is read.
+        link = scratch / f"rows-{len(self._found)}.parquet"
+        try:
+            path = self._storages(file.path).fetch(file.path, scratch)
+            try:
+                read = self._read(path, link)
+            finally:
+                if path.parent == scratch:
+                    path.unlink(missing_ok=True)
+            self._insert(read, file)
+            link.unlink()
+        except (OSError, pa.ArrowException, ClickHouseError) as error:
+            reason = error.reason if isinstance(error, ClickHouseError) else str(error)
+            message = (
+                f"Cannot run {self._change.command}: {file.path} cannot be read as what it was "
+                f"exported from: {reason.rstrip('.')}. Use the statements of Spark for it."
+            )
+            raise DestinationError(message) from error
+        try:
+            return self._changed(file)
+        except ClickHouseError as error:
+            raise self._refused(error) from error
+        finally:
+            self._held.command(f"TRUNCATE TABLE {_ROWS}")
+
+    def _read(self, path: Path, link: Path) -> _Read:
+        """Copy the columns of a file, with the numbers of its rows."""
+        wanted = source_columns(self._stored, self._source.conversions)
+        with pq.ParquetFile(path) as parquet:
+            schema = pq.read_schema(path)
+            columns = file_columns(wanted, self._schema, schema)
+            if lacking := ", ".join(c.name for c in columns if c.written is None):
+                message = f"it lacks {lacking}, which the table got later"
+                raise OSError(message)
+            names = [c.written for c in columns if c.written is not None]
+            number = pa.field(ROW_NUMBER, pa.int64(), metadata={FIELD_ID_KEY: b"2147483000"})
+            fields = pa.schema([*(schema.field(name) for name in names), number])
+            with pq.ParquetWriter(link, fields) as writer:
+                for batch in _numbered(parquet, names, fields):
+                    writer.write_batch(batch)
+        read, structure = as_read(wanted, columns)
+        number_column = DigestColumn(ROW_NUMBER, ROW_NUMBER, Simple("UInt64"), "Int64")
+        return _Read(
+            link,
+            self._stored,
+            (*wanted, replace(number_column, sql=f"{SOURCE_ALIAS}.{ROW_NUMBER}")),
+            (*read, number_column),
+            ", ".join(part for part in (structure, f"{ROW_NUMBER} UInt64") if part),
+        )
+
+    def _insert(self, read: _Read, file: BranchFile) -> None:
+        """Fill the table with a file's rows, and prove that they are the same."""
+        types = {c.name: c.type_text for c in read.stored}
+        names = ", ".join(quote_identifier(n) for n in (*types, ROW_NUMBER))
+        sql = {c.name: c.sql for c in read.read}
+        values = ", ".join(
+            (*(f"CAST({sql[n]}, {quote_string(t)})" for n, t in types.items()), ROW_NUMBER)
+        )
+        self._held.command(
+            f"INSERT INTO {_ROWS} ({names}) SETTINGS {_INSERT}, {READ_SETTINGS}"
+            f" SELECT {values} FROM {read.table}"
+        )
+        here = self._digest(read.wanted, f"{_ROWS} AS {SOURCE_ALIAS}")
+        there = self._digest(read.read, read.table)
+        if here != there or here[0] != file.rows:
+            message = (
+                f"its values are no values of the types {', '.join(sorted(types.values()))}, or "
+                f"not all came back ({here[0]:,} of {file.rows:,} rows)"
+            )
+            raise OSError(message)
+
+    def _digest(self, columns: tuple[DigestColumn, ...], table: str) -> tuple[int, int]:
+        sql = digest_sql(columns, table, group="0", tallies=False)
+        rows = self._held.rows(f"{sql} SETTINGS {READ_SETTINGS}, {WIRE_SETTINGS}")
+        if not rows:
+            return 0, 0
+        digest, _ = read_digest(columns, rows[0][1:], tallies=False)
+        return digest.rows, digest.checksum
+
+    def _changed(self, file: BranchFile) -> Rewrite | None:
+        """Run the statement on the rows that are in the table, and keep what it leaves."""
+        condition = self._change.condition
+        where = f" WHERE {condition}" if condition else ""
+        # A column that need not exist (IF EXISTS), or is not stored, changes nothing.
+        sets_nothing = bool(self._change.sets) and not self.sets
+        changed = 0 if sets_nothing else self._count(where)
+        if not changed:
+            return None
+        self._held.command(f"ALTER TABLE {_ROWS} {self._change.command} SETTINGS {_NOW}")
+        rows = self._count("")
+        if not self._change.sets:
+            # Of a condition that is another one each time it is asked.
+            changed = file.rows - rows
+        columns = [c for c in self._stored if c.name in self.sets]
+        values = select_list(columns, self._source.conversions)
+        left = quote_string(str(self._left_of(file.path)))
+        number = f"{SOURCE_ALIAS}.{ROW_NUMBER} AS {ROW_NUMBER}"
+        self._held.command(
+            f"INSERT INTO FUNCTION file({left}, ArrowStream)"
+            f" SELECT {', '.join(part for part in (number, values) if part)}"
+            f" FROM {_ROWS} AS {SOURCE_ALIAS} ORDER BY {SOURCE_ALIAS}.{ROW_NUMBER}"
+            f" SETTINGS {WIRE_SETTINGS}, engine_file_truncate_on_insert = 1"
+        )
+        return Rewrite(file, changed, rows) if changed else None
+
+    def _count(self, where: str) -> int:
+        ((found,),) = self._held.rows(f"SELECT count() FROM {_ROWS}{where}")
+        return whole(found)
+
+    def _left_of(self, path: str) -> Path:
+        number = list(self._found).index(path) if path in self._found else len(self._found)
+        return self._held.directory / f"left-{number}.arrow"
+
+
+def _numbered(
+    parquet: pq.ParquetFile, names: list[str], fields: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield columns of a file with the numbers of its rows, also where there is no column."""
+    begin, rows = 0, parquet.metadata.num_rows
+    if not names:
+        for at in range(0, rows, _CHUNK):
+            numbers = pa.array(range(at, min(at + _CHUNK, rows)), pa.int64())
+            yield pa.record_batch([numbers], schema=fields)
+        return
+    for batch in parquet.iter_batches(_CHUNK, columns=names):
+        numbers = pa.array(range(begin, begin + batch.num_rows), pa.int64())
+        begin += batch.num_rows
+        columns = [batch.column(name) for name in names]
+        yield pa.record_batch([*columns, numbers], schema=fields)

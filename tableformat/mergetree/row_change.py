@@ -1,0 +1,62 @@
+"""A statement that changes rows, and which columns of a table it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tableformat.mergetree.table import Column
+
+__all__ = ["RowChange", "columns_of_change"]
+
+_COMPUTED: Final = ("MATERIALIZED", "ALIAS")
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """UPDATE, DELETE or CLEAR COLUMN as it stands behind ALTER TABLE, without IN PARTITION.
+
+    `condition` tells the rows, '' for all; `reads` are the columns in its expressions; `sets` those
+    that get values, none of DELETE; `to_default`: their default expressions.
+    """
+
+    command: str
+    condition: str
+    reads: frozenset[str]
+    sets: frozenset[str]
+    to_default: bool = False
+
+
+def columns_of_change(change: RowChange, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the columns that ClickHouse needs to run it, and those that it computes anew.
+
+    A MATERIALIZED column is computed anew where one that it reads gets a value. Names are looked
+    for in the text of expressions: there may be more of them than are read, and never fewer. All
+    other defaults mean nothing here and are left out.
+    """
+    reads = {c.name: frozenset(o.name for o in columns if _mentions(c, o)) for c in columns}
+    computed = {c.name for c in columns if c.default_kind in _COMPUTED}
+    changing = _closed(change.sets, lambda found: {n for n in computed if reads[n] & found})
+    aliases = {c.name for c in columns if c.default_kind == "ALIAS"}
+    kept = changing & computed | aliases | (change.sets if change.to_default else frozenset())
+    needed = _closed(
+        change.reads | changing,
+        lambda found: {n for one in found & kept for n in reads.get(one, ())},
+    )
+    return tuple(
+        c if c.name in kept else replace(c, default_kind="", default_expression="")
+        for c in columns
+        if c.name in needed
+    )
+
+
+def _mentions(column: Column, other: Column) -> bool:
+    return bool(column.default_kind) and other.name in column.default_expression
+
+
+def _closed(names: frozenset[str], more: Callable[[frozenset[str]], set[str]]) -> frozenset[str]:
+    """Return names and all that come with them, and with these."""
+    while (found := names | more(names)) != names:
+        names = found
+    return names

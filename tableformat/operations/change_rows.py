@@ -1,0 +1,90 @@
+"""UPDATE, DELETE and CLEAR COLUMN [IN PARTITION …]: files of which rows change are written anew.
+
+Copy on write: a file without such a row stays, and what readers have open stays as it was. Which
+rows of a file change, and into what, ClickHouse says (P-64, P-65, P-67, P-68, P-36). A statement
+without IN PARTITION is one snapshot, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tableformat.branches import BranchFile
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
+from tableformat.errors import RefusedError, UnsupportedError
+from tableformat.export.outcome import Status
+from tableformat.operations.partition_files import FilesOfKey, PartitionFiles, held_of
+from tableformat.operations.planned import KeyChange, Plan, Rewrite
+from tableformat.operations.which import AllPartitions, OnePartition
+
+__all__ = ["ChangeRows", "RowsOfFile"]
+
+RowsOfFile = Callable[[BranchFile], Rewrite | None]
+"""Says what changes in a file, None for nothing; the same whenever it is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRows:
+    """The request: `text` as the ledger keeps it; files are read as those of `schema_id`."""
+
+    which: OnePartition | AllPartitions
+    text: str
+    rows: RowsOfFile
+    schema_id: int
+    did: ClassVar[Status] = Status.CHANGED
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return self.text
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Write anew what changes.
+
+        Raises:
+            RefusedError: the table's columns are others by now.
+            UnsupportedError: a file cannot be written anew as it is.
+            TableFormatError: ClickHouse refuses the statement, or a file cannot be read.
+        """
+        if there.schema_id != self.schema_id:
+            message = (
+                f"Cannot run {self}: the columns of the table were changed meanwhile. Run the "
+                "statement again."
+            )
+            raise RefusedError(message)
+        found = tuple(c for one in there.keys if (c := self._of_key(one, there)) is not None)
+        rows = sum(f.rows for one in there.keys for f in one.files)
+        return Plan(found, kept=rows - sum(r.changed for c in found for r in c.rewrites))
+
+    def _of_key(self, one: FilesOfKey, there: PartitionFiles) -> KeyChange | None:
+        found = tuple(r for f in one.files if (r := self._of_file(f, there)) is not None)
+        if not found:
+            return None
+        leaves = tuple(r.file for r in found)
+        left = tuple(f for f in one.files if f not in leaves)
+        holds = held_of(left) if there.knows(one.key) else None
+        return KeyChange(one.key, leaves=leaves, holds=holds, rewrites=found)
+
+    def _of_file(self, file: BranchFile, there: PartitionFiles) -> Rewrite | None:
+        if file.deletes:
+            raise self._refused(
+                f"rows of {file.path} may have been taken away by delete files (merge on read)"
+            )
+        found = self.rows(file)
+        if found is not None and file.spec_id != there.spec_id:
+            raise self._refused(
+                f"{file.path} was written for partition spec {file.spec_id}, and the table's is "
+                f"{there.spec_id} now"
+            )
+        return found
+
+    def _refused(self, why: str) -> UnsupportedError:
+        message = (
+            f"Cannot run {self}: {why}. Let Iceberg write these files anew first: CALL "
+            "<catalog>.system.rewrite_data_files(table => '…', options => "
+            "map('rewrite-all', 'true')), and run the statement again."
+        )
+        return UnsupportedError(message, code=NOT_IMPLEMENTED)

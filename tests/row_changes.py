@@ -1,0 +1,86 @@
+"""Statements that change rows in the small world, where a row is a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from catalog.changed_files import ROW_NUMBER, ChangedFiles
+from tableformat.branches import BranchFile
+from tableformat.effects import Effects
+from tableformat.export.outcome import Outcome
+from tableformat.operations.change_rows import ChangeRows
+from tableformat.operations.planned import Rewrite
+from tableformat.operations.which import AllPartitions, OnePartition
+from tableformat.parquet.file_format import FileFormat
+from tests.lake_statements import SaidOfRows, running
+from tests.scenarios import lake
+
+__all__ = ["change", "numbers_in"]
+
+_SPAN = 1_000
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Deletes the numbers below a bound, or adds a thousand to those that are not above it yet."""
+
+    below: int
+    deletes: bool
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        return () if self.deletes else ("n",)
+
+    def __call__(self, file: BranchFile) -> Rewrite | None:
+        numbers = self._numbers(file.path)
+        hit = pc.sum(pc.less(numbers, self.below)).as_py() or 0
+        left = len(numbers) - hit if self.deletes else len(numbers)
+        return Rewrite(file, hit, left) if hit else None
+
+    @contextmanager
+    def left(self, path: str) -> Iterator[pa.Table]:
+        numbers = self._numbers(path)
+        hit = pc.less(numbers, self.below)
+        rows = pa.array(range(len(numbers)), pa.uint64())
+        if self.deletes:
+            yield pa.table({ROW_NUMBER: rows.filter(pc.invert(hit).combine_chunks())})
+            return
+        moved = pc.if_else(hit, pc.add(numbers, _SPAN), numbers)
+        fields = [pa.field(ROW_NUMBER, pa.uint64()), pa.field("n", pa.int64(), nullable=False)]
+        yield pa.table([rows, moved], pa.schema(fields))
+
+    @staticmethod
+    def _numbers(path: str) -> pa.ChunkedArray:
+        return pq.read_table(path.removeprefix("file://")).column("n")
+
+
+def numbers_in(path: str) -> list[int]:
+    """Return the rows of a file."""
+    found: list[int] = pq.read_table(path.removeprefix("file://")).column("n").to_pylist()
+    return found
+
+
+def change(
+    directory: Path,
+    which: OnePartition | AllPartitions,
+    *,
+    below: int = 3,
+    deletes: bool = False,
+    effects: Effects | None = None,
+    rows: SaidOfRows | None = None,
+) -> Outcome:
+    """Change the numbers below a bound, as a new process."""
+    ready, found = running(directory, effects=effects, rows=rows), lake(directory)
+    changes = _Rows(below, deletes)
+    files = ChangedFiles(found.storages, changes, FileFormat())
+    ready = replace(ready, ports=replace(ready.ports, rewrite=files))
+    verb = "DELETE" if deletes else "UPDATE n = n + 1000"
+    text = f"{verb} IN {which} WHERE n < {below}"
+    return ready.run(ChangeRows(which, text, changes, found.load().layout.schema_id))
