@@ -99,7 +99,16 @@ class ChangedFiles:
         finally:
             if local.is_relative_to(scratch):
                 local.unlink()
-        return Rewritten(path, attempt, written, time.monotonic() - began)
+        return Rewritten(
+            path,
+            attempt,
+            written.rows,
+            written.bytes,
+            written.sha256,
+            written.split_offsets,
+            written.columns,
+            time.monotonic() - began,
+        )
 
     def _rewritten(self, of: Rewrite, local: Path, path: str, schema: Schema) -> WrittenFile:
         with pq.ParquetFile(local) as parquet:

@@ -20,7 +20,6 @@ from tableformat.errors import InternalError
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.values import to_text
 from tableformat.ledger import Row
-from tableformat.parquet.writer import WrittenFile
 from tableformat.receipt import ColumnStatistics, Receipt
 
 __all__ = ["Copy", "Rewritten", "copied_receipts", "different_columns", "rewritten_receipts"]
@@ -42,7 +41,11 @@ class Rewritten:
 
     path: str
     attempt: str
-    file: WrittenFile
+    rows: int
+    bytes: int
+    sha256: str
+    split_offsets: tuple[int, ...]
+    columns: tuple[ColumnStatistics, ...]
     seconds: float
 
 
@@ -117,20 +120,15 @@ def rewritten_receipts(
 def _rewritten(
     file: DataFile, table: Table, row: Row, number: int, new: Rewritten, *, ordered: bool
 ) -> Receipt:
-    same = _receipt(
-        file, table, row, number, Copy(new.path, new.attempt, "", 0.0), table.spec().spec_id
-    )
-    made = new.file
+    copy = Copy(new.path, new.attempt, new.sha256, new.seconds)
     return replace(
-        same,
-        file_bytes=made.bytes,
-        sha256=made.sha256,
-        rows=made.rows,
-        rows_expected=made.rows,
+        _receipt(file, table, row, number, copy, table.spec().spec_id),
+        file_bytes=new.bytes,
+        rows=new.rows,
+        rows_expected=new.rows,
         sort_order_id=file.sort_order_id if ordered else None,
-        split_offsets=made.split_offsets,
-        columns=made.columns,
-        seconds=new.seconds,
+        split_offsets=new.split_offsets,
+        columns=new.columns,
     )
 
 
