@@ -15,7 +15,6 @@ from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.expression import Call, Expression
 from tableformat.mergetree.expression_text import columns_of, render_expression
-from tableformat.mergetree.partition_literal import ById
 from tableformat.mergetree.row_change import RowChange
 from tableformat.operations.change_rows import ChangeRows
 from tableformat.operations.running import Running
@@ -26,7 +25,6 @@ __all__ = ["ChangesRows", "changing"]
 
 ChangesRows: TypeAlias = Update | Delete | ClearColumn
 """The commands that change rows."""
-_LONGEST: Final = 300
 # What would be another thing in the ClickHouse of our own that runs the statement.
 _OUTSIDE: Final = ("file", "dict", "joinget", "catboostevaluate")
 
@@ -78,10 +76,18 @@ def _change(command: ChangesRows) -> RowChange:
 
 
 def _text(command: ChangesRows, which: OnePartition | AllPartitions) -> str:
-    """Return the statement as the ledger keeps it, which is not for storing large values."""
-    partition = ById(which.partition_id) if isinstance(which, OnePartition) else None
-    text = render_command(replace(command, partition=partition))
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    """Return the statement as the ledger and the snapshot keep it.
+
+    Without its values: what was deleted because nobody is to have it must not be kept there.
+    """
+    place = f" IN {which}" if isinstance(which, OnePartition) else ""
+    match command:
+        case Update(assignments):
+            return f"UPDATE {', '.join(name for name, _ in assignments)}{place}"
+        case Delete():
+            return f"DELETE{place or ' IN PARTITION ALL'}"
+        case ClearColumn(column):
+            return f"CLEAR COLUMN {column}{place}"
 
 
 def _refuse_outside(text: str, expressions: tuple[Expression, ...]) -> None:

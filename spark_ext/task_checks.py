@@ -11,6 +11,7 @@ import socket
 
 from catalog.clickhouse.opened_slice import OpenedSlice
 from tableformat.errors import RefusedError, SourceError
+from tableformat.export.data_checks import broken, checks_sql
 from tableformat.export.slices import DataCheck, Slice, WritePlan
 from tableformat.source import ServedLayout
 
@@ -59,19 +60,8 @@ def run_checks(plan: WritePlan, opened: OpenedSlice, checks: list[DataCheck]) ->
     """
     if not checks:
         return
-    columns = ", ".join(
-        f"countIf({check.bad_sql}), anyIf(toString({check.sample_sql}), {check.bad_sql})"
-        for check in checks
-    )
-    found = opened.row(columns)
-    reasons = [
-        f"column {check.column}: {check.what} in {found[2 * i]} row(s), for example "
-        f"{found[2 * i + 1]}. {check.way_round[:1].upper()}{check.way_round[1:]}."
-        for i, check in enumerate(checks)
-        if found[2 * i]
-    ]
+    reasons = broken(checks, opened.row(checks_sql(checks)))
     if reasons:
         raise RefusedError(
-            f"Cannot export partition {opened.slice.partition_id} of {plan.table}: "
-            + " ".join(reasons)
+            f"Cannot export partition {opened.slice.partition_id} of {plan.table}: {reasons}"
         )

@@ -27,12 +27,14 @@ from catalog.clickhouse.partition_values import KeyTables
 from catalog.closing import Closing
 from catalog.storages.opening import Storages
 from tableformat.branches import BranchFile
-from tableformat.clickhouse_codes import CANNOT_UPDATE_COLUMN
+from tableformat.clickhouse_codes import CANNOT_UPDATE_COLUMN, NOT_IMPLEMENTED
 from tableformat.committer import LakeTableState
 from tableformat.errors import DestinationError, RefusedError, UnsupportedError
+from tableformat.export.data_checks import broken, checks_sql, data_checks
 from tableformat.iceberg.field_ids import FIELD_ID_KEY
 from tableformat.iceberg.file_columns import file_columns
 from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.mergetree.digest_sql import (
     DigestColumn,
@@ -106,6 +108,8 @@ class RowChanges(Closing):
         self._found: dict[str, Rewrite | None] = {}
         self._columns = columns_of_change(change, source.table.columns)
         self._stored = tuple(c for c in self._columns if c.stored)
+        mapped = map_columns(source.table, source.conversions)
+        self._checks = tuple(c for c in data_checks(mapped) if c.column in self.sets)
         self._held = OwnClickHouse("change")
         try:
             self._begin()
@@ -146,6 +150,7 @@ class RowChanges(Closing):
             yield stream.read_all()
 
     def _begin(self) -> None:
+        self._refuse_virtual_columns()
         missing = {c.name for c in self._stored} - {f.name for f in self._schema.fields}
         if missing:
             message = (
@@ -163,6 +168,16 @@ class RowChanges(Closing):
             raise self._refused(error) from error
         numbered = Column(ROW_NUMBER, Simple("UInt64"), "UInt64")
         tables.make(_ROWS, (*self._columns, numbered), "")
+
+    def _refuse_virtual_columns(self) -> None:
+        """Refuse `_part` and its like, which would be those of the table that runs it."""
+        names = {c.name for c in self._source.table.columns}
+        if virtual := sorted(n for n in self._change.reads - names if n.startswith("_")):
+            message = (
+                f"Cannot run {self._change.command}: {virtual[0]} is no column of the table, and "
+                "parts of a lake table are its files. Name a partition with IN PARTITION."
+            )
+            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
     def _refuse_other_partitions(self) -> None:
         """Refuse values by which rows would go to other partitions of the lake table."""
@@ -185,6 +200,7 @@ class RowChanges(Closing):
         # A name of its own for each, so that nothing that was kept of another is read.
         link = scratch / f"rows-{len(self._found)}.parquet"
         try:
+            self._held.command(f"TRUNCATE TABLE {_ROWS}")
             path = self._storages(file.path).fetch(file.path, scratch)
             try:
                 read = self._read(path, link)
@@ -204,8 +220,6 @@ class RowChanges(Closing):
             return self._changed(file)
         except ClickHouseError as error:
             raise self._refused(error) from error
-        finally:
-            self._held.command(f"TRUNCATE TABLE {_ROWS}")
 
     def _read(self, path: Path, link: Path) -> _Read:
         """Copy the columns of a file, with the numbers of its rows."""
@@ -275,6 +289,7 @@ class RowChanges(Closing):
         if not self._change.sets:
             # Of a condition that is another one each time it is asked.
             changed = file.rows - rows
+        self._refuse_values()
         columns = [c for c in self._stored if c.name in self.sets]
         values = select_list(columns, self._source.conversions)
         left = quote_string(str(self._left_of(file.path)))
@@ -286,6 +301,20 @@ class RowChanges(Closing):
             f" SETTINGS {WIRE_SETTINGS}, engine_file_truncate_on_insert = 1"
         )
         return Rewrite(file, changed, rows) if changed else None
+
+    def _refuse_values(self) -> None:
+        """Refuse values that the lake's types cannot hold, as an export refuses them.
+
+        Raises:
+            RefusedError: some were set.
+        """
+        if not self._checks:
+            return
+        (found,) = self._held.rows(
+            f"SELECT {checks_sql(self._checks)} FROM {_ROWS} AS {SOURCE_ALIAS}"
+        )
+        if reasons := broken(self._checks, found):
+            raise RefusedError(f"Cannot run {self._change.command}: {reasons}")
 
     def _count(self, where: str) -> int:
         ((found,),) = self._held.rows(f"SELECT count() FROM {_ROWS}{where}")

@@ -38,6 +38,7 @@ _SAID = {
     Status.ATTACHED: "attached",
     Status.MOVED: "moved",
     Status.FETCHED: "fetched",
+    Status.CHANGED: "changed",
     Status.FROZEN: "frozen",
     Status.UNFROZEN: "unfrozen",
     Status.FORGOTTEN: "forgotten",
@@ -48,6 +49,7 @@ _OF_FILES = (
     Status.ATTACHED,
     Status.MOVED,
     Status.FETCHED,
+    Status.CHANGED,
     Status.FROZEN,
 )
 _LEAST_SECONDS_BETWEEN_LINES: Final = 0.2

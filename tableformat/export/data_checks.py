@@ -10,7 +10,7 @@ count to); then the check finds the column's rows and shows one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from tableformat.export.slices import DataCheck
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
@@ -39,7 +39,7 @@ from tableformat.mergetree.wire_types import (
 )
 from tableformat.mergetree.wire_values import find_value
 
-__all__ = ["data_checks"]
+__all__ = ["broken", "checks_sql", "data_checks"]
 
 _Broken = dict[Limit, str]
 
@@ -47,6 +47,24 @@ _Broken = dict[Limit, str]
 def data_checks(columns: MappedColumns) -> tuple[DataCheck, ...]:
     """Return the checks that the columns need; those with `always` are to be run beforehand."""
     return tuple(check for column in columns.columns for check in _of_column(column))
+
+
+def checks_sql(checks: Sequence[DataCheck]) -> str:
+    """Return the SELECT list that asks them: for each the rows that break it, and one of them."""
+    return ", ".join(
+        f"countIf({check.bad_sql}), anyIf(toString({check.sample_sql}), {check.bad_sql})"
+        for check in checks
+    )
+
+
+def broken(checks: Sequence[DataCheck], found: Sequence[object]) -> str:
+    """Return what is said of the row that `checks_sql` gives, '' where none is broken."""
+    return " ".join(
+        f"column {check.column}: {check.what} in {rows} row(s), for example {sample}. "
+        f"{check.way_round[:1].upper()}{check.way_round[1:]}."
+        for check, rows, sample in zip(checks, found[::2], found[1::2], strict=True)
+        if rows
+    )
 
 
 def _of_column(column: MappedColumn) -> Iterator[DataCheck]:

@@ -37,11 +37,13 @@ def columns_of_change(change: RowChange, columns: tuple[Column, ...]) -> tuple[C
     """
     reads = {c.name: frozenset(o.name for o in columns if _mentions(c, o)) for c in columns}
     computed = {c.name for c in columns if c.default_kind in _COMPUTED}
+    # A member of a tuple, or the size of an array, is read of its column.
+    whole = frozenset(c.name for c in columns if any(_is_of(n, c.name) for n in change.reads))
     changing = _closed(change.sets, lambda found: {n for n in computed if reads[n] & found})
     aliases = {c.name for c in columns if c.default_kind == "ALIAS"}
     kept = changing & computed | aliases | (change.sets if change.to_default else frozenset())
     needed = _closed(
-        change.reads | changing,
+        whole | changing,
         lambda found: {n for one in found & kept for n in reads.get(one, ())},
     )
     return tuple(
@@ -49,6 +51,10 @@ def columns_of_change(change: RowChange, columns: tuple[Column, ...]) -> tuple[C
         for c in columns
         if c.name in needed
     )
+
+
+def _is_of(name: str, column: str) -> bool:
+    return name == column or name.startswith(f"{column}.")
 
 
 def _mentions(column: Column, other: Column) -> bool:
