@@ -12,7 +12,7 @@ from tableformat.errors import TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.receipt import Receipt
-from tests.frozen_parts import in_child
+from tests.in_child import in_child
 
 __all__ = ["ChildWriter"]
 

@@ -1,18 +1,13 @@
 """Real parts for tests: made by an embedded ClickHouse in a child process, as files on a disk.
 
-The test process never loads chdb: it would not survive a later fork. What needs it runs as a piece
-of Python in a child; values go there and back pickled.
+The test process never loads chdb: it would not survive a later fork (`tests/in_child.py`).
 """
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
@@ -22,14 +17,9 @@ from tableformat.export.slicing import SliceTarget, slices
 from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId
 from tableformat.source import FrozenPart, FrozenPartition, PartsLayout
+from tests.in_child import in_child
 
 ROOT: Final = Path(__file__).parents[1]
-_AROUND: Final = """
-import pickle, sys
-values = pickle.load(sys.stdin.buffer)
-def answer(value):
-    sys.stdout.buffer.write(pickle.dumps(value))
-"""
 _MAKE: Final = """
 import chdb
 from chdb.session import Session
@@ -95,20 +85,6 @@ class Source:
             bytes_ratio=1.0,
             columns=3,
         )
-
-
-def in_child(code: str, *values: Any) -> Any:
-    """Run `code` in another Python; it finds `values` and calls `answer` once."""
-    done = subprocess.run(
-        [sys.executable, "-c", _AROUND + code],
-        input=pickle.dumps(values),
-        capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    return pickle.loads(done.stdout)  # noqa: S301  written by our own child
 
 
 def make_source(disk: Path, *inserts: str) -> Source:

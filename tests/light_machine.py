@@ -8,11 +8,11 @@ place; a machine without the room takes its usual one.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import shutil
 import tempfile
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Final
 
@@ -86,8 +86,8 @@ class _Place:
 
     def __init__(self, directory: Path) -> None:
         self._directory, self._wanted = directory, True
-        # Before pytest asks for the same, so that it finds its own directories when it cleans up.
-        atexit.register(self._remove)
+        # After pytest and multiprocessing (-100), which remove their own directories below it.
+        Finalize(None, self._remove, exitpriority=-200)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Note whether somebody will want to look at what is left."""

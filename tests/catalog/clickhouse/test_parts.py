@@ -15,7 +15,8 @@ import pytest
 from catalog.clickhouse.part_links import PartsDirectory, parts_directory, sweep
 from tableformat.errors import SourceError
 from tableformat.export.slices import Slice, WritePlan
-from tests.frozen_parts import LAYOUT, PLAN, Source, in_child, insert, make_source
+from tests.frozen_parts import LAYOUT, PLAN, Source, insert, make_source
+from tests.in_child import in_child
 
 # A file system that refuses hard links.
 WITHOUT_LINKS = """

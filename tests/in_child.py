@@ -1,0 +1,70 @@
+"""A piece of Python that a test runs in another process, with real values there and back.
+
+What loads chdb runs so: a process that has loaded it does not survive a later fork. The processes
+are forked from one that has loaded the code of tasks, which takes longer than most pieces do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+import pytest
+
+__all__ = ["in_child"]
+
+_FORKS: Final = multiprocessing.get_context("forkserver")
+# Without chdb, whose threads a fork would lose.
+_FORKS.set_forkserver_preload(["spark_ext.tasks", "pytest"])
+_SECONDS: Final = 120
+
+
+def in_child(code: str, *values: Any) -> Any:
+    """Run `code` in another Python; it finds `values` and calls `answer` once.
+
+    It has this process's environment as it is now.
+    """
+    answers, theirs = _FORKS.Pipe(duplex=False)
+    child = _FORKS.Process(target=_run, args=(code, values, dict(os.environ), theirs), daemon=True)
+    child.start()
+    theirs.close()
+    try:
+        answer, error = _told(answers)
+        child.join(_SECONDS)
+        ended = child.exitcode
+    finally:
+        child.kill()
+        answers.close()
+    if error is None and ended != 0:
+        error = f"it answered, and ended with {ended} within {_SECONDS} s"
+    if error is not None:
+        pytest.fail(f"the child process: {error}")
+    return answer
+
+
+def _told(answers: Connection) -> tuple[Any, str | None]:
+    if not answers.poll(_SECONDS):
+        return None, f"no answer within {_SECONDS} s"
+    with contextlib.suppress(EOFError):
+        answer, error = answers.recv()
+        return answer, error
+    return None, "it ended without an answer"
+
+
+def _run(code: str, values: tuple[Any, ...], environ: dict[str, str], theirs: Connection) -> None:
+    os.environ.clear()
+    os.environ.update(environ)
+    time.tzset()
+    told: list[Any] = []
+    try:
+        exec(compile(code, "<child>", "exec"), {"values": values, "answer": told.append})  # noqa: S102  the test's own
+        (answer,) = told
+    except BaseException:  # the test tells it
+        theirs.send((None, traceback.format_exc()))
+        raise
+    theirs.send((answer, None))
