@@ -23,8 +23,8 @@ from tests.services.programs import SERVICES, main_of, make_missing, present, un
 __all__ = ["build", "command_of", "place_of"]
 
 _LOCK: Final = SERVICES.parent / "node" / "node.lock"
-# npm may give up on itself ("Exit handler never called") when a registry is slow for a moment.
-_ATTEMPTS: Final = 3
+# npm's own last words ("Exit handler never called") hide what a request ended with.
+_LAST_LINES: Final = 20
 _PINS: Final = ("package.json", "package-lock.json")
 
 
@@ -67,18 +67,20 @@ def _install(node: Path, name: str, scratch: Path) -> None:
         shutil.copy(SERVICES / name / pin, made)
     # The links of its directory `bin` did not survive the wheel.
     npm = node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    words = ("ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+    words = ("ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=http")
     caches = {"npm_config_cache": str(scratch / "npm"), "TMPDIR": str(scratch)}
-    for left in reversed(range(_ATTEMPTS)):
-        ended = subprocess.run(
-            [node / "bin" / "node", npm, *words],
-            cwd=made,
-            check=not left,
-            stdout=sys.stderr,
-            env={**os.environ, **caches},
-        )
-        if not ended.returncode:
-            break
+    ended = subprocess.run(
+        [node / "bin" / "node", npm, *words],
+        cwd=made,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **caches},
+    )
+    if ended.returncode:
+        sys.stderr.writelines(ended.stdout.splitlines(keepends=True)[-_LAST_LINES:])
+        ended.check_returncode()
     shutil.copy(node / "bin" / "node", made)
     made.replace(place_of(name))
 

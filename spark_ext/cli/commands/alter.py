@@ -83,7 +83,7 @@ _COLUMNS: Final = tuple(column.name for column in EXPORTED)
     help="Let a statement about a ClickHouse table change it.",
 )
 @grace_option
-@click.option("--dry-run", is_flag=True, help="Say what an EXPORT would do, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what the statement would do, and do nothing.")
 @session_options
 @cluster_host_option
 @source_options()
