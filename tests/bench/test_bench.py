@@ -26,6 +26,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "prepared"
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_both_sides_write_the_same_rows_of_a_slice(prepared: Path, tmp_path: Path) -> None:
     """A side that left rows out would win."""

@@ -105,11 +105,18 @@ def one_row_twice(table: pa.Table) -> pa.Table:
     ("damage", "noticed"),
     [
         (swapped, {"checksums of whole rows"}),
-        (one_null_is_text, {"NULLs of note", "checksums of note", "checksums of whole rows"}),
-        (two_columns_exchanged,
-         {"checksums of name", "checksums of text", "checksums of whole rows"}),
+        pytest.param(
+            one_null_is_text,
+            {"NULLs of note", "checksums of note", "checksums of whole rows"},
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            two_columns_exchanged,
+            {"checksums of name", "checksums of text", "checksums of whole rows"},
+            marks=pytest.mark.soak,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_is_not_the_source_s_is_noticed(
     exported: Exported,
     tmp_path: Path,

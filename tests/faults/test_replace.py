@@ -175,7 +175,13 @@ def test_the_enumeration_knows_the_steps_of_a_replacement() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("number", range(len(STEPS)), ids=[f"{i}-{s}" for i, s in enumerate(STEPS)])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, id=f"{number}-{step}", marks=pytest.mark.soak if number % 3 else ())
+        for number, step in enumerate(STEPS)
+    ],
+)
 def test_a_death_at_any_effect_and_the_same_command_again_is_the_new_content(
     scene: Scene, number: int, *, after: bool
 ) -> None:

@@ -99,7 +99,10 @@ def assert_one_waits(trouble: Trouble, name: str, said: Said, why: str, *options
     assert len(trouble.files()) == 4
 
 
-@pytest.mark.parametrize("what", BROKEN)
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(one, marks=pytest.mark.soak if n % 3 else ()) for n, one in enumerate(BROKEN)],
+)
 def test_a_broken_answer_is_one_file_of_the_next_run(
     newest: Trouble, newest_server: ClickHouseFront, what: str
 ) -> None:

@@ -289,7 +289,10 @@ def test_a_wrong_surrounding_says_what_the_page_says_and_changes_nothing(
     assert places.files() == before
 
 
-@pytest.mark.parametrize("what", BEGUN)
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(one, marks=pytest.mark.soak if n % 2 else ()) for n, one in enumerate(BEGUN)],
+)
 def test_what_goes_wrong_on_the_way_says_what_the_page_says(
     places: Places, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
