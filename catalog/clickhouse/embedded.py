@@ -51,6 +51,7 @@ class EmbeddedConnection(Closing):
         config_file: Path | None = None,
         create: bool = False,
         staging_database: str = STAGING_DATABASE,
+        zone: str | None = None,
     ) -> None:
         """Open the directory, waiting up to `wait` seconds while another process has it open.
 
@@ -60,6 +61,7 @@ class EmbeddedConnection(Closing):
             config_file: a ClickHouse server configuration, for disks and storage policies.
             create: make a new data directory when there is none.
             staging_database: where staging tables are made.
+            zone: the server's time zone, None for this machine's.
 
         Raises:
             NotFoundError: there is no such directory, or no ClickHouse data in it.
@@ -81,7 +83,7 @@ class EmbeddedConnection(Closing):
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
-            env=_environment(),
+            env=_environment() | ({} if zone is None else {"TZ": zone}),
             # Ctrl-C goes to every process of a session; this one must end its statement first.
             start_new_session=True,
         )

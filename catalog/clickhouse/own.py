@@ -13,18 +13,20 @@ __all__ = ["OwnClickHouse"]
 class OwnClickHouse(EmbeddedConnection):
     """A ClickHouse without data, in a directory which goes with it. Leaving it closes."""
 
-    def __init__(self, purpose: str) -> None:
+    def __init__(self, purpose: str, *, zone: str | None = None) -> None:
         """Start it.
 
         Args:
             purpose: a word for the directory's name.
+            zone: the server's time zone, None for this machine's. What ClickHouse does in the
+                background (a mutation) knows no zone of a session.
 
         Raises:
             SourceError: ClickHouse does not start.
         """
         self._scratch = ScratchDirectory(purpose)
         try:
-            super().__init__(self._scratch.path / "clickhouse", create=True)
+            super().__init__(self._scratch.path / "clickhouse", create=True, zone=zone)
         except BaseException:
             self._scratch.close()
             raise

@@ -170,8 +170,10 @@ class KeyTables:
             f" ORDER BY tuple(){settings}"
         )
 
-    def make_as_is(self, name: str) -> None:
+    def make_as_is(self, name: str, columns: tuple[Column, ...]) -> None:
         """Create the table that is not there, without its replication, storage and TTL.
+
+        Its columns are given: which defaults of them are wanted, the caller knows.
 
         What its engine collapses or replaces rows by is part of it: such columns are keys, too.
         """
@@ -184,8 +186,7 @@ class KeyTables:
         )
         text = " ".join(f"{words} {value}" for words, value in clauses if value)
         self._connection.command(
-            f"CREATE TABLE {name} ({column_list(self._table.columns)})"
-            f" ENGINE = {_plain(engine)} {text}"
+            f"CREATE TABLE {name} ({column_list(columns)}) ENGINE = {_plain(engine)} {text}"
         )
 
 

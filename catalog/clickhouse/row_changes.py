@@ -27,13 +27,13 @@ from catalog.clickhouse.partition_values import KeyTables
 from catalog.closing import Closing
 from catalog.storages.opening import Storages
 from tableformat.branches import BranchFile
-from tableformat.clickhouse_codes import CANNOT_UPDATE_COLUMN, NOT_IMPLEMENTED
 from tableformat.committer import LakeTableState
-from tableformat.errors import DestinationError, RefusedError, UnsupportedError
+from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.data_checks import broken, checks_sql, data_checks
 from tableformat.iceberg.field_ids import FIELD_ID_KEY
 from tableformat.iceberg.file_columns import file_columns
 from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.row_change_limits import refuse_change
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.mergetree.digest_sql import (
@@ -42,7 +42,7 @@ from tableformat.mergetree.digest_sql import (
     read_digest,
     source_columns,
 )
-from tableformat.mergetree.row_change import RowChange, columns_of_change
+from tableformat.mergetree.row_change import RowChange, columns_of_change, without_default
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import Simple
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
@@ -99,7 +99,7 @@ class RowChanges(Closing):
 
         Raises:
             RefusedError: ClickHouse refuses the statement (its code and text).
-            UnsupportedError: a column of it is not in the lake table.
+            UnsupportedError: the lake table does not have what it needs.
             SourceError: ClickHouse does not start.
         """
         self._source, self._storages, self._change = source, storages, change
@@ -110,7 +110,7 @@ class RowChanges(Closing):
         self._stored = tuple(c for c in self._columns if c.stored)
         mapped = map_columns(source.table, source.conversions)
         self._checks = tuple(c for c in data_checks(mapped) if c.column in self.sets)
-        self._held = OwnClickHouse("change")
+        self._held = OwnClickHouse("change", zone=source.table.server_zone or "UTC")
         try:
             self._begin()
         except BaseException:
@@ -150,46 +150,17 @@ class RowChanges(Closing):
             yield stream.read_all()
 
     def _begin(self) -> None:
-        self._refuse_virtual_columns()
-        missing = {c.name for c in self._stored} - {f.name for f in self._schema.fields}
-        if missing:
-            message = (
-                f"Cannot run {self._change.command}: the lake table has no column "
-                f"{', '.join(sorted(missing))}, which it has in ClickHouse. Use the statements of "
-                "Spark for columns that were renamed or dropped."
-            )
-            raise UnsupportedError(message)
-        self._refuse_other_partitions()
+        refuse_change(self._change, self._columns, self.sets, self._source, self._table)
         tables = KeyTables(self._held, self._source.table)
-        tables.make_as_is(_AS_IS)
+        needed = {c.name: c for c in self._columns}
+        columns = (needed.get(c.name, without_default(c)) for c in self._source.table.columns)
+        numbered = Column(ROW_NUMBER, Simple("UInt64"), "UInt64")
         try:
+            tables.make_as_is(_AS_IS, tuple(columns))
             self._held.command(f"ALTER TABLE {_AS_IS} {self._change.command} SETTINGS {_NOW}")
+            tables.make(_ROWS, (*self._columns, numbered), "")
         except ClickHouseError as error:
             raise self._refused(error) from error
-        numbered = Column(ROW_NUMBER, Simple("UInt64"), "UInt64")
-        tables.make(_ROWS, (*self._columns, numbered), "")
-
-    def _refuse_virtual_columns(self) -> None:
-        """Refuse `_part` and its like, which would be those of the table that runs it."""
-        names = {c.name for c in self._source.table.columns}
-        if virtual := sorted(n for n in self._change.reads - names if n.startswith("_")):
-            message = (
-                f"Cannot run {self._change.command}: {virtual[0]} is no column of the table, and "
-                "parts of a lake table are its files. Name a partition with IN PARTITION."
-            )
-            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
-
-    def _refuse_other_partitions(self) -> None:
-        """Refuse values by which rows would go to other partitions of the lake table."""
-        ids = {self._schema.find_field(name).field_id for name in self.sets}
-        made_of = [f.name for f in self._table.spec().fields if f.source_id in ids]
-        if made_of:
-            message = (
-                f"Cannot run {self._change.command}: the partition field {made_of[0]} of the lake "
-                "table is made of a column that gets other values, and rows would belong to other "
-                "partitions. Use the UPDATE of Spark."
-            )
-            raise RefusedError(message, code=CANNOT_UPDATE_COLUMN)
 
     def _refused(self, error: ClickHouseError) -> RefusedError:
         message = f"Cannot run {self._change.command}: {error.reason.rstrip('.')}."

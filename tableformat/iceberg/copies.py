@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 
 from tableformat.committer import LakeTableState
 from tableformat.errors import InternalError
+from tableformat.iceberg.row_change_limits import fields_within
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.values import to_text
 from tableformat.ledger import Row
@@ -106,8 +107,7 @@ def rewritten_receipts(
         InternalError: a file is not in the snapshot.
     """
     table = table_of(state)
-    schema = table.schema()
-    ids = {schema.find_field(name).field_id for name in sets}
+    ids = fields_within(table.schema(), sets)
     entries = _entries(table, state.main, made)
     order = table.sort_order()
     ordered = not any(f.source_id in ids for f in order.fields)

@@ -1,6 +1,6 @@
 """Reads ClickHouse expressions, building the tree that ClickHouse's own parser builds.
 
-The precedences are ClickHouse's, lowest first: OR, AND, NOT, BETWEEN, IS NULL, comparisons with IN
+The precedences are ClickHouse's, lowest first: OR, AND, NOT, IS NULL, BETWEEN, comparisons with IN
 and LIKE, `||`, `+ -`, `* / % DIV MOD`, unary minus, then `::`, `[...]` and `.1`. Operators become
 the functions they stand for. Lambdas, subqueries, aliases, CASE and parametric functions are not
 read.
@@ -19,7 +19,7 @@ from tableformat.mergetree.type_text import read_type, render_type
 
 __all__ = ["ExpressionParser"]
 
-_OR, _AND, _NOT, _BETWEEN, _IS, _COMPARE, _CONCAT, _ADD, _MULTIPLY, _NEGATE = range(10)
+_OR, _AND, _NOT, _IS, _BETWEEN, _COMPARE, _CONCAT, _ADD, _MULTIPLY, _NEGATE = range(10)
 _SYMBOLS: Final = {
     "=": ("equals", _COMPARE),
     "==": ("equals", _COMPARE),

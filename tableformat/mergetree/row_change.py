@@ -8,7 +8,7 @@ from typing import Final
 
 from tableformat.mergetree.table import Column
 
-__all__ = ["RowChange", "columns_of_change"]
+__all__ = ["RowChange", "columns_of_change", "columns_read", "without_default"]
 
 _COMPUTED: Final = ("MATERIALIZED", "ALIAS")
 
@@ -32,7 +32,8 @@ def columns_of_change(change: RowChange, columns: tuple[Column, ...]) -> tuple[C
     """Return the columns that ClickHouse needs to run it, and those that it computes anew.
 
     A MATERIALIZED column is computed anew where one that it reads gets a value. Names are looked
-    for in the text of expressions: there may be more of them than are read, and never fewer. All
+    for in the text of expressions: there may be more of them than are read, and never fewer. The
+    other columns of a Nested come along, by whose lengths ClickHouse checks and clears one. All
     other defaults mean nothing here and are left out.
     """
     reads = {c.name: frozenset(o.name for o in columns if _mentions(c, o)) for c in columns}
@@ -42,15 +43,43 @@ def columns_of_change(change: RowChange, columns: tuple[Column, ...]) -> tuple[C
     changing = _closed(change.sets, lambda found: {n for n in computed if reads[n] & found})
     aliases = {c.name for c in columns if c.default_kind == "ALIAS"}
     kept = changing & computed | aliases | (change.sets if change.to_default else frozenset())
+    nested = {_nested_of(name) for name in change.sets} - {None}
+    beside = {c.name for c in columns if _nested_of(c.name) in nested}
     needed = _closed(
-        whole | changing,
+        whole | changing | beside,
         lambda found: {n for one in found & kept for n in reads.get(one, ())},
     )
     return tuple(
-        c if c.name in kept else replace(c, default_kind="", default_expression="")
+        c if c.name in kept or c.default_kind == "EPHEMERAL" else without_default(c)
         for c in columns
         if c.name in needed
     )
+
+
+def columns_read(change: RowChange, columns: tuple[Column, ...]) -> frozenset[str]:
+    """Return those of the columns of a change whose values before it may mean something.
+
+    Args:
+        change: the statement.
+        columns: what `columns_of_change` returned.
+    """
+    return frozenset(
+        c.name
+        for c in columns
+        if any(_is_of(name, c.name) for name in change.reads)
+        or any(_mentions(other, c) for other in columns)
+    )
+
+
+def without_default(column: Column) -> Column:
+    """Return a column that gets the values that it is given, and no others."""
+    return replace(column, default_kind="", default_expression="")
+
+
+def _nested_of(name: str) -> str | None:
+    """Return the name of the Nested structure that a column with such a name is of."""
+    nested, dot, _ = name.partition(".")
+    return nested if dot else None
 
 
 def _is_of(name: str, column: str) -> bool:

@@ -33,6 +33,7 @@ __all__ = [
     "Tuple",
     "Unknown",
     "Variant",
+    "contains",
     "rebuild",
 ]
 
@@ -259,6 +260,18 @@ DataType = (
     | QBit
     | Unknown
 )
+
+
+def contains(of: DataType, wanted: Callable[[DataType], bool]) -> bool:
+    """Whether a type, or one in it, is wanted."""
+    found = []
+
+    def seen(one: DataType) -> DataType:
+        found.append(wanted(one))
+        return one
+
+    rebuild(of, seen)
+    return any(found)
 
 
 def rebuild(of: DataType, change: Callable[[DataType], DataType]) -> DataType:

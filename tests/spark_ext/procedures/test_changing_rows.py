@@ -138,31 +138,31 @@ def test_the_lightweight_forms_do_the_same(places: Places, session: NoSpark, typ
     assert rows_of(places, typed) == 29
 
 
-@pytest.mark.parametrize(
-    ("statement", "code"),
-    [
-        ("UPDATE id = 1 WHERE id = 2", 420),
-        ("UPDATE p = 1 WHERE id = 2", 420),
-        ("CLEAR COLUMN id IN PARTITION 1", 524),
-        ("UPDATE nothing = 1 WHERE id = 2", 16),
-        ("DELETE WHERE nothing = 2", 47),
-        ("CLEAR COLUMN nothing IN PARTITION 1", 10),
-        ("UPDATE mat = 1 WHERE id = 2", 420),
-        ("UPDATE i8 = 'text' WHERE id = 2", 6),
-        ("DELETE WHERE s", 36),
-    ],
-)
+REFUSED = {
+    "UPDATE id = 1 WHERE id = 2": 420,
+    "UPDATE p = 1 WHERE id = 2": 420,
+    "CLEAR COLUMN id IN PARTITION 1": 524,
+    "UPDATE nothing = 1 WHERE id = 2": 16,
+    "DELETE WHERE nothing = 2": 47,
+    "CLEAR COLUMN nothing IN PARTITION 1": 10,
+    "UPDATE mat = 1 WHERE id = 2": 420,
+    "UPDATE i8 = 'text' WHERE id = 2": 6,
+    "DELETE WHERE s": 36,
+}
+
+
 def test_what_clickhouse_refuses_is_refused_with_its_code(
-    places: Places, session: NoSpark, typed: str, statement: str, code: int
+    places: Places, session: NoSpark, typed: str
 ) -> None:
     export_all(session, "typed", typed)
     before = opened(places, typed).metadata.current_snapshot_id
 
-    with pytest.raises(RefusedError) as refused:
-        alter(session, f"ALTER TABLE lake.n.{typed} {statement}")
+    for statement, code in REFUSED.items():
+        with pytest.raises(RefusedError) as refused:
+            alter(session, f"ALTER TABLE lake.n.{typed} {statement}")
 
-    assert refused.value.code == code
-    assert opened(places, typed).metadata.current_snapshot_id == before
+        assert (statement, refused.value.code) == (statement, code)
+        assert opened(places, typed).metadata.current_snapshot_id == before
 
 
 def test_a_column_that_may_not_be_there_is_no_error(session: NoSpark, typed: str) -> None:

@@ -36,6 +36,8 @@ KEYS = (
     *("a = 1 AND b = 2 AND s = 'x'", "(a = 1 AND b = 2) AND s = 'x'", "a = 1 OR b = 2 AND a = 3"),
     *("a IN (1, 2)", "a IN (1)", "a NOT IN (1, b)", "s LIKE 'a%'", "s NOT LIKE '\\\\_x'"),
     *("a BETWEEN 1 AND 2", "a NOT BETWEEN 1 AND 2", "n IS NULL", "n IS NOT NULL", "n IS NULL = 1"),
+    *("a BETWEEN 1 AND length(n) IS NULL", "a NOT BETWEEN b AND length(n) IS NOT NULL"),
+    *("a BETWEEN 1 AND 2 BETWEEN 3 AND 4", "n IS NULL % 2", "NOT s = n IS NULL AND b = 1"),
     *("CAST(a AS Decimal(18,2))", "cast(a, 'UInt8')", "toString(a)::FixedString(10)", "-b::Int8"),
     *("1::UInt8 + a", "d + INTERVAL 1 DAY", "INTERVAL '3 month' + d", "dt - INTERVAL -2 hours"),
     *("toStartOfInterval(dt, INTERVAL 6 HOUR)", "d = DATE '2024-01-01'", "interval + 1"),

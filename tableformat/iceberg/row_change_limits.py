@@ -1,0 +1,126 @@
+"""Which statements that change rows would not have ClickHouse's meaning on a lake table.
+
+What the files of a table no longer tell apart, a condition cannot ask for; and a row may not get
+values by which it belongs to another partition of the lake table than its file does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table import Table
+
+from tableformat.clickhouse_codes import CANNOT_UPDATE_COLUMN, NOT_IMPLEMENTED
+from tableformat.errors import RefusedError, UnsupportedError
+from tableformat.iceberg.properties import RememberedSource
+from tableformat.mergetree.row_change import RowChange, columns_read
+from tableformat.mergetree.table import Column
+from tableformat.mergetree.types import DataType, DateTime64, Nullable, Tuple, contains
+
+__all__ = ["fields_within", "refuse_change"]
+
+_MICROSECONDS: Final = 6
+
+
+def refuse_change(
+    change: RowChange,
+    columns: tuple[Column, ...],
+    sets: tuple[str, ...],
+    source: RememberedSource,
+    table: Table,
+) -> None:
+    """Refuse a statement that cannot have its meaning here.
+
+    Args:
+        change: the statement.
+        columns: that it needs.
+        sets: those of them that may have other values afterwards.
+        source: what the lake table remembers.
+        table: the lake table.
+
+    Raises:
+        UnsupportedError: it needs what the lake table does not have.
+        RefusedError: it sets what a partition field is made of (code 420).
+    """
+    _refuse_names(change, source.table.columns)
+    stored = tuple(c for c in columns if c.stored)
+    if missing := {c.name for c in stored} - {f.name for f in table.schema().fields}:
+        message = (
+            f"Cannot run {change.command}: the lake table has no column "
+            f"{', '.join(sorted(missing))}, which it has in ClickHouse. Use the statements of "
+            "Spark for columns that were renamed or dropped."
+        )
+        raise UnsupportedError(message)
+    _refuse_what_files_lost(change, columns, source)
+    _refuse_other_partitions(change, sets, table)
+
+
+def fields_within(schema: Schema, names: tuple[str, ...] | frozenset[str]) -> frozenset[int]:
+    """Return the field ids of columns and of all that is in them."""
+    return frozenset(index_by_id(Schema(*(schema.find_field(name) for name in names))))
+
+
+def _refuse_names(change: RowChange, columns: tuple[Column, ...]) -> None:
+    """Refuse names that are of no column, and would be taken for something else."""
+    names = {c.name for c in columns}
+    # `_part` and its like would be those of the table that runs it.
+    if virtual := sorted(n for n in change.reads - names if n.startswith("_")):
+        message = (
+            f"Cannot run {change.command}: {virtual[0]} is no column of the table, and parts of a "
+            "lake table are its files. Name a partition with IN PARTITION."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    for name in sorted(change.sets - names):
+        if members := sorted(n for n in names if n.startswith(f"{name}.")):
+            # ClickHouse clears them in compact parts, and does nothing in wide ones.
+            message = (
+                f"Cannot run {change.command}: {name} is a Nested structure. Name its columns: "
+                f"{', '.join(members)}."
+            )
+            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def _refuse_what_files_lost(
+    change: RowChange, columns: tuple[Column, ...], source: RememberedSource
+) -> None:
+    """Refuse columns of which two values of ClickHouse are one value in a file."""
+    read = columns_read(change, columns)
+    for column in columns:
+        if not column.stored:
+            continue
+        if contains(column.type, _is_nullable_tuple):
+            raise _lost(change, column, "a NULL and a tuple of NULLs are one in its files")
+        cut = source.conversions.get(column.name, "") in ("", "truncate")
+        if cut and column.name in read and contains(column.type, _is_finer):
+            # An export may cut although the first one did not: `remembered_conversions.py`.
+            raise _lost(change, column, "its files hold microseconds, and may have been cut off")
+
+
+def _lost(change: RowChange, column: Column, why: str) -> UnsupportedError:
+    message = (
+        f"Cannot run {change.command}: of column {column.name}, {column.type_text}, {why}. Use the "
+        "statements of Spark, which see what the lake table holds."
+    )
+    return UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def _is_nullable_tuple(of: DataType) -> bool:
+    return isinstance(of, Nullable) and isinstance(of.of, Tuple)
+
+
+def _is_finer(of: DataType) -> bool:
+    return isinstance(of, DateTime64) and of.precision > _MICROSECONDS
+
+
+def _refuse_other_partitions(change: RowChange, sets: tuple[str, ...], table: Table) -> None:
+    """Refuse values by which rows would go to other partitions of the lake table."""
+    ids = fields_within(table.schema(), sets)
+    made_of = [f.name for f in table.spec().fields if f.source_id in ids]
+    if made_of:
+        message = (
+            f"Cannot run {change.command}: the partition field {made_of[0]} of the lake table is "
+            "made of a column that gets other values, and rows would belong to other partitions. "
+            "Use the UPDATE of Spark."
+        )
+        raise RefusedError(message, code=CANNOT_UPDATE_COLUMN)
