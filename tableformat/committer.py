@@ -6,7 +6,7 @@ success or a proof: nothing is deleted on it (protocol.md).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -158,6 +158,13 @@ class LakeTableState:
             )
             raise DestinationError(message)
         return int(text)
+
+    def ancestors(self) -> Iterator[SnapshotSeen]:
+        """Yield `main` and its ancestors as far as they are known, the latest first."""
+        seen = self.main
+        while seen is not None and seen in self.snapshots:
+            yield self.snapshots[seen]
+            seen = self.snapshots[seen].parent_id
 
     def is_ancestor(self, snapshot_id: int) -> bool:
         """Whether a snapshot is `main` or an ancestor of it."""

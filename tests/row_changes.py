@@ -15,12 +15,14 @@ from catalog.changed_files import ROW_NUMBER, ChangedFiles
 from tableformat.branches import BranchFile
 from tableformat.effects import Effects
 from tableformat.export.outcome import Outcome
+from tableformat.names import LakeName
 from tableformat.operations.change_rows import ChangeRows
 from tableformat.operations.planned import Rewrite
 from tableformat.operations.which import AllPartitions, OnePartition
 from tableformat.parquet.file_format import FileFormat
 from tests.lake_statements import SaidOfRows, running
-from tests.scenarios import lake
+from tests.places.found import place_at
+from tests.scenarios import TO
 
 __all__ = ["change", "numbers_in"]
 
@@ -29,10 +31,11 @@ _SPAN = 1_000
 
 @dataclass(frozen=True)
 class _Rows:
-    """Deletes the numbers below a bound, or adds a thousand to those that are not above it yet."""
+    """Deletes the numbers within bounds, or adds a thousand to those that are still there."""
 
     below: int
     deletes: bool
+    above: int
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -40,14 +43,14 @@ class _Rows:
 
     def __call__(self, file: BranchFile) -> Rewrite | None:
         numbers = self._numbers(file.path)
-        hit = pc.sum(pc.less(numbers, self.below)).as_py() or 0
+        hit = pc.sum(self._hits(numbers)).as_py() or 0
         left = len(numbers) - hit if self.deletes else len(numbers)
         return Rewrite(file, hit, left) if hit else None
 
     @contextmanager
     def left(self, path: str) -> Iterator[pa.Table]:
         numbers = self._numbers(path)
-        hit = pc.less(numbers, self.below)
+        hit = self._hits(numbers)
         rows = pa.array(range(len(numbers)), pa.uint64())
         if self.deletes:
             yield pa.table({ROW_NUMBER: rows.filter(pc.invert(hit).combine_chunks())})
@@ -55,6 +58,9 @@ class _Rows:
         moved = pc.if_else(hit, pc.add(numbers, _SPAN), numbers)
         fields = [pa.field(ROW_NUMBER, pa.uint64()), pa.field("n", pa.int64(), nullable=False)]
         yield pa.table([rows, moved], pa.schema(fields))
+
+    def _hits(self, numbers: pa.ChunkedArray) -> pa.ChunkedArray:
+        return pc.and_(pc.less(numbers, self.below), pc.greater(numbers, self.above))
 
     @staticmethod
     def _numbers(path: str) -> pa.ChunkedArray:
@@ -71,16 +77,20 @@ def change(
     directory: Path,
     which: OnePartition | AllPartitions,
     *,
+    above: int = -1,
     below: int = 3,
     deletes: bool = False,
     effects: Effects | None = None,
     rows: SaidOfRows | None = None,
+    name: LakeName = TO,
 ) -> Outcome:
-    """Change the numbers below a bound, as a new process."""
-    ready, found = running(directory, effects=effects, rows=rows), lake(directory)
-    changes = _Rows(below, deletes)
+    """Change the numbers between two bounds, which stay themselves, as a new process."""
+    found = place_at(directory).lake().table(name)
+    assert found is not None
+    ready = running(directory, effects=effects, rows=rows, table=found, name=name)
+    changes = _Rows(below, deletes, above)
     files = ChangedFiles(found.storages, changes, FileFormat())
     ready = replace(ready, ports=replace(ready.ports, rewrite=files))
     verb = "DELETE" if deletes else "UPDATE n = n + 1000"
-    text = f"{verb} IN {which} WHERE n < {below}"
+    text = f"{verb} IN {which} WHERE n > {above} AND n < {below}"
     return ready.run(ChangeRows(which, text, changes, found.load().layout.schema_id))

@@ -8,8 +8,8 @@ main can tell where the rows are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
@@ -17,7 +17,7 @@ from tableformat.committer import FileInMain, LakeTableState, SnapshotSeen
 from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Held, Landed, Row
 
-__all__ = ["FilesAt", "Holding", "Kind", "holding"]
+__all__ = ["FilesAt", "Holding", "Kind", "changes_rows", "holding"]
 
 # The first words of statements that change rows, and take no partition or part away.
 _EDITING: Final = ("UPDATE ", "DELETE ", "CLEAR COLUMN ")
@@ -92,6 +92,11 @@ class Holding:
         )
 
 
+def changes_rows(statement: str) -> bool:
+    """Whether a statement changes rows where they are, and takes no partition or part away."""
+    return statement.startswith(_EDITING)
+
+
 def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt) -> Holding:
     """Say what main holds of a key.
 
@@ -109,7 +114,7 @@ def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt)
         return _of_files(landed, state, key, files, files_at)
     if not landed:
         return Holding(Kind.NOTHING, "It was never exported.")
-    ancestors = list(_ancestors(state))
+    ancestors = list(state.ancestors())
     last = next((x for s in ancestors for x in landed if x.snapshot_id == s.snapshot_id), None)
     if row is not None and last is not None and _took_all_out(row, last):
         text = f"No row of it is in main since snapshot {last.snapshot_id}."
@@ -139,7 +144,7 @@ def _after_statements(
     Files alone do not tell: those of an export that was dropped in part, and rewritten by others,
     are all there again when main is moved (decision 0013).
     """
-    ancestors = list(_ancestors(state))
+    ancestors = list(state.ancestors())
     landed = {x.snapshot_id: x for x in row.landed}
     last = next((landed[s.snapshot_id] for s in ancestors if s.snapshot_id in landed), None)
     if last is None and state.history_is_complete:
@@ -150,7 +155,9 @@ def _after_statements(
     last = last or max(row.landed, key=lambda x: x.epoch)
     left = () if _took_all_out(row, last) else last.left
     if left is not None and _counts(files, row, key) == frozenset(left):
-        return _as_left(row, last, left, files)
+        found = _as_left(row, last, left, files)
+        edited = found.kind is not Kind.WHOLE and _is_edited(row, last, ancestors, state)
+        return replace(found, edited=edited)
     if in_line and not last.statement:
         return _since(last, ancestors, key, files_at, files)
     text = f"{_done_by(last)}; its files were changed since, or what it left cannot be told."
@@ -172,22 +179,34 @@ def _as_left(
     row: Row, last: Landed, left: tuple[Held, ...], files: tuple[FileInMain, ...]
 ) -> Holding:
     """Say that main has what the last in its line left there."""
-    edited = all(x.statement.startswith(_EDITING) for x in _since_export(row, last))
     if not left and last.statement:
         text = f"No row of it is in main since snapshot {last.snapshot_id}: {last.statement}."
-        return Holding(Kind.ELSEWHERE if last.moved_to else Kind.GONE, text, edited=edited)
+        return Holding(Kind.ELSEWHERE if last.moved_to else Kind.GONE, text)
     whole = tuple(x for x in row.landed if not x.statement and x.left in [(one,) for one in left])
     if len(whole) == len(left):
         rows = sum(f.rows for f in files)
         text = f"{rows:,} rows are in main since snapshot {last.snapshot_id}."
         return Holding(Kind.WHOLE, text, files, whole or (last,))
-    return Holding(Kind.CHANGED, f"{_done_by(last)}.", files, as_left=True, edited=edited)
+    return Holding(Kind.CHANGED, f"{_done_by(last)}.", files, as_left=True)
 
 
-def _since_export(row: Row, last: Landed) -> Iterator[Landed]:
-    """Yield the statements that landed between the last export and the last that landed."""
-    export = max((x.epoch for x in row.landed if not x.statement), default=0)
-    yield from (x for x in row.landed if x.statement and export < x.epoch <= last.epoch)
+def _is_edited(
+    row: Row, last: Landed, ancestors: list[SnapshotSeen], state: LakeTableState
+) -> bool:
+    """Whether the last that landed, and all since the last export in its line, change rows only.
+
+    Of what was expired it is taken that main descends from it, where nothing shows otherwise.
+    """
+    seen = {s.snapshot_id for s in ancestors}
+    known = ancestors[-1].sequence_number if ancestors and not state.history_is_complete else 0
+    line = [
+        x
+        for x in row.landed
+        if x.epoch <= last.epoch and (x.snapshot_id in seen or x.sequence_number < known)
+    ]
+    export = max((x.epoch for x in line if not x.statement), default=None)
+    since = [x.statement for x in line if export is not None and x.epoch > export]
+    return bool(since) and all(changes_rows(statement) for statement in since)
 
 
 def _done_by(last: Landed) -> str:
@@ -215,7 +234,7 @@ def _of_files(
         own = [f for f in left if is_of_transaction(f.path, key, one.transaction_id)]
         left = [f for f in left if f not in own]
         if own and not _complete(one, own):
-            ancestors = list(_ancestors(state))
+            ancestors = list(state.ancestors())
             if any(s.snapshot_id == one.snapshot_id for s in ancestors):
                 return _since(one, ancestors, key, files_at, files)
             text = f"It landed in snapshot {one.snapshot_id}; its files were changed since."
@@ -278,11 +297,3 @@ def _paths(files: tuple[FileInMain, ...], key: str, landed: Landed) -> frozenset
     return frozenset(
         (f.path, f.deletes) for f in files if is_of_transaction(f.path, key, landed.transaction_id)
     )
-
-
-def _ancestors(state: LakeTableState) -> Iterator[SnapshotSeen]:
-    """Yield main and its ancestors as far as they are known, the latest first."""
-    seen = state.main
-    while seen is not None and seen in state.snapshots:
-        yield state.snapshots[seen]
-        seen = state.snapshots[seen].parent_id

@@ -1,7 +1,8 @@
 """ALTER TABLE … ATTACH PARTITION|PART: what is detached comes back to main.
 
 Files leave the branch `detached` and are in main in one commit. Beside another export of the same
-key their rows would be there twice, which is refused (decision 0013).
+key, or beside what their rows were or became, these would be there twice, which is refused
+(decision 0013).
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import ClassVar
 
 from tableformat.branches import BranchFile
 from tableformat.errors import RefusedError
+from tableformat.export.in_main import changes_rows
 from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
-from tableformat.ledger import Landed, Row
+from tableformat.ledger import Key, Landed, Row
 from tableformat.operations.partition_files import (
     FilesOfKey,
     KeyInMain,
@@ -21,6 +23,7 @@ from tableformat.operations.partition_files import (
     held_of,
 )
 from tableformat.operations.planned import KeyChange, Plan
+from tableformat.operations.together import were_taken_out, were_together
 from tableformat.operations.which import Which
 
 __all__ = ["Attach"]
@@ -49,7 +52,10 @@ class Attach:
         """
         main = {one.key: one.files for one in there.keys}
         wanted = self.which.of(there.detached, detached=True)
-        return Plan(tuple(self._change(one, main.get(one.key, ()), there) for one in wanted))
+        changes = tuple(self._change(one, main.get(one.key, ()), there) for one in wanted)
+        for one in wanted:
+            self._refuse_apart(one.key, wanted, there)
+        return Plan(changes)
 
     def _change(
         self, back: FilesOfKey, main: tuple[BranchFile, ...], there: PartitionFiles
@@ -70,6 +76,8 @@ class Attach:
             )
             raise RefusedError(message)
         at = there.in_main.get(back.key.hash)
+        if at is not None and back.key.is_of_export and not at.held.is_known:
+            raise self._cannot_be_told(at)
         if at is not None and at.export is not None:
             self._refuse_beside(back, at, at.export)
         else:
@@ -77,18 +85,11 @@ class Attach:
         return KeyChange(back.key, returns=back.files, holds=held_of((*main, *back.files)))
 
     def _refuse_beside(self, back: FilesOfKey, at: KeyInMain, export: Landed) -> None:
-        """Refuse files of a key of which main may have the rows of another export.
+        """Refuse files of a key of which main has the rows of another export.
 
         Raises:
-            RefusedError: it may.
+            RefusedError: it has, or may have.
         """
-        if not at.held.is_known:
-            message = (
-                f"Cannot run {self}: which rows of partition {back.key.partition_id} main has "
-                f"cannot be told, and some could be there twice. {at.held.text} DROP PARTITION "
-                "first for what was detached."
-            )
-            raise RefusedError(message)
         if not at.held.files:
             return
         if any(_was_fetched(f, at.row) for f in back.files):
@@ -117,6 +118,55 @@ class Attach:
             if at.held.files or not at.held.is_known:
                 raise self._twice(at.export)
 
+    def _refuse_apart(
+        self, key: Key, wanted: tuple[FilesOfKey, ...], there: PartitionFiles
+    ) -> None:
+        """Refuse files that were not in main at the same time as those beside which they would be.
+
+        Raises:
+            RefusedError: some were not, or nothing tells it.
+        """
+        back, main = _related(key, wanted), _related(key, there.keys)
+        keys = [at for at in there.in_main.values() if _are_related(key, at.row.key)]
+        of_others = tuple(f for f in back if exported_by(f.path) is None)
+        everything = tuple(f for one in there.keys for f in one.files)
+        if of_others and not were_taken_out(of_others, everything, there.in_main.values()):
+            raise self._apart(key, everything, there.in_main.get(key.hash))
+        # Rows that others wrote, and that no statement changed or copied, are all different.
+        if any(exported_by(f.path) for f in (*back, *main)) and not were_together(back, main, keys):
+            raise self._apart(key, main, there.in_main.get(key.hash))
+
+    def _apart(self, key: Key, main: tuple[BranchFile, ...], at: KeyInMain | None) -> RefusedError:
+        what = f"the files of partition {key.partition_id} that are detached"
+        way = (
+            "ATTACH PART brings back those that belong together, and DROP DETACHED PART takes the "
+            "others off the branch; the system table detached_parts lists them."
+        )
+        if main:
+            what = (
+                f"what is detached and what main has of partition {key.partition_id} "
+                f"({sum(f.rows for f in main):,} rows in {len(main)} file(s))"
+            )
+            way = (
+                f"{at.held.text if at else ''} Compare them (what is detached is on the branch "
+                "detached), and DROP PARTITION first for what was detached, or DROP DETACHED "
+                f"{self.which} for what is there."
+            ).lstrip()
+        message = (
+            f"Cannot run {self}: {what} were never in main at the same time, as far as its "
+            "snapshots tell. Some could be others before they were changed, or copies of them, "
+            f"and rows would be there twice. {way}"
+        )
+        return RefusedError(message)
+
+    def _cannot_be_told(self, at: KeyInMain) -> RefusedError:
+        message = (
+            f"Cannot run {self}: which rows of partition {at.row.key.partition_id} main has "
+            f"cannot be told, and some could be there twice. {at.held.text} DROP PARTITION "
+            "first for what was detached."
+        )
+        return RefusedError(message)
+
     def _twice(self, export: Landed) -> RefusedError:
         message = (
             f"Cannot run {self}: the partition was exported again since it was detached, in "
@@ -126,10 +176,19 @@ class Attach:
         return RefusedError(message)
 
 
+def _are_related(one: Key, other: Key) -> bool:
+    """Whether both may have the same rows: what others wrote goes from table to table, and back."""
+    return one == other or not (one.is_of_export or other.is_of_export)
+
+
+def _related(key: Key, keys: tuple[FilesOfKey, ...]) -> tuple[BranchFile, ...]:
+    return tuple(f for one in keys if _are_related(key, one.key) for f in one.files)
+
+
 def _was_fetched(file: BranchFile, row: Row) -> bool:
     """Whether a file came by FETCH, and was never in main: its statement left others there."""
     named = exported_by(file.path)
     landed = next((x for x in row.landed if named and x.transaction_id == named[1]), None)
-    if landed is None or not landed.statement:
+    if landed is None or not landed.statement or changes_rows(landed.statement):
         return False
     return landed.transaction_id not in {one.transaction_id for one in landed.holds or ()}

@@ -7,7 +7,7 @@ the ledger tells in which partition they lie; of files of others, ClickHouse doe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
@@ -20,6 +20,7 @@ from tableformat.export.in_main import Holding, holding
 from tableformat.file_names import exported_by, key_in
 from tableformat.ledger import Held, Key, Landed, Ledger, Row
 from tableformat.names import LakeName, PartitionId
+from tableformat.operations.earlier import Earlier, earlier
 
 __all__ = [
     "FilesOfKey",
@@ -82,11 +83,15 @@ class FilesOfKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyInMain:
-    """What main has of a key of the ledger, and the last export of it in the line of main."""
+    """What main has of a key of the ledger, and the last export of it in the line of main.
+
+    `earlier` reads what main was before each statement on the key, the latest first.
+    """
 
     row: Row
     held: Holding
     export: Landed | None
+    earlier: Callable[[], Iterator[Earlier]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +174,9 @@ class Partitions:
 
     def _in_main(self, state: LakeTableState, row: Row) -> KeyInMain:
         key = row.key.hash
-        held = holding(row, state, key, partial(self.lake.files_of, state, key))
-        return KeyInMain(row, held, _export(row, state))
+        files_at = partial(self.lake.files_of, state, key)
+        held = holding(row, state, key, files_at)
+        return KeyInMain(row, held, _export(row, state), partial(earlier, row, state, files_at))
 
     def rows_of(self, state: LakeTableState, partition_id: PartitionId | None) -> tuple[Row, ...]:
         """Return the ledger's rows of the table's keys of a partition (None: of all).

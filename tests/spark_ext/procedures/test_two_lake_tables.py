@@ -50,6 +50,30 @@ def test_what_is_frozen_comes_back_from_its_tag(
     assert rows_of(places, to) == 3
 
 
+def test_what_is_detached_does_not_come_back_beside_what_was_frozen_of_it(
+    places: Places, session: NoSpark, dropped_from: str
+) -> None:
+    """Harm prevented: every row of the partition is there twice."""
+    places.reads_parts = True
+    name = f"lake.n.{dropped_from}_written"
+    export_all(session, "events", f"{dropped_from}_written")
+    alter(
+        session,
+        f"ALTER TABLE {name} UPDATE s = 'x' IN PARTITION 202402 WHERE id = 1,"
+        " FREEZE PARTITION 202402 WITH NAME 'a', DETACH PARTITION 202402",
+    )
+    alter(session, f"ALTER TABLE {name} ATTACH PARTITION 202402 FROM {name}.tag_a")
+
+    with pytest.raises(RefusedError, match="were never in main at the same time"):
+        alter(session, f"ALTER TABLE {name} ATTACH PARTITION 202402")
+
+    found = opened(places, f"{dropped_from}_written").scan().to_arrow()
+    assert sorted(found.column("id").to_pylist()) == [0, 1, 2]
+    alter(session, f"ALTER TABLE {name} DROP PARTITION 202402, ATTACH PARTITION 202402")
+    found = opened(places, f"{dropped_from}_written").scan().to_arrow()
+    assert sorted(found.column("s").to_pylist()) == ["0", "2", "x"]
+
+
 def test_what_others_added_does_not_come_back_beside_itself(
     places: Places, session: NoSpark, dropped_from: str
 ) -> None:

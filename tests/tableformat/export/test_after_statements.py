@@ -33,8 +33,8 @@ def export(number: int, count: int) -> Landed:
     return Landed(number, str(number), "content", number, number, count * ROWS, count)
 
 
-def statement(number: int, *left: Held) -> Landed:
-    text, unique = "DROP PARTITION ID '202401'", statement_fingerprint(str(number))
+def statement(number: int, *left: Held, text: str = "DROP PARTITION ID '202401'") -> Landed:
+    unique = statement_fingerprint(str(number))
     return Landed(number, str(number), unique, number, number, 0, 0, text, left)
 
 
@@ -135,6 +135,55 @@ def test_of_a_statement_that_the_ledger_does_not_know_nothing_is_believed() -> N
     found = in_main(replace(known, landed=(*known.landed, landed), changed=landed), seen(2))
 
     assert (landed.left, found.kind, found.is_certain) == (None, Kind.CHANGED, False)
+
+
+def update(number: int, *left: Held) -> Landed:
+    return statement(number, *left, text="UPDATE n IN PARTITION ID '202401'")
+
+
+def behind(state: LakeTableState, number: int, parent: int) -> LakeTableState:
+    """Return a table whose main is one more snapshot, on an earlier one."""
+    one = SnapshotSeen(number, parent, number, "overwrite")
+    return replace(state, main=number, snapshots={**state.snapshots, number: one})
+
+
+def test_what_was_changed_since_its_export_is_known_as_that() -> None:
+    changed = row(export(1, 2), update(2, held(1, 1), held(2, 1)))
+
+    assert in_main(changed, seen(2), file(1, 1), file(2, 0)).edited
+    assert in_main(row(export(1, 2), update(2)), seen(2)).edited
+
+
+def test_an_export_that_main_was_moved_away_from_says_nothing_of_what_is_there() -> None:
+    """Harm prevented: "unchanged" of a partition of which every row was dropped."""
+    forced = row(export(1, 2), statement(2), export(3, 2))
+
+    found = in_main(forced, replace(seen(3), main=2))
+
+    assert (found.kind, found.edited) == (Kind.GONE, False)
+
+
+def test_what_was_dropped_in_part_is_no_change_of_rows_though_main_left_a_later_export() -> None:
+    """Harm prevented: "unchanged" of a partition that lacks a part."""
+    left = (held(4, 1),)
+    landed = (export(1, 2), statement(2, held(1, 1)), export(3, 2), update(4, *left))
+
+    assert not in_main(row(*landed), behind(seen(3), 4, 2), file(4, 0)).edited
+    assert in_main(row(*landed), seen(4), file(4, 0)).edited
+
+
+def test_a_statement_that_main_was_moved_away_from_does_not_count() -> None:
+    landed = (export(1, 2), statement(2), update(3, held(3, 2)))
+
+    assert in_main(row(*landed), behind(seen(2), 3, 1), *files(3, 2)).edited
+
+
+def test_an_update_is_still_known_when_the_export_before_it_was_expired() -> None:
+    """Harm prevented: every scheduled export is refused once its snapshots are gone."""
+    landed = (export(1, 2), statement(2), export(3, 2), update(4, held(4, 2)))
+
+    assert in_main(row(*landed), seen(6, expired=(1, 2, 3)), *files(4, 2)).edited
+    assert in_main(row(*landed), seen(6, expired=(1, 2, 3, 4, 5)), *files(4, 2)).edited
 
 
 @given(

@@ -97,6 +97,21 @@ def test_inside_the_time_to_live_it_is_not_exported_again(
     assert rows_in_main(tmp_path) == source.rows["p2"]
 
 
+def test_what_a_later_export_put_there_is_not_taken_for_there_once_main_is_moved_back(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: "unchanged" of rows that are nowhere in main, and the source lets them go."""
+    dropped = running(tmp_path).run(drop("p1"))
+    run(tmp_path, source, request=FORCED)
+    move_main(lake(tmp_path), dropped.snapshot_id)
+    assert rows_in_main(tmp_path) == source.rows["p2"]
+
+    said = export_at(tmp_path, source, LATER)
+
+    assert said["p1"].status is Status.COMMITTED
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+
+
 @pytest.mark.parametrize("changed", [False, True], ids=["as it was", "with other rows"])
 def test_later_it_is_exported_anew(tmp_path: Path, source: Partitions, *, changed: bool) -> None:
     running(tmp_path).run(drop("p1"))
