@@ -13,7 +13,7 @@ CONSTANTS
   NLost,                \* answers that say nothing, of requests that may still be applied
   (* the rules *)
   HoldsBy,              \* main holds what landed last of the key: "all" its files are those of one export, all of them or none | "files" they are those that it noted | "line" and, where rows are not among them, main descends from it
-  AttachBy,             \* ATTACH is refused where main has: "nothing" | "path" the same file | "key" other files of the key, or such as cannot be told
+  AttachBy,             \* ATTACH is refused where main has: "nothing" | "path" the same file | "key" files of another export, or such as cannot be told | "together" or files that were not in main with those
   Resume,               \* who goes on with a statement that has landed does not do it again
   KeepsChanges          \* an export without force replaces no file that an UPDATE has changed
 
@@ -86,14 +86,20 @@ Load(o) ==   \* step 2
 New(p, f, u) == [fe |-> p.fe, f |-> f, v |-> p.v, u |-> u, c |-> FALSE]
 \* what of the branch `detached` comes back
 Back(p, m) == IF p.g = "attach1" THEN {x \in m.det : x.f = 1} ELSE m.det
+\* known to have been in main at the same time: by one transaction, as one statement found them, or by a snapshot in main's line
+Together(b, o, s) == \/ Cardinality({x.fe : x \in b \cup o}) <= 1
+                     \/ o = {} /\ \E t \in DOMAIN sn : b \subseteq sn[t].ents
+                     \/ \E t \in Anc(s) : b \cup o \subseteq sn[t].ents
 Refused(p, m, h) ==
   \/ p.g \notin {"attach", "attach1"} /\ ~Sure(m, h)
   \/ p.g = "exp" /\ KeepsChanges /\ \E x \in Ours(m.main) : x.u > 0
   \/ /\ p.g \in {"attach", "attach1"}
      /\ CASE AttachBy = "nothing" -> FALSE
           [] AttachBy = "path" -> sn[m.main].ents \cap Back(p, m) # {}
-          [] AttachBy = "key" -> ~Sure(m, h) \/ Numbers(Ours(m.main)) \cap Numbers(Back(p, m)) # {}
-                                 \/ Cardinality({x.v : x \in Ours(m.main) \cup Back(p, m)}) > 1
+          [] OTHER -> \/ ~Sure(m, h)
+                      \/ sn[m.main].ents \cap Back(p, m) # {}
+                      \/ AttachBy = "key" /\ Cardinality({x.v : x \in Ours(m.main) \cup Back(p, m)}) > 1
+                      \/ AttachBy = "together" /\ ~Together(Back(p, m), Ours(m.main), m.main)
 \* step 6: the key's files in main afterwards, and the branch `detached`
 After(p, m) ==
   LET o == Ours(m.main) one == {x \in o : x.f = 1} IN
@@ -166,7 +172,7 @@ Apply(r) ==
                   \cup (IF r.same THEN {"same-path"} ELSE {})
                   \cup (IF r.land.g = "exp" /\ \E x \in sn[main].ents : x.u > 0 /\ x \notin r.ents THEN {"undone"} ELSE {})
                   \cup (IF r.land.g \in {"detach", "detach1", "attach", "attach1"} /\ \E f \in Files :
-                             Count(sn[main].ents, f) + Count(det, f) # Count(r.ents, f) + Count(det', f) THEN {"lost"} ELSE {})
+                             Count(sn[main].ents \cup det, f) # Count(r.ents \cup det', f) THEN {"lost"} ELSE {})
   /\ UNCHANGED <<nid, L, lease, src, P, bud, moved, asked>>
 FCompact == \E s \in SUBSET Ours(main) \ {{}} :
   /\ bud.comp > 0 /\ bud' = [bud EXCEPT !.comp = @ - 1]
@@ -203,6 +209,7 @@ NeverRefused == \A o \in Owners : P[o].ans # "refused"
 \* who may run what
 JobsPart == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {"drop1", "detach1"} ELSE {"force", "attach"}]
 JobsAttach == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {"detach", "detach1"} ELSE IF o = "o3" THEN {"exp", "force"} ELSE {"attach", "attach1"}]
+JobsForms == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {"update"} ELSE IF o = "o3" THEN {"detach", "detach1"} ELSE {"detach", "attach", "attach1"}]
 JobsUpdate == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o4" THEN {"exp", "force"} ELSE {"update"}]
 JobsDrop == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {"drop", "drop1", "detach"} ELSE {"exp", "force", "update"}]
 =============================================================================
