@@ -12,6 +12,7 @@ import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Final
@@ -45,6 +46,13 @@ def pytest_runtest_teardown() -> None:
     """
     if len(os.listdir("/dev/fd")) > _OPEN_FILES:  # noqa: PTH208  it is asked after every test
         gc.collect()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _garbage_of_its_own() -> Iterator[None]:
+    """Search for garbage when a file's tests are over: what was left open is told of that file."""
+    yield
+    gc.collect()
 
 
 def place_in_memory(memory: Path = _MEMORY) -> Path | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +12,7 @@ from tests.wrong.places import STATEMENTS, Places, make_lake
 
 
 @pytest.fixture(scope="module")
-def module_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+def module_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     places = Places(tmp_path_factory.mktemp("cli"))
     with EmbeddedConnection(places.clickhouse, create=True) as connection:
         for sql in ("CREATE DATABASE db", *STATEMENTS):
@@ -23,11 +22,11 @@ def module_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
     make_lake(places.warehouse)
-    # `Places.files` asks for garbage before every look, which takes seconds late in a long run.
+    # `Places.files` asks for garbage before every look, which takes seconds late in a long run. It
+    # stays frozen: to undo that would thaw what tests/light_machine.py has frozen as well.
     gc.collect()
     gc.freeze()
-    yield places
-    gc.unfreeze()
+    return places
 
 
 @pytest.fixture

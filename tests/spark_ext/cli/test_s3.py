@@ -169,9 +169,9 @@ def test_what_will_never_work_fails_at_once_and_says_what_to_do(
     assert lake.objects() == []
 
 
-def begun_upload(lake: Lake) -> subprocess.Popen[str]:
-    """Begin an export, and return it while it sends a file, for which it takes ten seconds."""
-    slowly = ("--max-bandwidth", "5000000")
+def begun_upload(lake: Lake, bytes_per_second: int) -> subprocess.Popen[str]:
+    """Begin an export, and return it while it sends a file of 50 MB so slowly."""
+    slowly = ("--max-bandwidth", str(bytes_per_second))
     command = lake.begin("export", *lake.words("--master", "local[1]", *slowly))
     wait_until(
         lambda: command.poll() is not None or lake.uploads() != [],
@@ -188,7 +188,7 @@ def test_what_is_killed_in_the_middle_of_a_file_shows_nothing_of_it(
     """Harm prevented: half a file under its name; and parts that are paid for, for ever."""
     lake = Lake(minio_server, tmp_path, minio_server.root, of=LARGE)
 
-    command = begun_upload(lake)
+    command = begun_upload(lake, 1_000_000)
     os.killpg(command.pid, signal.SIGKILL)
     command.communicate(timeout=SECONDS)
 
@@ -211,7 +211,7 @@ def test_a_store_that_is_away_in_the_middle_of_a_file_delays_the_export(
     """Harm prevented: hours of an export are lost for a minute without storage."""
     lake = Lake(minio_server, tmp_path, minio_server.root, of=LARGE)
 
-    command = begun_upload(lake)
+    command = begun_upload(lake, 4_000_000)
     minio_server.kill()
     minio_server.start()
     said, _ = command.communicate(timeout=SECONDS)
