@@ -7,8 +7,6 @@ it can be committed.
 
 from __future__ import annotations
 
-import time
-import uuid
 from bisect import bisect_left
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing
@@ -21,12 +19,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
-from catalog.file_copies import directory_of, store_receipt
+from catalog.clickhouse.file_rows import ROW_NUMBER
+from catalog.file_copies import store_receipt
+from catalog.new_files import NewFile
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
 from tableformat.committer import LakeTableState
 from tableformat.errors import DestinationError
-from tableformat.file_names import data_file_name
 from tableformat.iceberg.arrow_schema import columns_of_file, file_schema, to_file
 from tableformat.iceberg.copies import Rewritten, rewritten_receipts
 from tableformat.iceberg.field_ids import FIELD_ID_KEY
@@ -39,8 +38,6 @@ from tableformat.receipt import Receipt
 
 __all__ = ["ROW_NUMBER", "ChangedFiles", "LeftOfFiles"]
 
-ROW_NUMBER: Final = "mergeberg_row"
-"""In what a statement left of a file: the number of the row in it, from 0."""
 _CHUNK: Final = 65_536
 
 
@@ -75,10 +72,10 @@ class ChangedFiles:
             DestinationError: a storage failed, or a file has not the rows that were looked at.
         """
         with ScratchDirectory("change") as scratch:
-            made = {
-                one.file.path: self._written(row, number, one, state, scratch.path)
+            made = tuple(
+                (one.files[0].path, self._written(row, number, one, state, scratch.path))
                 for number, one in enumerate(r for r in rewrites if r.rows)
-            }
+            )
         receipts = rewritten_receipts(state, row, made, frozenset(self.changes.sets))
         for receipt in receipts:
             store_receipt(receipt, state.location, self.storages)
@@ -87,28 +84,17 @@ class ChangedFiles:
     def _written(
         self, row: Row, number: int, of: Rewrite, state: LakeTableState, scratch: Path
     ) -> Rewritten:
-        began, attempt = time.monotonic(), f"0-{uuid.uuid4().hex[:12]}"
-        name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
-        path = "/".join(p for p in (state.data_location, directory_of(state, of.file), name) if p)
-        local = self.storages(of.file.path).fetch(of.file.path, scratch)
+        (file,) = of.files
+        new = NewFile.beside(file, row, number, state)
+        local = self.storages(file.path).fetch(file.path, scratch)
         try:
-            written = self._rewritten(of, local, path, table_of(state).schema())
+            return new.told(self._rewritten(of, local, new.path, table_of(state).schema()))
         except (OSError, pa.ArrowException) as error:
-            message = f"Cannot write {of.file.path} anew: {error}. Run the statement again."
+            message = f"Cannot write {file.path} anew: {error}. Run the statement again."
             raise DestinationError(message) from error
         finally:
             if local.is_relative_to(scratch):
                 local.unlink()
-        return Rewritten(
-            path,
-            attempt,
-            written.rows,
-            written.bytes,
-            written.sha256,
-            written.split_offsets,
-            written.columns,
-            time.monotonic() - began,
-        )
 
     def _rewritten(self, of: Rewrite, local: Path, path: str, schema: Schema) -> WrittenFile:
         with pq.ParquetFile(local) as parquet:
@@ -132,7 +118,7 @@ class ChangedFiles:
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows that are left of a file, in its order, with the values that were set."""
         sets = self.changes.sets
-        with self.changes.left(of.file.path) as left:
+        with self.changes.left(of.files[0].path) as left:
             numbers = left.column(ROW_NUMBER)
             begin = at = 0
             for batch in parquet.iter_batches(_CHUNK):

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from catalog.changed_files import ROW_NUMBER, ChangedFiles
+from catalog.changed_files import ChangedFiles
+from catalog.clickhouse.file_rows import ROW_NUMBER
 from tableformat.branches import BranchFile
 from tableformat.effects import Effects
 from tableformat.export.outcome import Outcome
@@ -45,7 +46,7 @@ class _Rows:
         numbers = self._numbers(file.path)
         hit = pc.sum(self._hits(numbers)).as_py() or 0
         left = len(numbers) - hit if self.deletes else len(numbers)
-        return Rewrite(file, hit, left) if hit else None
+        return Rewrite((file,), hit, (left,) if left else ()) if hit else None
 
     @contextmanager
     def left(self, path: str) -> Iterator[pa.Table]:

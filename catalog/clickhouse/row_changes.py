@@ -3,50 +3,35 @@
 A ClickHouse of our own, empty and gone afterwards, has two tables. The one that a lake table
 remembers, with its keys and without a row, takes the statement first: what ClickHouse refuses, it
 refuses here (a column of a key, code 420). The other one gets, of one data file after the other,
-the columns that the statement reads and sets, as the source's types again, and the statement is run
-on them. That they are the same values is proved by a digest of both sides: what a type of the lake
-cannot give back is refused, and never guessed.
+the columns that the statement reads and sets (`file_rows.py`), and the statement is run on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from catalog.changed_files import ROW_NUMBER
 from catalog.clickhouse.connection import ClickHouseError, whole
-from catalog.clickhouse.digests import READ_SETTINGS, as_read
+from catalog.clickhouse.file_rows import ROW_NUMBER, FileRows, numbered
 from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.partition_values import KeyTables
 from catalog.closing import Closing
 from catalog.storages.opening import Storages
 from tableformat.branches import BranchFile
 from tableformat.committer import LakeTableState
-from tableformat.errors import DestinationError, RefusedError
+from tableformat.errors import RefusedError
 from tableformat.export.data_checks import broken, checks_sql, data_checks
-from tableformat.iceberg.field_ids import FIELD_ID_KEY
-from tableformat.iceberg.file_columns import file_columns
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.row_change_limits import refuse_change
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
-from tableformat.mergetree.digest_sql import (
-    DigestColumn,
-    digest_sql,
-    read_digest,
-    source_columns,
-)
 from tableformat.mergetree.row_change import RowChange, columns_of_change, without_default
-from tableformat.mergetree.table import Column
-from tableformat.mergetree.types import Simple
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
-from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
+from tableformat.names import SOURCE_ALIAS, quote_string
 from tableformat.operations.planned import Rewrite
 from tableformat.parquet.wire import select_list
 
@@ -54,25 +39,7 @@ __all__ = ["RowChanges"]
 
 _AS_IS: Final = "default.as_is"
 _ROWS: Final = "default.rows"
-_CHUNK: Final = 65_536
-_INSERT: Final = "input_format_null_as_default = 0, insert_allow_materialized_columns = 1"
 _NOW: Final = "mutations_sync = 2, allow_nondeterministic_mutations = 1"
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """The columns of a file that a statement reads or sets, in a file of their own."""
-
-    link: Path
-    stored: tuple[Column, ...]
-    wanted: tuple[DigestColumn, ...]
-    read: tuple[DigestColumn, ...]
-    structure: str
-
-    @property
-    def table(self) -> str:
-        """The file, as it stands after FROM."""
-        return f"file({quote_string(str(self.link))}, Parquet, {quote_string(self.structure)})"
 
 
 class RowChanges(Closing):
@@ -111,6 +78,8 @@ class RowChanges(Closing):
         mapped = map_columns(source.table, source.conversions)
         self._checks = tuple(c for c in data_checks(mapped) if c.column in self.sets)
         self._held = OwnClickHouse("change", zone=source.table.server_zone or "UTC")
+        what = self._change.command
+        self._rows = FileRows(self._held, storages, source, self._schema, self._stored, what)
         try:
             self._begin()
         except BaseException:
@@ -154,11 +123,10 @@ class RowChanges(Closing):
         tables = KeyTables(self._held, self._source.table)
         needed = {c.name: c for c in self._columns}
         columns = (needed.get(c.name, without_default(c)) for c in self._source.table.columns)
-        numbered = Column(ROW_NUMBER, Simple("UInt64"), "UInt64")
         try:
             tables.make_as_is(_AS_IS, tuple(columns))
             self._held.command(f"ALTER TABLE {_AS_IS} {self._change.command} SETTINGS {_NOW}")
-            tables.make(_ROWS, (*self._columns, numbered), "")
+            tables.make(_ROWS, (*self._columns, *numbered(ROW_NUMBER)), "")
         except ClickHouseError as error:
             raise self._refused(error) from error
 
@@ -167,84 +135,15 @@ class RowChanges(Closing):
         return RefusedError(message, code=error.code)
 
     def _asked(self, file: BranchFile) -> Rewrite | None:
-        scratch = self._held.directory
-        # A name of its own for each, so that nothing that was kept of another is read.
-        link = scratch / f"rows-{len(self._found)}.parquet"
         try:
             self._held.command(f"TRUNCATE TABLE {_ROWS}")
-            path = self._storages(file.path).fetch(file.path, scratch)
-            try:
-                read = self._read(path, link)
-            finally:
-                if path.parent == scratch:
-                    path.unlink(missing_ok=True)
-            self._insert(read, file)
-            link.unlink()
-        except (OSError, pa.ArrowException, ClickHouseError) as error:
-            reason = error.reason if isinstance(error, ClickHouseError) else str(error)
-            message = (
-                f"Cannot run {self._change.command}: {file.path} cannot be read as what it was "
-                f"exported from: {reason.rstrip('.')}. Use the statements of Spark for it."
-            )
-            raise DestinationError(message) from error
+        except ClickHouseError as error:
+            raise self._refused(error) from error
+        self._rows.insert(file, _ROWS)
         try:
             return self._changed(file)
         except ClickHouseError as error:
             raise self._refused(error) from error
-
-    def _read(self, path: Path, link: Path) -> _Read:
-        """Copy the columns of a file, with the numbers of its rows."""
-        wanted = source_columns(self._stored, self._source.conversions)
-        with pq.ParquetFile(path) as parquet:
-            schema = pq.read_schema(path)
-            columns = file_columns(wanted, self._schema, schema)
-            if lacking := ", ".join(c.name for c in columns if c.written is None):
-                message = f"it lacks {lacking}, which the table got later"
-                raise OSError(message)
-            names = [c.written for c in columns if c.written is not None]
-            number = pa.field(ROW_NUMBER, pa.int64(), metadata={FIELD_ID_KEY: b"2147483000"})
-            fields = pa.schema([*(schema.field(name) for name in names), number])
-            with pq.ParquetWriter(link, fields) as writer:
-                for batch in _numbered(parquet, names, fields):
-                    writer.write_batch(batch)
-        read, structure = as_read(wanted, columns)
-        number_column = DigestColumn(ROW_NUMBER, ROW_NUMBER, Simple("UInt64"), "Int64")
-        return _Read(
-            link,
-            self._stored,
-            (*wanted, replace(number_column, sql=f"{SOURCE_ALIAS}.{ROW_NUMBER}")),
-            (*read, number_column),
-            ", ".join(part for part in (structure, f"{ROW_NUMBER} UInt64") if part),
-        )
-
-    def _insert(self, read: _Read, file: BranchFile) -> None:
-        """Fill the table with a file's rows, and prove that they are the same."""
-        types = {c.name: c.type_text for c in read.stored}
-        names = ", ".join(quote_identifier(n) for n in (*types, ROW_NUMBER))
-        sql = {c.name: c.sql for c in read.read}
-        values = ", ".join(
-            (*(f"CAST({sql[n]}, {quote_string(t)})" for n, t in types.items()), ROW_NUMBER)
-        )
-        self._held.command(
-            f"INSERT INTO {_ROWS} ({names}) SETTINGS {_INSERT}, {READ_SETTINGS}"
-            f" SELECT {values} FROM {read.table}"
-        )
-        here = self._digest(read.wanted, f"{_ROWS} AS {SOURCE_ALIAS}")
-        there = self._digest(read.read, read.table)
-        if here != there or here[0] != file.rows:
-            message = (
-                f"its values are no values of the types {', '.join(sorted(types.values()))}, or "
-                f"not all came back ({here[0]:,} of {file.rows:,} rows)"
-            )
-            raise OSError(message)
-
-    def _digest(self, columns: tuple[DigestColumn, ...], table: str) -> tuple[int, int]:
-        sql = digest_sql(columns, table, group="0", tallies=False)
-        rows = self._held.rows(f"{sql} SETTINGS {READ_SETTINGS}, {WIRE_SETTINGS}")
-        if not rows:
-            return 0, 0
-        digest, _ = read_digest(columns, rows[0][1:], tallies=False)
-        return digest.rows, digest.checksum
 
     def _changed(self, file: BranchFile) -> Rewrite | None:
         """Run the statement on the rows that are in the table, and keep what it leaves."""
@@ -271,7 +170,7 @@ class RowChanges(Closing):
             f" FROM {_ROWS} AS {SOURCE_ALIAS} ORDER BY {SOURCE_ALIAS}.{ROW_NUMBER}"
             f" SETTINGS {WIRE_SETTINGS}, engine_file_truncate_on_insert = 1"
         )
-        return Rewrite(file, changed, rows) if changed else None
+        return Rewrite((file,), changed, (rows,) if rows else ()) if changed else None
 
     def _refuse_values(self) -> None:
         """Refuse values that the lake's types cannot hold, as an export refuses them.
@@ -294,20 +193,3 @@ class RowChanges(Closing):
     def _left_of(self, path: str) -> Path:
         number = list(self._found).index(path) if path in self._found else len(self._found)
         return self._held.directory / f"left-{number}.arrow"
-
-
-def _numbered(
-    parquet: pq.ParquetFile, names: list[str], fields: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a file with the numbers of its rows, also where there is no column."""
-    begin, rows = 0, parquet.metadata.num_rows
-    if not names:
-        for at in range(0, rows, _CHUNK):
-            numbers = pa.array(range(at, min(at + _CHUNK, rows)), pa.int64())
-            yield pa.record_batch([numbers], schema=fields)
-        return
-    for batch in parquet.iter_batches(_CHUNK, columns=names):
-        numbers = pa.array(range(begin, begin + batch.num_rows), pa.int64())
-        begin += batch.num_rows
-        columns = [batch.column(name) for name in names]
-        yield pa.record_batch([*columns, numbers], schema=fields)

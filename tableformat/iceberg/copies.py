@@ -7,7 +7,7 @@ same partition spec. What is written anew stays where it was, with statistics of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import DataFile, ManifestContent
@@ -93,14 +93,17 @@ def copied_receipts(
 
 
 def rewritten_receipts(
-    state: LakeTableState, row: Row, made: Mapping[str, Rewritten], sets: frozenset[str]
+    state: LakeTableState,
+    row: Row,
+    made: Sequence[tuple[str, Rewritten]],
+    sets: frozenset[str] = frozenset(),
 ) -> tuple[Receipt, ...]:
     """Return the receipts of files that were written anew, in the order in which they are given.
 
     Args:
         state: of the table.
         row: of the key that they are files of.
-        made: in the place of each file, by its path.
+        made: each with the path of a file in whose place it comes, and whose partition it has.
         sets: columns that may have other values than before.
 
     Raises:
@@ -108,12 +111,12 @@ def rewritten_receipts(
     """
     table = table_of(state)
     ids = fields_within(table.schema(), sets)
-    entries = _entries(table, state.main, made)
+    entries = _entries(table, state.main, frozenset(path for path, _ in made))
     order = table.sort_order()
     ordered = not any(f.source_id in ids for f in order.fields)
     return tuple(
         _rewritten(entries[path], table, row, number, new, ordered=ordered)
-        for number, (path, new) in enumerate(made.items())
+        for number, (path, new) in enumerate(made)
     )
 
 

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tableformat.branches import BranchFile
-from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.export.outcome import Status
 from tableformat.operations.partition_files import FilesOfKey, PartitionFiles, held_of
 from tableformat.operations.planned import KeyChange, Plan, Rewrite
 from tableformat.operations.which import AllPartitions, OnePartition
+from tableformat.operations.writing_anew import (
+    refuse_deletes,
+    refuse_other_columns,
+    refuse_other_spec,
+)
 
 __all__ = ["ChangeRows", "RowsOfFile"]
 
@@ -49,12 +52,7 @@ class ChangeRows:
             UnsupportedError: a file cannot be written anew as it is.
             TableFormatError: ClickHouse refuses the statement, or a file cannot be read.
         """
-        if there.schema_id != self.schema_id:
-            message = (
-                f"Cannot run {self}: the columns of the table were changed meanwhile. Run the "
-                "statement again."
-            )
-            raise RefusedError(message)
+        refuse_other_columns(self, there, self.schema_id)
         found = tuple(c for one in there.keys if (c := self._of_key(one, there)) is not None)
         rows = sum(f.rows for one in there.keys for f in one.files)
         return Plan(found, kept=rows - sum(r.changed for c in found for r in c.rewrites))
@@ -63,28 +61,14 @@ class ChangeRows:
         found = tuple(r for f in one.files if (r := self._of_file(f, there)) is not None)
         if not found:
             return None
-        leaves = tuple(r.file for r in found)
+        leaves = tuple(f for r in found for f in r.files)
         left = tuple(f for f in one.files if f not in leaves)
         holds = held_of(left) if there.knows(one.key) else None
         return KeyChange(one.key, leaves=leaves, holds=holds, rewrites=found)
 
     def _of_file(self, file: BranchFile, there: PartitionFiles) -> Rewrite | None:
-        if file.deletes:
-            raise self._refused(
-                f"rows of {file.path} may have been taken away by delete files (merge on read)"
-            )
+        refuse_deletes(self, file)
         found = self.rows(file)
-        if found is not None and file.spec_id != there.spec_id:
-            raise self._refused(
-                f"{file.path} was written for partition spec {file.spec_id}, and the table's is "
-                f"{there.spec_id} now"
-            )
+        if found is not None:
+            refuse_other_spec(self, file, there)
         return found
-
-    def _refused(self, why: str) -> UnsupportedError:
-        message = (
-            f"Cannot run {self}: {why}. Let Iceberg write these files anew first: CALL "
-            "<catalog>.system.rewrite_data_files(table => '…', options => "
-            "map('rewrite-all', 'true')), and run the statement again."
-        )
-        return UnsupportedError(message, code=NOT_IMPLEMENTED)

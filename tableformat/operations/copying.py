@@ -15,7 +15,6 @@ from tableformat.branches import BranchFile
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.committer import LakeTableState
 from tableformat.errors import RefusedError
-from tableformat.export.in_main import Kind
 from tableformat.export.outcome import Status
 from tableformat.ledger import Key, Record, Row
 from tableformat.names import LakeName
@@ -110,9 +109,7 @@ def _of_others(
 def _record(there: PartitionFiles, one: FilesOfKey) -> Record | None:
     """Return the record of the export whose files main has of a key, if it is one."""
     at = there.in_main.get(one.key.hash)
-    if at is None or at.row.done is None or at.held.kind is not Kind.WHOLE:
-        return None
-    return at.row.done if at.held.holds(at.row.done.landed) else None
+    return at.record if at is not None else None
 
 
 def _is_here(one: _OtherKey, at: KeyInMain | None) -> bool:

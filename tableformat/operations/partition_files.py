@@ -18,7 +18,7 @@ from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
 from tableformat.export.in_main import Holding, holding
 from tableformat.file_names import exported_by, key_in
-from tableformat.ledger import Held, Key, Landed, Ledger, Row
+from tableformat.ledger import Held, Key, Landed, Ledger, Record, Row
 from tableformat.names import LakeName, PartitionId
 from tableformat.operations.earlier import Earlier, earlier
 
@@ -92,6 +92,12 @@ class KeyInMain:
     held: Holding
     export: Landed | None
     earlier: Callable[[], Iterator[Earlier]]
+
+    @property
+    def record(self) -> Record | None:
+        """That of the export of which main has all files and no others, None where it has not."""
+        done = self.row.done
+        return done if done is not None and self.held.holds(done.landed) else None
 
 
 @dataclass(frozen=True, slots=True)

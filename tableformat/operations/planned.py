@@ -12,14 +12,20 @@ __all__ = ["KeyChange", "Plan", "Rewrite"]
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A file of main in whose place comes one of the same key, without one where no row is left.
+    """Files of main in whose place others of the same key come, with the rows that are left.
 
-    `changed` are the rows of it that get other values, or go; `rows` those that are left.
+    `changed` are the rows of them that get other values, or go; `made` those of each file that
+    comes: none where no row is left.
     """
 
-    file: BranchFile
+    files: tuple[BranchFile, ...]
     changed: int
-    rows: int
+    made: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """The rows that are left."""
+        return sum(self.made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +33,11 @@ class KeyChange:
     """What leaves main of one key, what returns to it, and what main has of it afterwards.
 
     `leaves` are files of main, `returns` files of the branch `detached`, `copies` files of another
-    lake table of which copies come. `holds` is as in `ledger.Landed`, but for the copies, which
-    have no transaction yet; `like` is the record of the export that they are, None when they are
-    not one, and `source` the key's row in the other table. `aside`: the copies come to the branch
-    `detached`, and main has what it had before. `rewrites` are of files that leave.
+    lake table of which copies come, `rewrites` of those that leave what is written anew. `holds` is
+    as in `ledger.Landed`, but for what comes, which has no transaction yet. `like` is the record of
+    the export that copies, or all files that are written anew, are, None when they are none, and
+    `source` the key's row in the other table. `aside`: the copies come to the branch `detached`,
+    and main has what it had before.
     """
 
     key: Key
