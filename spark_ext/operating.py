@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Final, assert_never
+from typing import Final, TypeAlias
 
 from catalog.clickhouse.partition_values import partition_id_of
 from catalog.iceberg import OpenedCatalog
 from spark_ext.changing_rows import ChangesRows, changing
 from spark_ext.copying_from import copied_from, copying
 from spark_ext.moving_to import moved_to
+from spark_ext.optimizing import optimizing
 from spark_ext.other_tables import OtherTables, RememberingTable, Runners, source_of
 from spark_ext.sql import statements as commands
 from spark_ext.sql.statement_text import render_command
@@ -42,14 +43,18 @@ from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.fetching import Fetch
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
+from tableformat.operations.optimize import Optimize as Optimizing
 from tableformat.operations.running import Running
 from tableformat.operations.statement import Alone
 from tableformat.operations.which import AllPartitions, OnePart, OnePartition, Which
 
-__all__ = ["check_operation", "operate"]
+__all__ = ["Operation", "check_operation", "operate"]
+
+Operation: TypeAlias = Alter | Optimize
+"""A statement that changes a lake table."""
 
 
-def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -> Alter:
+def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -> Operation:
     """Return a statement on a lake table that can be run; nothing is opened.
 
     Raises:
@@ -58,19 +63,20 @@ def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -
     if isinstance(statement, ChangeRows):
         of = statement.table, (statement.command,), statement.cluster, statement.ending
         return Alter(*of)
-    if isinstance(statement, Alter) and all(_is_there(one) for one in statement.commands):
+    if isinstance(statement, Optimize) or all(_is_there(one) for one in statement.commands):
         return statement
+    what = ", ".join(render_command(one) for one in statement.commands)
     message = (
-        f"Cannot run {_what(statement)} on the lake table {table}: this operation is not there "
-        "yet; EXPORT, DROP, DETACH, ATTACH, REPLACE, MOVE TO TABLE, FETCH PARTITION from a "
-        "lake table, DROP DETACHED, FREEZE, UNFREEZE, FORGET, UPDATE, DELETE and CLEAR COLUMN are. "
+        f"Cannot run {what} on the lake table {table}: this operation is not there yet; EXPORT, "
+        "DROP, DETACH, ATTACH, REPLACE, MOVE TO TABLE, FETCH PARTITION from a lake table, DROP "
+        "DETACHED, FREEZE, UNFREEZE, FORGET, UPDATE, DELETE, CLEAR COLUMN and OPTIMIZE are. "
         "Nothing was changed."
     )
     raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 
 def operate(
-    statement: Alter,
+    statement: Operation,
     table: LakeName,
     lake: OpenedCatalog,
     ledger: Ledger,
@@ -105,13 +111,14 @@ def operate(
         runners = Runners(ledger, note, stack)
         running = runners.on(to, lake.storages)
         # One that cannot be read keeps those before it back, too.
-        wanted = [_prepared(one, running, to, others, runners) for one in statement.commands]
+        every = (statement,) if isinstance(statement, Optimize) else statement.commands
+        wanted = [_prepared(one, running, to, others, runners) for one in every]
         for ready, one in wanted:
             yield _ended(ready, one, dry_run=dry_run)
 
 
 def _prepared(
-    command: Command,
+    command: Command | Optimize,
     running: Running,
     to: RememberingTable,
     others: OtherTables,
@@ -124,9 +131,11 @@ def _prepared(
         return running, move
     if isinstance(command, commands.Fetch):
         return _fetch(command, running, to, others)
-    if isinstance(command, ChangesRows):
+    if isinstance(command, ChangesRows | Optimize):
         of = _partition(command.partition, to.source)
         which = AllPartitions(each=True) if isinstance(of, AllPartitions) else of
+        if isinstance(command, Optimize):
+            return optimizing(command, which, running, to, runners.stack)
         return changing(command, which, running, to, runners.stack)
     if not isinstance(command, commands.AttachFrom | commands.ReplaceFrom):
         return running, _statement(command, to.source)
@@ -161,7 +170,7 @@ def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outco
 _BY_MONTH: Final = "toYYYYMM("
 _DIGITS_OF_A_MONTH: Final = 6
 _A_NAME: Final = re.compile(r"[^/:]+\.[^/:]+")
-_OfKeys = Drop | Detach | Attach | CopyFrom | Fetch | ChangesOfRows
+_OfKeys = Drop | Detach | Attach | CopyFrom | Fetch | ChangesOfRows | Optimizing
 """What changes main, and with it what the ledger knows of keys."""
 _There = (
     commands.Drop | commands.Detach | commands.Attach | commands.DropDetached
@@ -238,13 +247,3 @@ def _id(of: PartitionLiteral, source: RememberedSource) -> PartitionId:
             return partition_id_of(source.table, render_partition_literal(of))
         case All():
             raise TypeError(of)
-
-
-def _what(statement: Alter | Optimize) -> str:
-    match statement:
-        case Alter(_, commands):
-            return ", ".join(render_command(one) for one in commands)
-        case Optimize():
-            return "OPTIMIZE TABLE"
-        case _ as never:
-            assert_never(never)

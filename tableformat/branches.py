@@ -16,8 +16,9 @@ DETACHED_BRANCH: Final = "detached"
 class BranchFile:
     """A data file of a branch: `deletes` tells that delete files may apply to it.
 
-    `bytes` is its size, `spec_id` the partition spec that it was written with. `sequence_number` is
-    that of the snapshot that brought it to the branch, 0 when nobody can tell.
+    `bytes` is its size, `spec_id` the partition spec that it was written with, `partition` its
+    values by that spec. `sequence_number` is that of the snapshot that brought it to the branch, 0
+    when nobody can tell.
     """
 
     path: str
@@ -26,6 +27,7 @@ class BranchFile:
     spec_id: int
     deletes: bool = False
     sequence_number: int = 0
+    partition: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

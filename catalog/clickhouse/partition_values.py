@@ -53,6 +53,7 @@ __all__ = [
 _UNPARTITIONED: Final = PartitionId("all")
 _KEY: Final = "default.key"
 _VALUE: Final = "default.value"
+_PLAIN: Final = "MergeTree"
 # Engines whose arguments are columns that no statement may set.
 _BY_COLUMNS: Final = (
     "ReplacingMergeTree",
@@ -170,12 +171,13 @@ class KeyTables:
             f" ORDER BY tuple(){settings}"
         )
 
-    def make_as_is(self, name: str, columns: tuple[Column, ...]) -> None:
+    def make_as_is(self, name: str, columns: tuple[Column, ...], *, merges: bool = True) -> None:
         """Create the table that is not there, without its replication, storage and TTL.
 
         Its columns are given: which defaults of them are wanted, the caller knows.
 
         What its engine collapses or replaces rows by is part of it: such columns are keys, too.
+        Unless it `merges` rows, it leaves all of them as they are.
         """
         engine = self._table.engine
         clauses = (
@@ -185,15 +187,16 @@ class KeyTables:
             ("SETTINGS", self._settings),
         )
         text = " ".join(f"{words} {value}" for words, value in clauses if value)
+        kind = _plain(engine) if merges else _PLAIN
         self._connection.command(
-            f"CREATE TABLE {name} ({column_list(columns)}) ENGINE = {_plain(engine)} {text}"
+            f"CREATE TABLE {name} ({column_list(columns)}) ENGINE = {kind} {text}"
         )
 
 
 def _plain(engine: Engine) -> str:
     """Return an engine with its arguments and without its replication."""
     if engine.family not in _BY_COLUMNS:
-        return "MergeTree"
+        return _PLAIN
     given = parse_expression(f"tuple({engine.arguments})")
     arguments = given.arguments if isinstance(given, Call) else ()
     if engine.replicated:

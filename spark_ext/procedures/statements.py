@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from spark_ext.killing import KilledPartition, kill_in_session
-from spark_ext.operating import check_operation, operate
+from spark_ext.operating import Operation, check_operation, operate
 from spark_ext.other_tables import OtherTables
 from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.exporting import EXPORTED, exported_rows, without_figures
@@ -112,9 +112,10 @@ def _on_lake(
     return ended
 
 
-def _moved_to(statement: Alter, names: Names) -> tuple[LakeName, ...]:
+def _moved_to(statement: Operation, names: Names) -> tuple[LakeName, ...]:
     """Return the other lake tables that a statement changes."""
-    moves = (one for one in statement.commands if isinstance(one, MoveToTable))
+    commands = statement.commands if isinstance(statement, Alter) else ()
+    moves = (one for one in commands if isinstance(one, MoveToTable))
     found = (names.table(one.table.parts) for one in moves)
     return tuple(name for name in found if isinstance(name, LakeName))
 

@@ -49,7 +49,7 @@ from tableformat.mergetree.partition_literal import (
 )
 from tableformat.names import PartName, quote_identifier, quote_string
 
-__all__ = ["render_command", "render_statement"]
+__all__ = ["render_command", "render_deduplicate", "render_statement"]
 
 
 def render_statement(statement: Statement) -> str:
@@ -173,12 +173,13 @@ def _optimize(statement: Optimize) -> str:
         _cluster(statement.cluster),
         _partition(statement.partition),
         "FINAL" if statement.final else "",
-        "" if statement.deduplicate is None else _deduplicate(statement.deduplicate),
+        "" if statement.deduplicate is None else render_deduplicate(statement.deduplicate),
         _ending(statement.ending),
     )
 
 
-def _deduplicate(by: Deduplicate) -> str:
+def render_deduplicate(by: Deduplicate) -> str:
+    """Return DEDUPLICATE as it stands in OPTIMIZE TABLE."""
     if by.star:
         names = ", ".join(_name(column) for column in by.without)
         return f"DEDUPLICATE BY * EXCEPT ({names})" if names else "DEDUPLICATE BY *"

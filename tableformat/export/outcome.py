@@ -32,6 +32,7 @@ class Status(StrEnum):
     ATTACHED = "attached"
     MOVED = "moved"
     CHANGED = "changed"
+    OPTIMIZED = "optimized"
     FETCHED = "fetched"
     FROZEN = "frozen"
     UNFROZEN = "unfrozen"

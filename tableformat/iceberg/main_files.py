@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.transforms import VoidTransform
+from pyiceberg.typedef import Record
 
 from tableformat.branches import MAIN_BRANCH, BranchFile
 from tableformat.committer import FileInMain, LakeTableState, PartitionFile
@@ -110,7 +111,14 @@ class MainFiles:
             return _with_deletes(table, at)
         live = (f for m in manifests for f in self._live(table, m))
         return (
-            BranchFile(f.path, f.rows, f.bytes, f.spec_id, sequence_number=f.sequence_number)
+            BranchFile(
+                f.path,
+                f.rows,
+                f.bytes,
+                f.spec_id,
+                sequence_number=f.sequence_number,
+                partition=f.partition,
+            )
             for f in live
         )
 
@@ -151,9 +159,7 @@ class MainFiles:
                     entry.data_file.file_size_in_bytes,
                     key_in(path),
                     manifest.partition_spec_id,
-                    tuple(
-                        entry.data_file.partition[i] for i in range(len(entry.data_file.partition))
-                    ),
+                    _values(entry.data_file.partition),
                     entry.snapshot_id or manifest.added_snapshot_id or 0,
                     entry.sequence_number or 0,
                 )
@@ -161,6 +167,10 @@ class MainFiles:
             )
             self._read[manifest.manifest_path] = found
         return found
+
+
+def _values(partition: Record) -> tuple[object, ...]:
+    return tuple(partition[i] for i in range(len(partition)))
 
 
 _BySpec = Mapping[int, Mapping[tuple[object, ...], tuple[_Live, ...]]]
@@ -257,6 +267,7 @@ def _with_deletes(table: Table, at: int) -> tuple[BranchFile, ...]:
             task.file.file_size_in_bytes,
             task.file.spec_id,
             deletes=bool(task.delete_files),
+            partition=_values(task.file.partition),
         )
         for task in table.scan(snapshot_id=at).plan_files()
     )

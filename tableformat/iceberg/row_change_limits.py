@@ -15,10 +15,11 @@ from tableformat.clickhouse_codes import CANNOT_UPDATE_COLUMN, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.mergetree.row_change import RowChange, columns_read
+from tableformat.mergetree.row_merge import RowMerge
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import DataType, DateTime64, Nullable, Tuple, contains
 
-__all__ = ["fields_within", "refuse_change"]
+__all__ = ["fields_within", "refuse_change", "refuse_merged_columns"]
 
 _MICROSECONDS: Final = 6
 
@@ -44,16 +45,29 @@ def refuse_change(
         RefusedError: it sets what a partition field is made of (code 420).
     """
     _refuse_names(change, source.table.columns)
-    stored = tuple(c for c in columns if c.stored)
-    if missing := {c.name for c in stored} - {f.name for f in table.schema().fields}:
-        message = (
-            f"Cannot run {change.command}: the lake table has no column "
-            f"{', '.join(sorted(missing))}, which it has in ClickHouse. Use the statements of "
-            "Spark for columns that were renamed or dropped."
-        )
-        raise UnsupportedError(message)
-    _refuse_what_files_lost(change, columns, source)
+    _refuse_missing(change.command, tuple(c for c in columns if c.stored), table.schema())
+    _refuse_what_files_lost(change.command, columns_read(change, columns), columns, source)
     _refuse_other_partitions(change, sets, table)
+
+
+def refuse_merged_columns(
+    merge: RowMerge, columns: tuple[Column, ...], source: RememberedSource, schema: Schema
+) -> None:
+    """Refuse a merge by columns that the lake table does not have as they were.
+
+    Args:
+        merge: what becomes of rows.
+        columns: that say in which order they stand and which are left.
+        source: what the lake table remembers.
+        schema: the lake table's.
+
+    Raises:
+        UnsupportedError: one is not there, or two values of it are one in the files.
+    """
+    _refuse_missing(merge.command, columns, schema)
+    if not merge.leaves_all:
+        read = frozenset(c.name for c in columns)
+        _refuse_what_files_lost(merge.command, read, columns, source)
 
 
 def fields_within(schema: Schema, names: tuple[str, ...] | frozenset[str]) -> frozenset[int]:
@@ -81,25 +95,37 @@ def _refuse_names(change: RowChange, columns: tuple[Column, ...]) -> None:
             raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 
+def _refuse_missing(what: str, columns: tuple[Column, ...], schema: Schema) -> None:
+    if missing := {c.name for c in columns} - {f.name for f in schema.fields}:
+        message = (
+            f"Cannot run {what}: the lake table has no column {', '.join(sorted(missing))}, which "
+            "it has in ClickHouse. Use the statements of Spark for columns that were renamed or "
+            "dropped."
+        )
+        raise UnsupportedError(message)
+
+
 def _refuse_what_files_lost(
-    change: RowChange, columns: tuple[Column, ...], source: RememberedSource
+    what: str, read: frozenset[str], columns: tuple[Column, ...], source: RememberedSource
 ) -> None:
-    """Refuse columns of which two values of ClickHouse are one value in a file."""
-    read = columns_read(change, columns)
+    """Refuse columns of which two values of ClickHouse are one value in a file.
+
+    All of them where it is about NULLs, those whose values are `read` where it is about digits.
+    """
     for column in columns:
         if not column.stored:
             continue
         if contains(column.type, _is_nullable_tuple):
-            raise _lost(change, column, "a NULL and a tuple of NULLs are one in its files")
+            raise _lost(what, column, "a NULL and a tuple of NULLs are one in its files")
         cut = source.conversions.get(column.name, "") in ("", "truncate")
         if cut and column.name in read and contains(column.type, _is_finer):
             # An export may cut although the first one did not: `remembered_conversions.py`.
-            raise _lost(change, column, "its files hold microseconds, and may have been cut off")
+            raise _lost(what, column, "its files hold microseconds, and may have been cut off")
 
 
-def _lost(change: RowChange, column: Column, why: str) -> UnsupportedError:
+def _lost(what: str, column: Column, why: str) -> UnsupportedError:
     message = (
-        f"Cannot run {change.command}: of column {column.name}, {column.type_text}, {why}. Use the "
+        f"Cannot run {what}: of column {column.name}, {column.type_text}, {why}. Use the "
         "statements of Spark, which see what the lake table holds."
     )
     return UnsupportedError(message, code=NOT_IMPLEMENTED)

@@ -84,6 +84,26 @@ class Landing:
         pairs = zip(rows, plan.changes, strict=True)
         return tuple(self._files(row, change, state) for row, change in pairs)
 
+    def noted(
+        self, rows: tuple[Row, ...], plan: Plan, receipts: tuple[tuple[Receipt, ...], ...]
+    ) -> tuple[Row, ...] | None:
+        """Note the size of an export's files that were written anew; None when one was taken over.
+
+        Raises:
+            LedgerError: the ledger failed.
+        """
+        sized = tuple(
+            replace(row, claim=replace(row.claim, bytes=sum(r.file_bytes for r in made)))
+            for row, change, made in zip(rows, plan.changes, receipts, strict=True)
+            if change.like is not None and change.rewrites
+        )
+        if not sized:
+            return rows
+        ports = self.ports.commit
+        written = ports.effects(Step.NOTE_WRITTEN, lambda: ports.ledger.write_all(sized))
+        now = {row.key: row for row in written if isinstance(row, Row)}
+        return tuple(now.get(row.key, row) for row in rows) if len(now) == len(sized) else None
+
     def _files(self, row: Row, change: KeyChange, state: LakeTableState) -> tuple[Receipt, ...]:
         effects, copy, rewrite = self.ports.commit.effects, self.ports.copy, self.ports.rewrite
         if change.copies and copy is not None:
@@ -188,12 +208,12 @@ class Landing:
 
 def _check_rows(receipts: tuple[Receipt, ...], change: KeyChange) -> None:
     """Check that what was written is what was planned, before anybody sees it."""
-    made, planned = sum(r.rows for r in receipts), sum(r.rows for r in change.rewrites)
+    made, planned = [r.rows for r in receipts], [n for r in change.rewrites for n in r.made]
     if made != planned:
         message = (
-            f"Cannot change partition {change.key.partition_id}: its files were written anew with "
-            f"{made:,} rows, and {planned:,} were planned. Nothing became visible; please report "
-            "it with the statement."
+            f"Cannot change partition {change.key.partition_id}: {len(made):,} files were written "
+            f"anew with {sum(made):,} rows, and {len(planned):,} with {sum(planned):,} were "
+            "planned. Nothing became visible; please report it with the statement."
         )
         raise InternalError(message)
 
@@ -201,21 +221,21 @@ def _check_rows(receipts: tuple[Receipt, ...], change: KeyChange) -> None:
 def _claim_of(
     statement: Statement, change: KeyChange, epoch: int, transaction_id: str, now: int
 ) -> Claim:
-    """Return the claim of a key: that of the export that its copies are, or the statement's."""
-    rows, files = sum(f.rows for f in change.copies), len(change.copies)
+    """Return the claim of a key: that of the export that its files are, or the statement's."""
+    made = [n for r in change.rewrites for n in r.made] or [f.rows for f in change.copies]
     if change.like is not None:
         return Claim(
             epoch,
             transaction_id,
             change.like.landed.fingerprint,
             now,
-            # The files that held rows of a part are those of the other table.
+            # The files that held rows of a part are others.
             parts=tuple(replace(part, remote_paths=()) for part in change.like.parts),
-            rows=rows,
-            data_files=files,
+            rows=sum(made),
+            data_files=len(made),
+            # Of what is written anew it is noted when it is there.
             bytes=sum(f.bytes for f in change.copies),
         )
-    made = [r.rows for r in change.rewrites if r.rows] or [f.rows for f in change.copies]
     own = (Held(transaction_id, len(made), sum(made)),) if made and not change.aside else ()
     return Claim(
         epoch,

@@ -91,12 +91,15 @@ class Running:
         as_planned = AsPlanned(statement, self.partitions, plan)
         try:
             receipts = landing.written(rows, plan, state)
+            noted = landing.noted(rows, plan, receipts)
         except TableFormatError as error:
             landing.note_error(rows, error.message)
             return replace(self.told(statement, Status.FAILED, error.message), code=error.code)
-        wanted = landing.commit_of(statement, plan, rows, receipts, state)
+        if noted is None:
+            return None
+        wanted = landing.commit_of(statement, plan, noted, receipts, state)
         ended = commit(self.ports.commit, wanted, as_planned)
-        return self.outcome(statement, plan, rows, tuple(ended.values()))
+        return self.outcome(statement, plan, noted, tuple(ended.values()))
 
     def outcome(
         self,

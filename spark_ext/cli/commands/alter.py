@@ -37,7 +37,7 @@ from spark_ext.cli.options import (
 from spark_ext.cli.output import Output
 from spark_ext.cli.statement_answer import check_ending, rendered, write_answer
 from spark_ext.killing import kill_queries
-from spark_ext.operating import check_operation, operate
+from spark_ext.operating import Operation, check_operation, operate
 from spark_ext.other_tables import OtherTables
 from spark_ext.procedures.exporting import EXPORTED, exported_rows
 from spark_ext.session import SparkSettings
@@ -257,7 +257,7 @@ class _Running:
             self.output.say(said)
         return 0
 
-    def _operate(self, read: Alter, table: LakeName, *, dry_run: bool) -> int:
+    def _operate(self, read: Operation, table: LakeName, *, dry_run: bool) -> int:
         """Run a statement on a lake table; return the exit code."""
         warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
         opened = partial(open_catalog, warehouse=warehouse, time_outs=time_outs)

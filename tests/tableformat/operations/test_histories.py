@@ -41,6 +41,7 @@ from tests.lake_statements import (
 )
 from tests.other_engines import rewrite
 from tests.row_changes import change, numbers_in
+from tests.row_merges import optimize
 from tests.scenarios import (
     AtStep,
     Partitions,
@@ -89,6 +90,10 @@ def _change(at: Path, _: Partitions, by: Effects | None, *, deletes: bool) -> St
     return change(at, P1, deletes=deletes, effects=by, rows=SAID).status
 
 
+def _optimize(at: Path, _: Partitions, by: Effects | None, *, deduplicates: bool) -> Status:
+    return optimize(at, P1, deduplicates=deduplicates, effects=by, rows=SAID).status
+
+
 def _grow(_: Path, source: Partitions, _by: Effects | None) -> Status:
     source.by_id["p1"] = parts_of("p1", 20, len(source.by_id["p1"]))
     return Status.COMMITTED
@@ -117,11 +122,13 @@ ACTS: dict[str, Act] = {
     "move": _move,
     "update": partial(_change, deletes=False),
     "delete": partial(_change, deletes=True),
+    "optimize": partial(_optimize, deduplicates=False),
+    "deduplicate": partial(_optimize, deduplicates=True),
     "the source grows": _grow,
     "others rewrite": _rewrite,
     "others append": _append,
 }
-OURS = tuple(ACTS)[:12]
+OURS = tuple(ACTS)[:14]
 STEPS = (Step.LOAD_METADATA, Step.CLAIM, Step.WRITE_FILES, Step.STAGE, Step.SEND, Step.SETTLE)
 
 
@@ -227,7 +234,7 @@ class History:
         said = done("export", at, source)
         if said not in NOT_DONE:
             found = seen(at)["here", MAIN_BRANCH, "p1"]
-            deleted = "delete" in (*self.before, self.first, self.second)
+            deleted = {"delete", "deduplicate"} & {*self.before, self.first, self.second}
             whole = found <= source.rows["p1"] if deleted else found == source.rows["p1"]
             assert whole, (self, said)
 

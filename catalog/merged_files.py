@@ -1,0 +1,158 @@
+"""Writes the rows of several data files as others, in an order that was told by their numbers.
+
+The columns go from file to file as they are: nothing reads them as another type. Each new file has
+a receipt like any file that an export wrote, before it can be committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from catalog.clickhouse.file_rows import FILE_NUMBER, ROW_NUMBER
+from catalog.file_copies import store_receipt
+from catalog.new_files import NewFile
+from catalog.numbered_rows import NumberedRows
+from catalog.scratch import ScratchDirectory
+from catalog.storages.opening import Storages
+from tableformat.branches import BranchFile
+from tableformat.committer import LakeTableState
+from tableformat.errors import DestinationError
+from tableformat.iceberg.arrow_schema import file_schema, to_file
+from tableformat.iceberg.copies import Rewritten, rewritten_receipts
+from tableformat.iceberg.snapshot import table_of
+from tableformat.ledger import Row
+from tableformat.operations.planned import Rewrite
+from tableformat.parquet.file_format import FileFormat
+from tableformat.parquet.writer import SortField, write_file
+from tableformat.receipt import Receipt
+
+__all__ = ["MergedFiles", "OrderedRows", "RowOrder"]
+
+_CHUNK: Final = 65_536
+
+
+class OrderedRows(Protocol):
+    """Says which rows of files come, and in which order."""
+
+    def ordered(self, files: tuple[BranchFile, ...]) -> AbstractContextManager[pa.Table]:
+        """Lend, row by row, the number of its file in `files` and its own number in that."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """How files are declared to be sorted: by columns, and as the table's order of this id."""
+
+    columns: tuple[SortField, ...] = ()
+    sort_order_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergedFiles:
+    """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`."""
+
+    storages: Storages
+    rows: OrderedRows
+    format: FileFormat
+    order: RowOrder
+
+    def __call__(
+        self, row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState
+    ) -> tuple[Receipt, ...]:
+        """Write files for the claim of a row; return their receipts.
+
+        Raises:
+            UnsupportedError: another engine wrote a file in a form that cannot be kept.
+            DestinationError: a storage failed, or a file has not the rows that were looked at.
+        """
+        made: list[tuple[str, Rewritten]] = []
+        for one in rewrites:
+            made.extend(
+                (one.files[0].path, new) for new in self._written(row, len(made), one, state)
+            )
+        receipts = tuple(
+            replace(receipt, sort_order_id=self.order.sort_order_id)
+            for receipt in rewritten_receipts(state, row, made)
+        )
+        for receipt in receipts:
+            store_receipt(receipt, state.location, self.storages)
+        return receipts
+
+    def _written(
+        self, row: Row, number: int, of: Rewrite, state: LakeTableState
+    ) -> tuple[Rewritten, ...]:
+        """Write the files that come in the place of some, the first of which has a number."""
+        try:
+            return tuple(self._merged(row, number, of, state))
+        except (OSError, pa.ArrowException) as error:
+            message = (
+                f"Cannot merge {of.files[0].path} and {len(of.files) - 1:,} more: {error}. Run "
+                "the statement again."
+            )
+            raise DestinationError(message) from error
+
+    def _merged(
+        self, row: Row, number: int, of: Rewrite, state: LakeTableState
+    ) -> Generator[Rewritten, None, None]:
+        schema = table_of(state).schema()
+        with ExitStack() as stack:
+            scratch = stack.enter_context(ScratchDirectory("merge")).path
+            numbers = stack.enter_context(self.rows.ordered(of.files))
+            if len(numbers) != of.rows:
+                message = f"{len(numbers):,} rows are left where {of.rows:,} were"
+                raise OSError(message)
+            opened = [stack.enter_context(self._opened(f, scratch, schema)) for f in of.files]
+            begin = 0
+            for at, rows in enumerate(of.made, number):
+                new = NewFile.beside(of.files[0], row, at, state)
+                yield self._one(new, opened, numbers.slice(begin, rows), schema)
+                begin += rows
+
+    def _opened(self, file: BranchFile, scratch: Path, schema: Schema) -> closing[NumberedRows]:
+        local = self.storages(file.path).fetch(file.path, scratch)
+        return closing(NumberedRows(pq.ParquetFile(local), schema))
+
+    def _one(
+        self, new: NewFile, opened: list[NumberedRows], numbers: pa.Table, schema: Schema
+    ) -> Rewritten:
+        with closing(_rows(opened, numbers)) as rows:
+            written = write_file(
+                rows,
+                self.storages(new.path).create(new.path),
+                file_schema(schema),
+                self.format,
+                self.order.columns,
+                convert=lambda table: to_file(table, schema),
+            )
+        if written.rows != len(numbers):
+            message = f"{written.rows:,} rows were written of {len(numbers):,} that are left"
+            raise OSError(message)
+        return new.told(written)
+
+
+def _rows(opened: list[NumberedRows], numbers: pa.Table) -> Generator[pa.RecordBatch, None, None]:
+    """Yield rows of files in the order in which their numbers stand."""
+    for chunk in numbers.to_batches(max_chunksize=_CHUNK):
+        files, rows = chunk.column(FILE_NUMBER), chunk.column(ROW_NUMBER)
+        # Stable, so that the rows of one file stay in their order.
+        by_file = pc.array_sort_indices(files)
+        found = pa.concat_tables(_by_file(opened, files.take(by_file), rows.take(by_file)))
+        back = pc.inverse_permutation(by_file.cast(pa.int64()))
+        yield from found.take(back).combine_chunks().to_batches()
+
+
+def _by_file(opened: list[NumberedRows], files: pa.Array, rows: pa.Array) -> Iterable[pa.Table]:
+    runs = pc.run_end_encode(files)
+    begin = 0
+    for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield opened[number].take(rows.slice(begin, end - begin))
+        begin = end

@@ -1,0 +1,124 @@
+"""OPTIMIZE TABLE: which rows a merge of all rows of a partition leaves, and what it reads for that.
+
+Only merges that leave some of the rows as they are are here: those of ReplacingMergeTree and
+VersionedCollapsingMergeTree, and DEDUPLICATE. Which rows are left must not hang on the order in
+which they were inserted, of which data files say nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
+from tableformat.errors import UnsupportedError
+from tableformat.mergetree.expression import Call, Expression, Literal
+from tableformat.mergetree.expression_text import (
+    columns_of,
+    parse_expression,
+    parse_partition_key,
+    parse_sorting_key,
+    render_expression,
+)
+from tableformat.mergetree.row_change import without_default
+from tableformat.mergetree.table import Column, Engine, MergeTreeTable
+from tableformat.names import quote_identifier
+
+__all__ = ["RowMerge", "columns_of_merge", "refuse_merge", "unclear_rows"]
+
+_PLAIN: Final = "MergeTree"
+_REPLACING: Final = "ReplacingMergeTree"
+_VERSIONED: Final = "VersionedCollapsingMergeTree"
+
+
+@dataclass(frozen=True, slots=True)
+class RowMerge:
+    """OPTIMIZE as it stands behind the name of the table, without PARTITION.
+
+    `merges`: rows of one sorting key are merged as the engine does it (FINAL). `duplicates` are the
+    columns by which rows are the same, () where all of them are left.
+    """
+
+    command: str
+    merges: bool = False
+    duplicates: tuple[str, ...] = ()
+
+    @property
+    def leaves_all(self) -> bool:
+        """Whether no row goes."""
+        return not self.merges and not self.duplicates
+
+    @property
+    def words(self) -> str:
+        """What stands behind OPTIMIZE TABLE and a name, so that the rows of all parts meet."""
+        by = ", ".join(quote_identifier(name) for name in self.duplicates)
+        return f"FINAL DEDUPLICATE BY {by}" if by else "FINAL"
+
+
+def refuse_merge(merge: RowMerge, engine: Engine) -> None:
+    """Refuse a merge that makes other rows of rows, or one that needs their order.
+
+    Raises:
+        UnsupportedError: the engine does (code 48).
+    """
+    if merge.merges and engine.family not in (_PLAIN, _REPLACING, _VERSIONED):
+        message = (
+            f"Cannot run {merge.command}: how {engine.family} merges rows is not there yet for "
+            "lake tables. Run it in ClickHouse and export the partition again, or leave FINAL out."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def columns_of_merge(merge: RowMerge, table: MergeTreeTable) -> tuple[Column, ...]:
+    """Return the stored columns that say in which order rows stand and which are left.
+
+    Without defaults. A name in a key may be that of a member of a column.
+
+    Raises:
+        UsageError: the text of a key cannot be read.
+    """
+    engine = table.engine
+    keys = [key.expression for key in parse_sorting_key(engine.order_by or engine.primary_key)]
+    if not merge.leaves_all:
+        keys += [*parse_partition_key(engine.partition_by), *_arguments(engine)]
+    used = frozenset(merge.duplicates).union(*(columns_of(one) for one in keys))
+    return tuple(
+        without_default(c)
+        for c in table.stored_columns
+        if any(f"{name}.".startswith(f"{c.name}.") for name in used)
+    )
+
+
+def unclear_rows(merge: RowMerge, engine: Engine, table: str) -> str:
+    """Return a query that has a row where it hangs on the order of insertion which rows are left.
+
+    Of ReplacingMergeTree it does where two rows of a key have its latest version; of
+    VersionedCollapsingMergeTree where two of one key and version have the same sign. '' where it
+    never does.
+
+    Args:
+        merge: what is to be done.
+        engine: of the table.
+        table: the rows, as they stand after FROM.
+    """
+    if not merge.merges or engine.family == _PLAIN:
+        return ""
+    sorting = parse_sorting_key(engine.order_by or engine.primary_key)
+    key = ", ".join(render_expression(one.expression) for one in sorting)
+    given = [render_expression(one) for one in _arguments(engine)]
+    if engine.family == _VERSIONED:
+        sign, version = given
+        return f"SELECT 1 FROM {table} GROUP BY {key}, {version}, {sign} HAVING count() > 1 LIMIT 1"
+    version = given[0] if given else "0"
+    counted = (
+        f"SELECT tuple({key}) AS of_key, {version} AS of_version, count() AS rows FROM {table}"
+        " GROUP BY of_key, of_version"
+    )
+    return f"SELECT 1 FROM ({counted}) GROUP BY of_key HAVING argMax(rows, of_version) > 1 LIMIT 1"
+
+
+def _arguments(engine: Engine) -> tuple[Expression, ...]:
+    """Return the columns that an engine names, without what its replication does."""
+    given = parse_expression(f"tuple({engine.arguments})")
+    arguments = given.arguments if isinstance(given, Call) else ()
+    return tuple(a for a in arguments if not isinstance(a, Literal))

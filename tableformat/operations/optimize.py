@@ -1,0 +1,141 @@
+"""OPTIMIZE TABLE … [PARTITION …] [FINAL] [DEDUPLICATE …]: few sorted files come for many.
+
+All files of a key that lie in one partition of the lake table become as many as the table's target
+size asks for, in the source's sorting order, each with a range of it. Where that makes no fewer
+files, and no row goes, nothing is done. While no row goes main still has the export whose files
+these were; DEDUPLICATE, and FINAL of an engine that merges rows, change it (decision 0013).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from tableformat.branches import BranchFile
+from tableformat.errors import RefusedError
+from tableformat.export.outcome import Status
+from tableformat.operations.partition_files import FilesOfKey, PartitionFiles, held_of
+from tableformat.operations.planned import KeyChange, Plan, Rewrite
+from tableformat.operations.which import AllPartitions, OnePartition
+from tableformat.operations.writing_anew import (
+    refuse_deletes,
+    refuse_other_columns,
+    refuse_other_spec,
+)
+
+__all__ = ["Optimize", "RowsLeft"]
+
+_MOST_FILES: Final = 256
+"""That are open at a time, to be merged into one order."""
+
+RowsLeft = Callable[[tuple[BranchFile, ...]], int]
+"""Says how many rows of files are left when they are merged; the same whenever it is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Optimize:
+    """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
+
+    `target_bytes` is the size of the files that come; `left` says how many rows stay, None where
+    all do.
+    """
+
+    which: OnePartition | AllPartitions
+    text: str
+    schema_id: int
+    target_bytes: int
+    left: RowsLeft | None = None
+    did: ClassVar[Status] = Status.OPTIMIZED
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return self.text
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Write the files of each key anew, where fewer come of it or rows go.
+
+        Raises:
+            RefusedError: the table's columns are others by now, or rows of several keys would have
+                to be merged.
+            UnsupportedError: a file cannot be written anew as it is.
+            TableFormatError: a file cannot be read.
+        """
+        refuse_other_columns(self, there, self.schema_id)
+        if self.left is not None:
+            self._refuse_several(there.keys)
+        found = tuple(c for one in there.keys if (c := self._of_key(one, there)) is not None)
+        rows = sum(f.rows for one in there.keys for f in one.files)
+        return Plan(found, kept=rows - sum(r.changed for c in found for r in c.rewrites))
+
+    def _of_key(self, one: FilesOfKey, there: PartitionFiles) -> KeyChange | None:
+        places = _by_place(one.files)
+        if self.left is not None and len(places) > 1:
+            why = "lies in several partitions of the lake, whose rows cannot be merged"
+            raise self._refused(one.key.partition_id, why)
+        if self.left is not None and len(one.files) > _MOST_FILES:
+            why = f"has {len(one.files):,} files, and {_MOST_FILES} are merged at a time"
+            raise self._refused(one.key.partition_id, why)
+        groups = tuple(g for files in places for g in _at_a_time(files))
+        every = tuple(self._rewrite(files, there) for files in groups)
+        worth = tuple(r for r in every if r.changed or len(r.made) < len(r.files))
+        if not worth:
+            return None
+        at = there.in_main.get(one.key.hash)
+        like = at.record if at is not None else None
+        if like is not None and not any(r.changed for r in worth):
+            # An export's files are of one transaction.
+            return KeyChange(one.key, leaves=one.files, like=like, rewrites=every)
+        leaves = tuple(f for r in worth for f in r.files)
+        stays = tuple(f for f in one.files if f not in leaves)
+        holds = held_of(stays) if there.knows(one.key) else None
+        return KeyChange(one.key, leaves=leaves, holds=holds, rewrites=worth)
+
+    def _rewrite(self, files: tuple[BranchFile, ...], there: PartitionFiles) -> Rewrite:
+        for file in files:
+            refuse_deletes(self, file)
+            refuse_other_spec(self, file, there)
+        rows, size = sum(f.rows for f in files), sum(f.bytes for f in files)
+        left = rows if self.left is None else self.left(files)
+        wanted = -(-size * left // max(rows, 1) // self.target_bytes)
+        return Rewrite(files, rows - left, _shares(left, max(1, wanted)))
+
+    def _refuse_several(self, keys: tuple[FilesOfKey, ...]) -> None:
+        """Refuse rows of one partition that come from several tables: each has its own export.
+
+        Raises:
+            RefusedError: there are some.
+        """
+        counts = Counter(one.key.partition_id for one in keys if one.files)
+        for partition_id, count in counts.items():
+            if count > 1:
+                why = f"has rows of {count} sources, which would be taken for one another's"
+                raise self._refused(partition_id, why)
+
+    def _refused(self, partition_id: str, why: str) -> RefusedError:
+        message = (
+            f"Cannot run {self}: partition {partition_id} {why}. Run OPTIMIZE TABLE without FINAL "
+            "and DEDUPLICATE, which merges files and leaves all rows."
+        )
+        return RefusedError(message)
+
+
+def _by_place(files: Iterable[BranchFile]) -> tuple[tuple[BranchFile, ...], ...]:
+    """Return files by the partition of the lake table that they lie in, each in a stable order."""
+    found: defaultdict[tuple[object, ...], list[BranchFile]] = defaultdict(list)
+    for file in sorted(files, key=lambda f: (f.sequence_number, f.path)):
+        found[file.spec_id, *file.partition].append(file)
+    return tuple(tuple(one) for one in found.values())
+
+
+def _at_a_time(files: tuple[BranchFile, ...]) -> tuple[tuple[BranchFile, ...], ...]:
+    return tuple(files[i : i + _MOST_FILES] for i in range(0, len(files), _MOST_FILES))
+
+
+def _shares(rows: int, files: int) -> tuple[int, ...]:
+    """Return how many rows each of some files gets; one without rows does not come."""
+    each, more = divmod(rows, files)
+    return tuple(n for n in (each + (i < more) for i in range(files)) if n)
