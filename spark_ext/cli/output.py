@@ -39,6 +39,7 @@ _SAID = {
     Status.MOVED: "moved",
     Status.FETCHED: "fetched",
     Status.CHANGED: "changed",
+    Status.OPTIMIZED: "optimized",
     Status.FROZEN: "frozen",
     Status.UNFROZEN: "unfrozen",
     Status.FORGOTTEN: "forgotten",
@@ -50,6 +51,7 @@ _OF_FILES = (
     Status.MOVED,
     Status.FETCHED,
     Status.CHANGED,
+    Status.OPTIMIZED,
     Status.FROZEN,
 )
 _LEAST_SECONDS_BETWEEN_LINES: Final = 0.2

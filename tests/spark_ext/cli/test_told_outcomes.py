@@ -28,7 +28,15 @@ def test_every_status_has_a_line_and_a_record(status: Status) -> None:
 
 
 @pytest.mark.parametrize(
-    "status", [Status.DROPPED, Status.DETACHED, Status.ATTACHED, Status.CHANGED, Status.FROZEN]
+    "status",
+    [
+        Status.DROPPED,
+        Status.DETACHED,
+        Status.ATTACHED,
+        Status.CHANGED,
+        Status.OPTIMIZED,
+        Status.FROZEN,
+    ],
 )
 def test_of_a_statement_the_rows_and_the_snapshot_are_said(status: Status) -> None:
     done = Outcome("p", status, "lake.n.t", snapshot_id=7, rows=1200, data_files=2)
