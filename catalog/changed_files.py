@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -32,6 +32,7 @@ from tableformat.iceberg.field_ids import FIELD_ID_KEY
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row
 from tableformat.operations.planned import Rewrite
+from tableformat.parquet.bloom_filters import filters_kept
 from tableformat.parquet.file_format import FileFormat
 from tableformat.parquet.writer import SortField, WrittenFile, write_file
 from tableformat.receipt import Receipt
@@ -56,11 +57,15 @@ class LeftOfFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
-    """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`."""
+    """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`.
+
+    They have the bloom filters that the old ones had, but those of the columns `without`, by id.
+    """
 
     storages: Storages
     changes: LeftOfFiles
     format: FileFormat
+    without: frozenset[int] = frozenset()
 
     def __call__(
         self, row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState
@@ -99,12 +104,14 @@ class ChangedFiles:
     def _rewritten(self, of: Rewrite, local: Path, path: str, schema: Schema) -> WrittenFile:
         with pq.ParquetFile(local) as parquet:
             sort = _order(parquet.metadata, file_schema(schema), frozenset(self.changes.sets))
+            written_as = file_schema(schema)
+            kept = filters_kept((parquet,), written_as, self.without)
             with closing(self._rows(of, parquet, schema)) as rows:
                 written = write_file(
                     rows,
                     self.storages(path).create(path),
-                    file_schema(schema),
-                    self.format,
+                    written_as,
+                    replace(self.format, bloom_columns=kept),
                     sort,
                     convert=lambda table: to_file(table, schema),
                 )

@@ -31,6 +31,7 @@ from tableformat.iceberg.copies import Rewritten, rewritten_receipts
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row
 from tableformat.operations.planned import Rewrite
+from tableformat.parquet.bloom_filters import filters_kept
 from tableformat.parquet.file_format import FileFormat
 from tableformat.parquet.writer import SortField, write_file
 from tableformat.receipt import Receipt
@@ -124,12 +125,14 @@ class MergedFiles:
     def _one(
         self, new: NewFile, opened: list[NumberedRows], numbers: pa.Table, schema: Schema
     ) -> Rewritten:
+        written_as = file_schema(schema)
+        kept = filters_kept([one.parquet for one in opened], written_as)
         with closing(_rows(opened, numbers)) as rows:
             written = write_file(
                 rows,
                 self.storages(new.path).create(new.path),
-                file_schema(schema),
-                self.format,
+                written_as,
+                replace(self.format, bloom_columns=kept),
                 self.order.columns,
                 convert=lambda table: to_file(table, schema),
             )

@@ -27,7 +27,7 @@ class NumberedRows:
             parquet: the file; closed by `close`.
             schema: the lake table's, in whose form rows are returned.
         """
-        self._parquet, self._schema = parquet, schema
+        self.parquet, self._schema = parquet, schema
         self._batches: Iterator[pa.RecordBatch] = parquet.iter_batches(_CHUNK)
         self._begin = self._end = 0
         self._here: pa.Table | None = None
@@ -35,7 +35,7 @@ class NumberedRows:
 
     def close(self) -> None:
         """Close the file."""
-        self._parquet.close()
+        self.parquet.close()
 
     def take(self, numbers: pa.Array) -> pa.Table:
         """Return rows, in the form of `tableformat.iceberg.arrow_schema.columns_of_file`.
@@ -49,7 +49,7 @@ class NumberedRows:
         """
         numbers = numbers.cast(pa.int64())
         if self._whole is None and not self._is_ahead(numbers):
-            self._here, self._whole = None, self._shown(self._parquet.read())
+            self._here, self._whole = None, self._shown(self.parquet.read())
         if self._whole is not None:
             return self._whole.take(numbers)
         found, at = [], 0

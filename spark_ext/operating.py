@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from catalog.clickhouse.partition_values import partition_id_of
 from catalog.iceberg import OpenedCatalog
 from spark_ext.changing_rows import ChangesRows, changing
+from spark_ext.clearing_index import clearing_index
 from spark_ext.copying_from import copied_from, copying
 from spark_ext.moving_to import moved_to
 from spark_ext.optimizing import optimizing
@@ -36,6 +37,7 @@ from tableformat.mergetree.partition_literal import (
 from tableformat.names import LakeName, PartitionId, PartName
 from tableformat.operations.attach import Attach
 from tableformat.operations.change_rows import ChangeRows as ChangesOfRows
+from tableformat.operations.clear_index import ClearIndex as Clearing
 from tableformat.operations.copying import CopyFrom
 from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
@@ -69,7 +71,7 @@ def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -
     message = (
         f"Cannot run {what} on the lake table {table}: this operation is not there yet; EXPORT, "
         "DROP, DETACH, ATTACH, REPLACE, MOVE TO TABLE, FETCH PARTITION from a lake table, DROP "
-        "DETACHED, FREEZE, UNFREEZE, FORGET, UPDATE, DELETE, CLEAR COLUMN and OPTIMIZE are. "
+        "DETACHED, FREEZE, UNFREEZE, FORGET, UPDATE, DELETE, CLEAR and OPTIMIZE are. "
         "Nothing was changed."
     )
     raise UnsupportedError(message, code=NOT_IMPLEMENTED)
@@ -131,11 +133,13 @@ def _prepared(
         return running, move
     if isinstance(command, commands.Fetch):
         return _fetch(command, running, to, others)
-    if isinstance(command, ChangesRows | Optimize):
+    if isinstance(command, ChangesRows | Optimize | commands.ClearIndex):
         of = _partition(command.partition, to.source)
         which = AllPartitions(each=True) if isinstance(of, AllPartitions) else of
         if isinstance(command, Optimize):
             return optimizing(command, which, running, to, runners.stack)
+        if isinstance(command, commands.ClearIndex):
+            return clearing_index(command, which, running, to)
         return changing(command, which, running, to, runners.stack)
     if not isinstance(command, commands.AttachFrom | commands.ReplaceFrom):
         return running, _statement(command, to.source)
@@ -170,13 +174,13 @@ def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outco
 _BY_MONTH: Final = "toYYYYMM("
 _DIGITS_OF_A_MONTH: Final = 6
 _A_NAME: Final = re.compile(r"[^/:]+\.[^/:]+")
-_OfKeys = Drop | Detach | Attach | CopyFrom | Fetch | ChangesOfRows | Optimizing
+_OfKeys = Drop | Detach | Attach | CopyFrom | Fetch | ChangesOfRows | Optimizing | Clearing
 """What changes main, and with it what the ledger knows of keys."""
 _There = (
     commands.Drop | commands.Detach | commands.Attach | commands.DropDetached
     | commands.Freeze | commands.Unfreeze | commands.Forget
     | commands.AttachFrom | commands.ReplaceFrom | commands.MoveToTable
-    | commands.Update | commands.Delete | commands.ClearColumn
+    | commands.Update | commands.Delete | commands.ClearColumn | commands.ClearIndex
 )  # fmt: skip
 
 

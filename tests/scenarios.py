@@ -103,11 +103,14 @@ class Partitions(FakeSource):
 class RealFiles(FakeWriter):
     """Writes Parquet, numbers from 0, so that engines can rewrite it."""
 
+    filters = False
+    """Whether the numbers have bloom filters."""
+
     def content(self, piece: Slice) -> bytes:
         column = pa.field("n", pa.int64(), metadata={"PARQUET:field_id": "1"}, nullable=False)
         numbers = pa.table([pa.array(range(piece.rows or 0))], pa.schema([column]))
         sink = pa.BufferOutputStream()
-        pq.write_table(numbers, sink)
+        pq.write_table(numbers, sink, bloom_filter_options={"n": True} if self.filters else None)
         return bytes(sink.getvalue())
 
 

@@ -20,7 +20,7 @@ from tableformat.ledger import Held, Landed, Row
 __all__ = ["FilesAt", "Holding", "Kind", "changes_rows", "holding"]
 
 # The first words of statements that change rows, and take no partition or part away.
-_EDITING: Final = ("UPDATE ", "DELETE ", "CLEAR COLUMN ", "OPTIMIZE ")
+_EDITING: Final = ("UPDATE ", "DELETE ", "CLEAR COLUMN ", "CLEAR INDEX ", "OPTIMIZE ")
 
 FilesAt = Callable[[int], tuple[FileInMain, ...]]
 """The key's files in a snapshot of the table, by its id."""

@@ -16,8 +16,9 @@ from typing import ClassVar, Final
 from tableformat.branches import BranchFile
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
-from tableformat.operations.partition_files import FilesOfKey, PartitionFiles, held_of
+from tableformat.operations.partition_files import FilesOfKey, PartitionFiles
 from tableformat.operations.planned import KeyChange, Plan, Rewrite
+from tableformat.operations.rewriting import rewritten
 from tableformat.operations.which import AllPartitions, OnePartition
 from tableformat.operations.writing_anew import (
     refuse_deletes,
@@ -82,17 +83,7 @@ class Optimize:
         groups = tuple(g for files in places for g in _at_a_time(files))
         every = tuple(self._rewrite(files, there) for files in groups)
         worth = tuple(r for r in every if r.changed or len(r.made) < len(r.files))
-        if not worth:
-            return None
-        at = there.in_main.get(one.key.hash)
-        like = at.record if at is not None else None
-        if like is not None and not any(r.changed for r in worth):
-            # An export's files are of one transaction.
-            return KeyChange(one.key, leaves=one.files, like=like, rewrites=every)
-        leaves = tuple(f for r in worth for f in r.files)
-        stays = tuple(f for f in one.files if f not in leaves)
-        holds = held_of(stays) if there.knows(one.key) else None
-        return KeyChange(one.key, leaves=leaves, holds=holds, rewrites=worth)
+        return rewritten(one, there, every, worth)
 
     def _rewrite(self, files: tuple[BranchFile, ...], there: PartitionFiles) -> Rewrite:
         for file in files:

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from tableformat.errors import InternalError
 
-__all__ = ["Leaf", "leaf_values", "leaves"]
+__all__ = ["FIELD_ID", "Leaf", "leaf_values", "leaves"]
 
-_FIELD_ID: Final = b"PARQUET:field_id"
+FIELD_ID: Final = b"PARQUET:field_id"
 _KEY, _ITEM = 0, 1
 
 
@@ -85,7 +85,7 @@ def _descend(array: pa.Array, path: list[int]) -> pa.Array:
 
 
 def _field_id(field: pa.Field) -> int:
-    text = (field.metadata or {}).get(_FIELD_ID)
+    text = (field.metadata or {}).get(FIELD_ID)
     if text is None:
         message = f"Cannot write the column {field.name!r}: its schema has no field id."
         raise InternalError(f"{message} This is a bug, please report it.")

@@ -215,7 +215,7 @@ def test_a_setting_of_exports_is_refused(session: NoSpark, dropped_from: str) ->
 
 @pytest.mark.parametrize(
     "command",
-    ["CLEAR INDEX i IN PARTITION 202401", "MOVE PARTITION 202401 TO DISK 'd'"],
+    ["MOVE PARTITION 202401 TO DISK 'd'", "MOVE PARTITION 202401 TO VOLUME 'v'"],
 )
 def test_what_is_not_there_yet_is_refused_with_all_that_stands_beside_it(
     places: Places, session: NoSpark, dropped_from: str, command: str

@@ -297,7 +297,6 @@ def test_an_export_does_not_stand_beside_another_command(session: NoSpark) -> No
     [
         ("ALTER TABLE lake.n.t MOVE PART '1_1_1_0' TO DISK 'd'", "MOVE PART '1_1_1_0' TO DISK"),
         ("ALTER TABLE lake.n.t FETCH PART '1_1_1_0' FROM '/p'", "FETCH PART '1_1_1_0' FROM '/p'"),
-        ("ALTER TABLE lake.n.t CLEAR INDEX i IN PARTITION 1", "CLEAR INDEX"),
     ],
 )
 def test_an_operation_on_a_lake_table_that_is_not_there_yet_is_refused_by_its_name(

@@ -1,0 +1,80 @@
+"""CLEAR INDEX on a lake table: which bloom filters an index is, and what writes files without."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from catalog.changed_files import ChangedFiles
+from catalog.filtered_files import FilteredFiles
+from spark_ext.other_tables import RememberingTable
+from spark_ext.sql.statements import ClearIndex
+from tableformat.clickhouse_codes import BAD_ARGUMENTS
+from tableformat.errors import RefusedError
+from tableformat.iceberg.snapshot import table_of
+from tableformat.mergetree.expression_text import columns_of, parse_expression
+from tableformat.operations.clear_index import ClearIndex as Clearing
+from tableformat.operations.running import Running
+from tableformat.operations.which import AllPartitions, OnePartition
+from tableformat.parquet.file_format import FileFormat
+
+__all__ = ["clearing_index"]
+
+_OF_COLUMN: Final = re.compile(r"bloom_filter\((.+)\)")
+
+
+def clearing_index(
+    command: ClearIndex,
+    which: OnePartition | AllPartitions,
+    running: Running,
+    of: RememberingTable,
+) -> tuple[Running, Clearing]:
+    """Return CLEAR INDEX of a partition, or of all, and what runs it.
+
+    Args:
+        command: as it was given.
+        which: its partition.
+        running: what runs statements on the table.
+        of: the table.
+
+    Raises:
+        RefusedError: there is no such index (code 36).
+    """
+    state, storages = of.found.load(), of.found.storages
+    table = table_of(state)
+    names = _columns(command, of)
+    ids = frozenset(
+        field.field_id
+        for field in table.schema().fields
+        if any(f"{name}.".startswith(f"{field.name}.") for name in names)
+    )
+    filtered = FilteredFiles(table.io, ids)
+    files = ChangedFiles(storages, filtered, FileFormat(), without=ids)
+    place = f" IN {which}" if isinstance(which, OnePartition) else ""
+    text = f"CLEAR INDEX {command.index}{place}"
+    ready = replace(running, ports=replace(running.ports, rewrite=files))
+    return ready, Clearing(which, text, filtered, state.layout.schema_id)
+
+
+def _columns(command: ClearIndex, of: RememberingTable) -> frozenset[str]:
+    """Return the columns of an index that the table remembers, or of `bloom_filter(column)`.
+
+    Raises:
+        RefusedError: there is no such index or column (code 36).
+    """
+    name, table = ".".join(command.index.parts), of.source.table
+    if (column := _OF_COLUMN.fullmatch(name)) and any(c.name == column[1] for c in table.columns):
+        return frozenset({column[1]})
+    for index in table.indices:
+        if index.name == name:
+            return columns_of(parse_expression(f"tuple({index.expression})"))
+    if command.if_exists:
+        return frozenset()
+    known = ", ".join(index.name for index in table.indices) or "none"
+    message = (
+        f"Cannot run CLEAR INDEX {command.index} on {of.name}: it has no such index. Of its "
+        f"ClickHouse table it remembers these: {known}. Name one of them, or `bloom_filter(c)` for "
+        "the bloom filters of a column c."
+    )
+    raise RefusedError(message, code=BAD_ARGUMENTS)
