@@ -127,7 +127,8 @@ class MergedRows(Closing):
         try:
             tables.make_as_is(_AS_IS, every)
             self._held.command(f"OPTIMIZE TABLE {_AS_IS} {self._merge.words}")
-            tables.make(_ROWS, (*self._columns, *numbers), "")
+            # By file, so that what is read of one is not all of them.
+            tables.make(_ROWS, (*self._columns, *numbers), FILE_NUMBER)
             if not self._merge.leaves_all:
                 tables.make_as_is(_MERGED, (*self._columns, *numbers), merges=self._merge.merges)
         except ClickHouseError as error:

@@ -29,6 +29,10 @@ __all__ = ["RowMerge", "columns_of_merge", "refuse_merge", "unclear_rows"]
 _PLAIN: Final = "MergeTree"
 _REPLACING: Final = "ReplacingMergeTree"
 _VERSIONED: Final = "VersionedCollapsingMergeTree"
+# An alias that is a column's name would take its place.
+_KEY: Final = "mergeberg_key"
+_VERSION: Final = "mergeberg_version"
+_COUNT: Final = "mergeberg_rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +115,11 @@ def unclear_rows(merge: RowMerge, engine: Engine, table: str) -> str:
         return f"SELECT 1 FROM {table} GROUP BY {key}, {version}, {sign} HAVING count() > 1 LIMIT 1"
     version = given[0] if given else "0"
     counted = (
-        f"SELECT tuple({key}) AS of_key, {version} AS of_version, count() AS rows FROM {table}"
-        " GROUP BY of_key, of_version"
+        f"SELECT tuple({key}) AS {_KEY}, {version} AS {_VERSION}, count() AS {_COUNT} FROM {table}"
+        f" GROUP BY {_KEY}, {_VERSION}"
     )
-    return f"SELECT 1 FROM ({counted}) GROUP BY of_key HAVING argMax(rows, of_version) > 1 LIMIT 1"
+    latest = f"argMax({_COUNT}, {_VERSION})"
+    return f"SELECT 1 FROM ({counted}) GROUP BY {_KEY} HAVING {latest} > 1 LIMIT 1"
 
 
 def _arguments(engine: Engine) -> tuple[Expression, ...]:

@@ -16,7 +16,7 @@ from tableformat.errors import (
     UnsupportedError,
     UsageError,
 )
-from tests.session_lake import alter, opened, rows_of
+from tests.session_lake import alter, export_all, opened, rows_of
 from tests.session_without_spark import NoSpark
 from tests.system_tables import asked
 from tests.wrong.places import Places
@@ -244,3 +244,38 @@ def test_the_command_line_says_what_it_would_do_and_does_it(
         "partition 202402: empty: main has no file of it\n"
     )
     assert alter(session, statement)[0]["status"] == "empty"
+
+
+def test_on_cluster_is_taken_by_every_statement_and_there_is_one_table(
+    places: Places, session: NoSpark
+) -> None:
+    """Harm prevented: scripts for a cluster that have to be written anew for the lake."""
+    places.reads_parts = True
+    name, other = "on_cluster", "on_cluster_other"
+    for to in (name, other):
+        export_all(session, "events", to)
+    table = f"lake.n.{name} ON CLUSTER '{{cluster}}'"
+    statements = (
+        f"ALTER TABLE {table} DETACH PARTITION 202401, ATTACH PARTITION 202401",
+        f"ALTER TABLE {table} FREEZE PARTITION 202401 WITH NAME 'x', UNFREEZE WITH NAME 'x'",
+        f"ALTER TABLE {table} REPLACE PARTITION 202402 FROM lake.n.{other}",
+        f"ALTER TABLE {table} FETCH PARTITION 202401 FROM 'lake.n.{other}'",
+        f"ALTER TABLE {table} DROP DETACHED PARTITION ALL",
+        f"UPDATE {table} SET s = 'x' IN PARTITION 202402 WHERE 1",
+        f"DELETE FROM {table} IN PARTITION 202402 WHERE s = 'nobody'",
+        f"ALTER TABLE {table} CLEAR COLUMN s IN PARTITION 202402",
+        f"OPTIMIZE TABLE {table} PARTITION 202402 FINAL",
+        f"ALTER TABLE {table} CLEAR INDEX IF EXISTS i",
+        f"ALTER TABLE {table} MOVE PARTITION 202401 TO TABLE lake.n.{other}",
+        f"ALTER TABLE {table} ATTACH PARTITION 202401 FROM lake.n.{other}",
+        f"ALTER TABLE {table} DROP PARTITION ALL, FORGET PARTITION 202401",
+    )
+
+    said = [row["status"] for one in statements for row in alter(session, one)]
+
+    assert said == [
+        *("detached", "attached", "frozen", "unfrozen", "unchanged", "fetched", "dropped"),
+        *("changed", "unchanged", "changed", "unchanged", "unchanged", "moved", "attached"),
+        *("dropped", "forgotten"),
+    ]
+    assert rows_of(places, name) == 0

@@ -119,6 +119,28 @@ def test_it_is_the_same_export_and_verifies(places: Places, session: NoSpark) ->
     assert (row["status"], row["message"]) == ("unchanged", "none of its 60 rows changes")
 
 
+def test_the_proof_of_its_rows_outlives_the_files_and_the_source(
+    places: Places, session: NoSpark
+) -> None:
+    """Harm prevented: a partition whose source is gone, of which nobody can say it is equal."""
+    name = made(places, session, "MergeTree", partition="tuple()")
+    session.call(
+        "export_partitions",
+        table=f"n.{name}",
+        source=f"ch.db.{name}",
+        max_bytes_per_file=200,
+        verify=True,
+        force=True,
+    )
+
+    rows = alter(session, f"OPTIMIZE TABLE lake.n.{name}")
+
+    assert [row["status"] for row in rows] == ["optimized"]
+    places.clickhouse_run(f"ALTER TABLE db.{name} DROP PARTITION tuple()")
+    (found,) = places.outcomes("verify", f"db.{name}", "--all", "--to", f"lake.n.{name}")
+    assert (found["verdict"], found["compared_with"]) == ("equal", "digest"), found
+
+
 @pytest.mark.parametrize(
     ("engine", "statement", "rows"),
     [
