@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
-from catalog.carried_digest import carry_digest
+from catalog.carried_digest import TableFiles, carry_digest
 from catalog.clickhouse.file_rows import ROW_NUMBER
 from catalog.file_copies import store_receipt
 from catalog.new_files import NewFile
@@ -85,7 +85,8 @@ class ChangedFiles:
         receipts = rewritten_receipts(state, row, made, frozenset(self.changes.sets))
         for receipt in receipts:
             store_receipt(receipt, state.location, self.storages)
-        carry_digest(row, (f for r in rewrites for f in r.files), state, self.storages)
+        table = TableFiles(state.location, self.storages)
+        carry_digest(row, (f for r in rewrites for f in r.files), table, table)
         return receipts
 
     def _written(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from catalog.carried_digest import TableFiles, carry_digest
 from catalog.intact_files import refuse_changed_files
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
@@ -53,6 +54,8 @@ class CopiedFiles:
         receipts = copied_receipts(self.source, row, copies, self.destination)
         for receipt in receipts:
             store_receipt(receipt, self.destination.location, self.storages)
+        source = TableFiles(self.source.location, self.source_storages)
+        carry_digest(row, files, source, TableFiles(self.destination.location, self.storages))
         return receipts
 
     def _copied(self, row: Row, number: int, file: BranchFile, scratch: Path) -> Copy:
