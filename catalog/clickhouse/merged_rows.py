@@ -28,6 +28,7 @@ from tableformat.iceberg.row_change_limits import refuse_merged_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.mergetree.row_change import without_default
 from tableformat.mergetree.row_merge import RowMerge, columns_of_merge, refuse_merge, unclear_rows
+from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_string
 from tableformat.parquet.wire import order_by
 
@@ -180,6 +181,6 @@ class MergedRows(Closing):
             f"INSERT INTO FUNCTION file({quote_string(str(path))}, ArrowStream)"
             f" SELECT {FILE_NUMBER}, {ROW_NUMBER} FROM {table} AS {SOURCE_ALIAS}"
             f" ORDER BY {', '.join(part for part in (keys, numbers) if part)}"
-            f" SETTINGS {_SORT}, engine_file_truncate_on_insert = 1"
+            f" SETTINGS {_SORT}, {WIRE_SETTINGS}, engine_file_truncate_on_insert = 1"
         )
         return path

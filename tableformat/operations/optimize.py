@@ -92,7 +92,7 @@ class Optimize:
         rows, size = sum(f.rows for f in files), sum(f.bytes for f in files)
         left = rows if self.left is None else self.left(files)
         wanted = -(-size * left // max(rows, 1) // self.target_bytes)
-        return Rewrite(files, rows - left, _shares(left, max(1, wanted)))
+        return Rewrite(files, rows - left, _shares(left, min(max(1, wanted), len(files))))
 
     def _refuse_several(self, keys: tuple[FilesOfKey, ...]) -> None:
         """Refuse rows of one partition that come from several tables: each has its own export.

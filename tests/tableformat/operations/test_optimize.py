@@ -87,6 +87,17 @@ def test_as_many_files_come_as_the_target_asks_for_each_with_a_range(tmp_path: P
     assert len(ours) == 2
 
 
+@pytest.mark.parametrize("deduplicates", [False, True])
+def test_never_do_more_files_come_than_there_were(tmp_path: Path, *, deduplicates: bool) -> None:
+    """Harm prevented: a target that is too small makes a file of every row."""
+    in_files(tmp_path)
+
+    done = optimize(tmp_path, P1, deduplicates=deduplicates, target_bytes=1)
+
+    assert done.status is (Status.OPTIMIZED if deduplicates else Status.UNCHANGED)
+    assert len(files_of(tmp_path, "p1")) == 2
+
+
 def test_a_second_time_there_is_nothing_to_do(tmp_path: Path) -> None:
     in_files(tmp_path)
     optimize(tmp_path, EACH)
