@@ -78,7 +78,10 @@ def of_clickhouse(places: Places, session: NoSpark, name: str, statement: str) -
     return values(places, f"{name}_there")
 
 
-@pytest.mark.parametrize("engine", ["MergeTree", "SummingMergeTree", "ReplacingMergeTree(v)"])
+@pytest.mark.parametrize(
+    "engine",
+    ["MergeTree", pytest.param("SummingMergeTree", marks=pytest.mark.soak)],
+)
 def test_files_become_one_in_the_order_of_the_source(
     places: Places, session: NoSpark, engine: str
 ) -> None:
@@ -150,10 +153,10 @@ def test_the_proof_of_its_rows_outlives_the_files_and_the_source(
     ("engine", "statement", "rows"),
     [
         ("ReplacingMergeTree(v)", "FINAL", ROWS),
-        ("ReplacingMergeTree(v)", "PARTITION 1 FINAL", ROWS),
+        pytest.param("ReplacingMergeTree(v)", "PARTITION 1 FINAL", ROWS, marks=pytest.mark.soak),
         ("VersionedCollapsingMergeTree(s, v)", "FINAL", PAIRS),
         ("MergeTree", "FINAL DEDUPLICATE", SAME),
-        ("MergeTree", "FINAL DEDUPLICATE BY p, a, k", SAME),
+        pytest.param("MergeTree", "FINAL DEDUPLICATE BY p, a, k", SAME, marks=pytest.mark.soak),
     ],
 )
 def test_it_leaves_the_rows_that_clickhouse_leaves(
