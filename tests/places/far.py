@@ -72,6 +72,15 @@ class FarPlace:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / _FILE).write_text(json.dumps(members), encoding="utf-8")
 
+    @contextlib.contextmanager
+    def named_for_a_while(self, directory: Path) -> Iterator[None]:
+        """Let a directory stand for it inside the block."""
+        self.name_in(directory)
+        try:
+            yield
+        finally:
+            (directory / _FILE).unlink()
+
     def lake(self) -> OpenedCatalog:
         """Return the catalog."""
         return OpenedCatalog(LOCAL_CATALOG, None, self.catalog, TimeOuts(**self.time_outs))

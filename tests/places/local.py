@@ -48,6 +48,11 @@ class LocalPlace:
     def _warehouse(self) -> Path:
         return self.directory / "warehouse"
 
+    @property
+    def ledger_uri(self) -> str:
+        """The ledger's own, where none is named."""
+        return f"sqlite:{self.directory / _LEDGER}"
+
     def lake(self) -> OpenedCatalog:
         """Return the catalog."""
         return open_catalog(LOCAL_CATALOG, warehouse=self._warehouse)
