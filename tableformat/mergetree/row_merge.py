@@ -18,20 +18,20 @@ from tableformat.mergetree.expression_text import (
     parse_expression,
     parse_partition_key,
     parse_sorting_key,
-    render_expression,
+    qualify,
 )
 from tableformat.mergetree.row_change import without_default
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
-from tableformat.names import quote_identifier
+from tableformat.names import SOURCE_ALIAS, quote_identifier
 
 __all__ = ["RowMerge", "columns_of_merge", "refuse_merge", "unclear_rows"]
 
 _PLAIN: Final = "MergeTree"
 _REPLACING: Final = "ReplacingMergeTree"
 _VERSIONED: Final = "VersionedCollapsingMergeTree"
-# An alias that is a column's name would take its place.
 _KEY: Final = "mergeberg_key"
 _VERSION: Final = "mergeberg_version"
+_SIGN: Final = "mergeberg_sign"
 _COUNT: Final = "mergeberg_rows"
 
 
@@ -97,8 +97,9 @@ def unclear_rows(merge: RowMerge, engine: Engine, table: str) -> str:
     """Return a query that has a row where it hangs on the order of insertion which rows are left.
 
     Of ReplacingMergeTree it does where two rows of a key have its latest version; of
-    VersionedCollapsingMergeTree where two of one key and version have the same sign. '' where it
-    never does.
+    VersionedCollapsingMergeTree where rows of one key and version are more than one of each sign.
+    '' where it never does. Rows are of one key as a merge compares them (and a window, but no GROUP
+    BY): 0 and -0 are, and so is all that is no number.
 
     Args:
         merge: what is to be done.
@@ -108,18 +109,32 @@ def unclear_rows(merge: RowMerge, engine: Engine, table: str) -> str:
     if not merge.merges or engine.family == _PLAIN:
         return ""
     sorting = parse_sorting_key(engine.order_by or engine.primary_key)
-    key = ", ".join(render_expression(one.expression) for one in sorting)
-    given = [render_expression(one) for one in _arguments(engine)]
+    # Qualified, so that no name of ours takes the place of a column's.
+    key = [qualify(one.expression) for one in sorting]
+    given = [qualify(one) for one in _arguments(engine)]
+    rows = f"{table} AS {SOURCE_ALIAS}"
     if engine.family == _VERSIONED:
         sign, version = given
-        return f"SELECT 1 FROM {table} GROUP BY {key}, {version}, {sign} HAVING count() > 1 LIMIT 1"
-    version = given[0] if given else "0"
+        of_key = _over("dense_rank", [*key, version])
+        ones = ", ".join(f"countIf({_SIGN} = {one})" for one in (1, -1))
+        return (
+            f"SELECT 1 FROM (SELECT {of_key} AS {_KEY}, {sign} AS {_SIGN} FROM {rows})"
+            f" GROUP BY {_KEY} HAVING count() > 1 AND (count(), {ones}) != (2, 1, 1) LIMIT 1"
+        )
+    latest = [f"{one} DESC NULLS FIRST" for one in given[:1]]
+    ranks = f"{_over('dense_rank', key)} AS {_KEY}, {_over('rank', [*key, *latest])} AS {_VERSION}"
     counted = (
-        f"SELECT tuple({key}) AS {_KEY}, {version} AS {_VERSION}, count() AS {_COUNT} FROM {table}"
+        f"SELECT {_KEY}, {_VERSION}, count() AS {_COUNT} FROM (SELECT {ranks} FROM {rows})"
         f" GROUP BY {_KEY}, {_VERSION}"
     )
-    latest = f"argMax({_COUNT}, {_VERSION})"
-    return f"SELECT 1 FROM ({counted}) GROUP BY {_KEY} HAVING {latest} > 1 LIMIT 1"
+    return (
+        f"SELECT 1 FROM ({counted}) GROUP BY {_KEY} HAVING argMin({_COUNT}, {_VERSION}) > 1 LIMIT 1"
+    )
+
+
+def _over(rank: str, order: list[str]) -> str:
+    """Return a number that rows have together which a merge takes for equal."""
+    return f"{rank}() OVER (ORDER BY {', '.join(order) or 'tuple()'})"
 
 
 def _arguments(engine: Engine) -> tuple[Expression, ...]:
