@@ -119,11 +119,26 @@ def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:
             if pa.types.is_nested(column.type):
                 raise _other_form(of.name, column.type, written.type)
             column = column.cast(written.type, safe=True)
+        elif _ids(column.type) != _ids(written.type):
+            # A member that was dropped, and one of its name that the table got later.
+            raise _other_form(of.name, "members of other field ids", written.type)
         if column.null_count and not written.nullable:
             raise _other_form(of.name, "NULLs", "a required column")
         columns.append(column)
     held = pa.table(columns, schema=file_schema(schema))
     return _relabelled(held, pa.schema([_field(f, escape=False) for f in schema.fields]))
+
+
+def _ids(of: pa.DataType) -> list[bytes | None]:
+    """Return the field ids of all that is in a type, None for one without."""
+    inner = [of.field(i) for i in range(of.num_fields)]
+    if pa.types.is_map(of):
+        inner = [of.key_field, of.item_field]
+    return [
+        found
+        for field in inner
+        for found in ((field.metadata or {}).get(FIELD_ID_KEY), *_ids(field.type))
+    ]
 
 
 def _other_form(name: str, found: object, wanted: object) -> UnsupportedError:
