@@ -8,7 +8,7 @@ it can be committed.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
 from tableformat.committer import LakeTableState
 from tableformat.errors import DestinationError
+from tableformat.file_names import exported_by
 from tableformat.iceberg.arrow_schema import columns_of_file, file_schema, to_file
 from tableformat.iceberg.copies import Rewritten, rewritten_receipts
 from tableformat.iceberg.field_ids import FIELD_ID_KEY
@@ -106,7 +107,8 @@ class ChangedFiles:
 
     def _rewritten(self, of: Rewrite, local: Path, path: str, schema: Schema) -> WrittenFile:
         with pq.ParquetFile(local) as parquet:
-            sort = _order(parquet.metadata, file_schema(schema), frozenset(self.changes.sets))
+            ids = {f.field_id for f in schema.fields if f.name not in self.changes.sets}
+            sort = _order(parquet, of.files[0].path, ids)
             written_as = file_schema(schema)
             kept = filters_kept((parquet,), written_as, self.without)
             with closing(self._rows(of, parquet, schema)) as rows:
@@ -144,14 +146,22 @@ class ChangedFiles:
                 begin, at = end, upto
 
 
-def _order(of: pq.FileMetaData, schema: pa.Schema, sets: frozenset[str]) -> tuple[SortField, ...]:
-    """Return the order that a file says its rows have, up to a column that is set."""
+def _order(parquet: pq.ParquetFile, path: str, ids: Collection[int]) -> tuple[SortField, ...]:
+    """Return the order that a file says its rows have, by columns of these ids.
+
+    A file says it of each row group, and those of the new one are others. From one to the next only
+    files that were written here are known to be sorted.
+    """
+    metadata, schema = parquet.metadata, parquet.schema_arrow
+    said = {metadata.row_group(i).sorting_columns for i in range(metadata.num_row_groups)}
+    if len(said) != 1 or (metadata.num_row_groups > 1 and exported_by(path) is None):
+        return ()
+    there = {f.name: int((f.metadata or {}).get(FIELD_ID_KEY, 0)) for f in schema}
+    (columns,) = said
     found: list[SortField] = []
-    ids = {field.name: int(field.metadata[FIELD_ID_KEY]) for field in schema}
-    columns = of.row_group(0).sorting_columns if of.num_row_groups else ()
     for column in columns:
-        name = of.schema.column(column.column_index).path
-        if name not in ids or name in sets:
+        field_id = there.get(metadata.schema.column(column.column_index).path, 0)
+        if field_id not in ids:
             break
-        found.append((ids[name], column.descending, column.nulls_first))
+        found.append((field_id, column.descending, column.nulls_first))
     return tuple(found)

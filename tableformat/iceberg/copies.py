@@ -112,24 +112,32 @@ def rewritten_receipts(
     table = table_of(state)
     ids = fields_within(table.schema(), sets)
     entries = _entries(table, state.main, frozenset(path for path, _ in made))
-    order = table.sort_order()
-    ordered = not any(f.source_id in ids for f in order.fields)
+    # A file may be sorted by an order that is no longer the table's.
+    ordered = {
+        number: not any(f.source_id in ids for f in order.fields)
+        for number, order in table.sort_orders().items()
+    }
     return tuple(
-        _rewritten(entries[path], table, row, number, new, ordered=ordered)
+        _rewritten(entries[path], table, row, number, new, ordered)
         for number, (path, new) in enumerate(made)
     )
 
 
 def _rewritten(
-    file: DataFile, table: Table, row: Row, number: int, new: Rewritten, *, ordered: bool
+    file: DataFile,
+    table: Table,
+    row: Row,
+    number: int,
+    new: Rewritten,
+    ordered: Mapping[int, bool],
 ) -> Receipt:
-    copy = Copy(new.path, new.attempt, new.sha256, new.seconds)
+    copy, of = Copy(new.path, new.attempt, new.sha256, new.seconds), file.sort_order_id
     return replace(
         _receipt(file, table, row, number, copy, table.spec().spec_id),
         file_bytes=new.bytes,
         rows=new.rows,
         rows_expected=new.rows,
-        sort_order_id=file.sort_order_id if ordered else None,
+        sort_order_id=of if of is not None and ordered.get(of) else None,
         split_offsets=new.split_offsets,
         columns=new.columns,
     )
