@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from catalog.carried_digest import TableFiles, carry_digest
-from catalog.intact_files import refuse_changed_files
+from catalog.file_hashes import hashes_of
+from catalog.intact_files import Checks, refuse_changed_files, refuse_other_bytes
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
 from tableformat.branches import BranchFile
@@ -31,12 +32,16 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CopiedFiles:
-    """Copies files of the snapshot `source` into the table of `destination`."""
+    """Copies files of the snapshot `source` into the table of `destination`.
+
+    `checks` refuses files of `source` that are not as they were written.
+    """
 
     source: LakeTableState
     source_storages: Storages
     destination: LakeTableState
     storages: Storages
+    checks: Checks = refuse_changed_files
 
     def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
         """Copy files for the claim of a row; return their receipts, which are stored.
@@ -45,12 +50,15 @@ class CopiedFiles:
             RefusedError: a file is not as it was written.
             DestinationError: a storage failed.
         """
-        refuse_changed_files(self.source_storages, self.source.location, _unsaid, files)
+        location, storages = self.source.location, self.source_storages
+        self.checks(storages, location, _unsaid, files)
+        hashes = hashes_of(storages, location, (file.path for file in files))
         with ScratchDirectory("copy") as scratch:
             copies = {
                 file.path: self._copied(row, number, file, scratch.path)
                 for number, file in enumerate(files)
             }
+        refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
         receipts = copied_receipts(self.source, row, copies, self.destination)
         for receipt in receipts:
             store_receipt(receipt, self.destination.location, self.storages)

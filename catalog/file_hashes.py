@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tableformat.errors import DestinationError
-from tableformat.file_names import RECEIPTS
+from tableformat.file_names import RECEIPTS, exported_by
 from tableformat.receipt import Receipt
 from tableformat.storage import Storage
 
-__all__ = ["changed_files", "written_hashes"]
+__all__ = ["changed_files", "hashes_of", "written_hashes"]
 
 
 def changed_files(
@@ -69,6 +69,22 @@ def written_hashes(
         if stored.location.rpartition("/")[2][:1].isdecimal()
     )
     return {receipt.file_path: receipt.sha256 for receipt in receipts}
+
+
+def hashes_of(
+    storages: Callable[[str], Storage], table_location: str, locations: Iterable[str]
+) -> dict[str, str]:
+    """Return the SHA-256 of all files of the exports that wrote some, where there are receipts.
+
+    Raises:
+        DestinationError: a receipt cannot be read.
+        LedgerError: a receipt is damaged.
+    """
+    exports = {named for one in locations if (named := exported_by(one)) is not None}
+    found: dict[str, str] = {}
+    for key, transaction_id in sorted(exports):
+        found |= written_hashes(storages, table_location, key, transaction_id)
+    return found
 
 
 def _receipts(table_location: str, key: str, transaction_id: str) -> str:

@@ -2,26 +2,42 @@
 
 By size, footer and number of rows, as the table's metadata has them; and byte for byte where the
 receipts of the export that wrote them are there. Iceberg's metadata does not refer to receipts, so
-that the removal of orphans takes them away.
+that the removal of orphans takes them away. The fast form looks at sizes alone, and opens no file.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from catalog.file_hashes import written_hashes
+from catalog.file_hashes import hashes_of
 from catalog.scratch import ScratchDirectory
 from tableformat.branches import BranchFile
-from tableformat.errors import MissingError, RefusedError
+from tableformat.errors import DestinationError, MissingError, RefusedError
 from tableformat.file_names import exported_by
 from tableformat.storage import Storage
 
-__all__ = ["refuse_changed_files"]
+__all__ = ["Checks", "checks", "refuse_changed_files", "refuse_changed_sizes", "refuse_other_bytes"]
+
+Checks: TypeAlias = Callable[
+    [Callable[[str], Storage], str, Callable[[str], None], tuple[BranchFile, ...]], None
+]
+"""Refuses files of a table, whose location is the second, that are not as they were written."""
+
+_OTHER_BYTES: Final = "its bytes are not those that the export wrote"
+_PAGE: Final = 1_000
+"""So many objects a store lists in one request: from there on listing is less than asking each."""
+
+
+def checks(*, fast: bool) -> Checks:
+    """Return what refuses files that are not as they were written, `fast` by their sizes alone."""
+    return refuse_changed_sizes if fast else refuse_changed_files
 
 
 def refuse_changed_files(
@@ -43,10 +59,7 @@ def refuse_changed_files(
         DestinationError: the storage failed.
         LedgerError: a receipt is damaged.
     """
-    exports = {named for f in files if (named := exported_by(f.path)) is not None}
-    hashes: dict[str, str] = {}
-    for key, transaction_id in sorted(exports):
-        hashes |= written_hashes(storages, table_location, key, transaction_id)
+    hashes = hashes_of(storages, table_location, (file.path for file in files))
     with ScratchDirectory("attach") as scratch:
         for file in files:
             if why := _difference(storages(file.path), file, hashes.get(file.path), scratch.path):
@@ -59,6 +72,62 @@ def refuse_changed_files(
         )
 
 
+def refuse_changed_sizes(
+    storages: Callable[[str], Storage],
+    table_location: str,  # noqa: ARG001  no receipt is read
+    note: Callable[[str], None],  # noqa: ARG001
+    files: tuple[BranchFile, ...],
+) -> None:
+    """Refuse files unless all are there and have the size of what was written; open none.
+
+    Raises:
+        RefusedError: one of them is gone, or has another size; it is named.
+        DestinationError: the storage failed.
+    """
+    below: defaultdict[str, list[BranchFile]] = defaultdict(list)
+    for file in files:
+        below[file.path.rpartition("/")[0]].append(file)
+    for directory, inside in below.items():
+        listed: dict[str, int] | None = None
+        if len(inside) >= _PAGE:
+            found = storages(directory).list(directory)
+            listed = {one.location: one.size for one in found}
+        for file in inside:
+            if why := _other_size(file, _size(storages(file.path), file, listed)):
+                raise _refused(file.path, why)
+
+
+def refuse_other_bytes(
+    files: tuple[BranchFile, ...], written: Mapping[str, str], copied: Mapping[str, str]
+) -> None:
+    """Refuse files of which other bytes were copied than were written, by their SHA-256.
+
+    Where only sizes were looked at before, a copy would otherwise be taken for what was written.
+
+    Raises:
+        RefusedError: one is not as it was written; it is named.
+    """
+    for file in files:
+        if copied[file.path] != written.get(file.path, copied[file.path]):
+            raise _refused(file.path, _OTHER_BYTES)
+
+
+def _size(storage: Storage, file: BranchFile, listed: dict[str, int] | None) -> int | None:
+    """Return the bytes of a file, None when it is gone."""
+    if listed is not None:
+        return listed.get(file.path)
+    try:
+        return storage.size(file.path)
+    except MissingError:
+        return None
+
+
+def _other_size(file: BranchFile, size: int | None) -> str:
+    if size is None:
+        return "it is gone"
+    return "" if size == file.bytes else f"it has {size:,} bytes, and {file.bytes:,} were written"
+
+
 def _refused(path: str, why: str) -> RefusedError:
     message = (
         f"Cannot attach {path}: {why}. Restore it from a copy, or export its partition again. "
@@ -69,17 +138,19 @@ def _refused(path: str, why: str) -> RefusedError:
 
 def _difference(storage: Storage, file: BranchFile, sha256: str | None, scratch: Path) -> str:
     """Say how a file differs from what the table's metadata has of it, '' for not at all."""
-    try:
-        size = storage.size(file.path)
-    except MissingError:
-        return "it is gone"
-    if size != file.bytes:
-        return f"it has {size:,} bytes, and {file.bytes:,} were written"
+    if why := _other_size(file, _size(storage, file, None)):
+        return why
     local = storage.fetch(file.path, scratch)
     try:
         if sha256 is not None and _sha256(local) != sha256:
-            return "its bytes are not those that the export wrote"
+            return _OTHER_BYTES
         rows = _rows(local)
+    except PermissionError as error:
+        message = (
+            f"Cannot read {file.path}: {error.strerror}. Let the user of this command read it, and "
+            "run the statement again. Nothing was changed."
+        )
+        raise DestinationError(message) from error
     except (pa.ArrowException, OSError) as error:
         return f"it is no readable Parquet file any more ({error})"
     finally:

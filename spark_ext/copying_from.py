@@ -58,7 +58,7 @@ def copied_from(
     with RowPartitions(remembered, catalog.storages) as rows:
         partitions = Partitions(name, found.table, to.ledger, rows, Direct())
         other = other_table(state, partitions, which)
-    return other, CopiedFiles(state, catalog.storages, there, to.found.storages)
+    return other, CopiedFiles(state, catalog.storages, there, to.found.storages, others.checks)
 
 
 def copying(running: Running, copy: CopiedFiles) -> Running:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from catalog.file_copies import CopiedFiles
+from catalog.intact_files import Checks
 from catalog.storages.opening import Storages
 from spark_ext.other_tables import (
     OtherTables,
@@ -16,6 +17,7 @@ from spark_ext.other_tables import (
     refuse_unlike,
     source_of,
 )
+from spark_ext.sql.statements import DottedName
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
 from tableformat.committer import LakeTableState
 from tableformat.errors import NotFoundError, RefusedError
@@ -106,7 +108,7 @@ def moved_to(
         RefusedError: it is the same table, or one that no export made.
         DestinationError: a table cannot be read.
     """
-    what = f"Cannot run MOVE {which} TO TABLE {'.'.join(parts)} on {this.name}"
+    what = f"Cannot run MOVE {which} TO TABLE {DottedName(parts)} on {this.name}"
     if not isinstance(which, OnePartition):
         message = f"{what}: one partition is moved at a time, as in ClickHouse."
         raise RefusedError(message, code=SUPPORT_IS_DISABLED)
@@ -118,7 +120,7 @@ def moved_to(
     source = source_of(what, found.load())
     there = runners.on(RememberingTable(name, found, source, this.ledger), catalog.storages)
     check = partial(_check, what, this.source, source)
-    copies = partial(_copies, this.found.storages, catalog.storages)
+    copies = partial(_copies, this.found.storages, catalog.storages, others.checks)
     return _Move(Moving(here, there, copies, check), which)
 
 
@@ -134,6 +136,10 @@ def _check(
 
 
 def _copies(
-    source: Storages, destination: Storages, here: LakeTableState, there: LakeTableState
+    source: Storages,
+    destination: Storages,
+    checks: Checks,
+    here: LakeTableState,
+    there: LakeTableState,
 ) -> Copies:
-    return CopiedFiles(here, source, there, destination)
+    return CopiedFiles(here, source, there, destination, checks)

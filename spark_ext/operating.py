@@ -34,7 +34,13 @@ from tableformat.mergetree.partition_literal import (
     PartitionLiteral,
     render_partition_literal,
 )
-from tableformat.names import LakeName, PartitionId, PartName
+from tableformat.names import (
+    LakeName,
+    PartitionId,
+    PartName,
+    quote_string,
+    split_identifiers,
+)
 from tableformat.operations.attach import Attach
 from tableformat.operations.change_rows import ChangeRows as ChangesOfRows
 from tableformat.operations.clear_index import ClearIndex as Clearing
@@ -110,7 +116,7 @@ def operate(
     source = source_of(f"Cannot find partitions of {table}", found.load())
     to = RememberingTable(table, found, source, ledger)
     with ExitStack() as stack:
-        runners = Runners(ledger, note, stack)
+        runners = Runners(ledger, note, stack, others.checks)
         running = runners.on(to, lake.storages)
         # One that cannot be read keeps those before it back, too.
         every = (statement,) if isinstance(statement, Optimize) else statement.commands
@@ -159,8 +165,8 @@ def _fetch(
     if not isinstance(which, OnePartition):
         # `check_operation` and the grammar have refused it.
         raise TypeError(command)
-    what = f"Cannot run FETCH {which} FROM '{command.path}' on {to.name}"
-    other, copy = copied_from(what, tuple(command.path.split(".")), which, to, others)
+    what = f"Cannot run FETCH {which} FROM {quote_string(command.path)} on {to.name}"
+    other, copy = copied_from(what, split_identifiers(command.path), which, to, others)
     return copying(running, copy), Fetch(which, other)
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.iceberg import OpenedCatalog
 from catalog.iceberg_table import IcebergTable
-from catalog.intact_files import refuse_changed_files
+from catalog.intact_files import Checks, refuse_changed_files
 from catalog.processes import may_be_alive, this_process
 from catalog.storages.opening import Storages
 from spark_ext.sql.session_settings import SourceTable
@@ -46,12 +46,14 @@ class OtherTables:
     """How the table behind FROM is found.
 
     `table` says what a name means, `catalog` opens a catalog by its name. `allow_empty` is the
-    setting allow_replace_partition_from_empty_source.
+    setting allow_replace_partition_from_empty_source; `checks` refuses files that are not as they
+    were written.
     """
 
     table: Callable[[tuple[str, ...]], SourceTable | LakeName]
     catalog: Callable[[str], OpenedCatalog]
     allow_empty: bool = False
+    checks: Checks = refuse_changed_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,14 @@ class Runners:
     ledger: Ledger
     note: Callable[[str], None]
     stack: ExitStack
+    checks: Checks
 
     def on(self, table: RememberingTable, storages: Storages) -> Running:
         """Return what runs statements on a table."""
         rows = self.stack.enter_context(RowPartitions(table.source, storages))
         commit = commit_ports(table.found, self.ledger)
         location = table.found.load().location
-        intact = partial(refuse_changed_files, table.found.storages, location, self.note)
+        intact = partial(self.checks, table.found.storages, location, self.note)
         ports = OperationPorts(
             commit, this_process(), may_be_alive, new_transaction, self.note, intact
         )

@@ -12,6 +12,7 @@ import warnings
 from functools import partial
 from typing import Final
 
+from catalog.intact_files import checks
 from spark_ext.killing import KilledPartition, kill_in_session
 from spark_ext.operating import Operation, check_operation, operate
 from spark_ext.other_tables import OtherTables
@@ -29,6 +30,7 @@ from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_settings import read_operation_settings, read_statement_settings
 from spark_ext.sql.statements import Alter, ChangeRows, KillQuery, MoveToTable, Optimize, Statement
 from spark_ext.sql.wording import in_statement
+from tableformat.clickhouse_codes import SYNTAX_ERROR
 from tableformat.errors import RefusedError, UsageError
 from tableformat.export.outcome import Outcome
 from tableformat.names import LakeName
@@ -46,7 +48,7 @@ def _execute(call: Call) -> Rows:
             f"Cannot read the statement {text[:60]!r}: it is none of ClickHouse's that are "
             "answered here. docs/reference/statements.md lists them."
         )
-        raise UsageError(message)
+        raise UsageError(message, code=SYNTAX_ERROR)
     names = names_of(call.spark, call.conf)
     unused = _unused_ending(statement)
     if unused:
@@ -96,7 +98,10 @@ def _on_lake(
     operation = check_operation(statement, table)
     settings = read_operation_settings(operation, call.conf)
     others = OtherTables(
-        names.table, partial(open_named, conf=call.conf), allow_empty=settings.allow_empty
+        names.table,
+        partial(open_named, conf=call.conf),
+        allow_empty=settings.allow_empty,
+        checks=checks(fast=settings.fast),
     )
     with contextlib.closing(open_session_ledger(call.conf, table.catalog)) as ledger:
         lake = open_named(table.catalog, call.conf)

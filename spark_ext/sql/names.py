@@ -92,11 +92,14 @@ class Names:
         """Return the lake table that a statement names.
 
         Raises:
-            UsageError: it is a ClickHouse's, or its catalog is no Iceberg catalog.
+            UsageError: it is a ClickHouse's, its catalog is no Iceberg catalog, or a part of it is
+                empty.
             NotFoundError: its first part is no catalog, and the current one is not Iceberg's.
             UnsupportedError: it is a tree of Hive directories (code 48).
         """
         self._check_not_both(parts)
+        if any(not part.strip() for part in parts):
+            raise self._unclear(parts, "a part of it is empty", "Write catalog.namespace.table")
         if _is_tree(parts):
             message = (
                 f"Cannot use hive.{quote_identifier(parts[1])} here: exports go to trees of Hive "

@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from spark_ext.sql.statements import DottedName
+from tableformat.clickhouse_codes import SYNTAX_ERROR
 from tableformat.errors import UnsupportedError, UsageError
 from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
 
@@ -169,7 +170,8 @@ class StatementReader(TokenReader):
         head, tail = "…" if first else "", "…" if len(line) > first + _SHOWN else ""
         caret = " " * (len(head) + column - first) + "^"
         said = f"Cannot read the statement: {subject} at {where}{why and ' '}{why}:"
-        return kind(f"{said}\n  {head}{seen}{tail}\n  {caret}\n{advice}")
+        code = SYNTAX_ERROR if kind is UsageError else None
+        return kind(f"{said}\n  {head}{seen}{tail}\n  {caret}\n{advice}", code=code)
 
     def about(self, token: Token, error: UsageError) -> UsageError:
         """Return the error about what a token means, told where it stands."""

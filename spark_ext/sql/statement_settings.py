@@ -13,7 +13,17 @@ from enum import Enum
 from typing import Final
 
 from spark_ext.sql.source_settings import nearest
-from spark_ext.sql.statements import Setting, SettingValue, Statement
+from spark_ext.sql.statements import (
+    Alter,
+    Attach,
+    AttachFrom,
+    Fetch,
+    MoveToTable,
+    ReplaceFrom,
+    Setting,
+    SettingValue,
+    Statement,
+)
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, TYPE_MISMATCH, UNKNOWN_SETTING
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.claim import Wish
@@ -25,6 +35,7 @@ from tableformat.ledger import MANIFEST_TTL
 from tableformat.names import quote_string
 
 __all__ = [
+    "FAST",
     "GATE",
     "SESSION",
     "SETTINGS",
@@ -36,10 +47,14 @@ __all__ = [
     "limits_of_session",
     "read_operation_settings",
     "read_statement_settings",
+    "refuse_fast_without_effect",
 ]
 
 GATE: Final = "allow_experimental_export_merge_tree_part"
 """The setting without which no EXPORT runs; its default is 0."""
+
+FAST: Final = "mergeberg_attach_fast"
+"""The setting with which files that come to a table are compared by their sizes alone."""
 
 SESSION: Final = "spark.mergeberg."
 """What the name of a setting begins with among the settings of a Spark session."""
@@ -93,6 +108,7 @@ _RULES: Final = (
     SettingRule(_PARALLEL, _BOOL, 1, "0 is `--no-parallel-formatting`"),
     SettingRule(_BANDWIDTH, _NUMBER, 0, "`--max-bandwidth`, in bytes per second"),
     SettingRule(_SLICES, _COUNT, MAX_SLICES, "`--max-slices`"),
+    SettingRule(FAST, _BOOL, 0, "files that come to a lake table are compared by size alone"),
     SettingRule(f"{_PART}_max_rows_per_file", _NUMBER, 0, "files are bounded by bytes", (0,)),
     SettingRule(f"{_PART}_file_already_exists_policy", _TEXT, "skip", "file names never meet",
                 ("skip",)),
@@ -116,7 +132,7 @@ class StatementSettings:
     """What the settings of a statement and of its session say together.
 
     `max_bytes_per_file` is 0 when nobody says it. `wait`: whether an export is waited for.
-    `directories`: as in `ExportRequest`.
+    `directories`: as in `ExportRequest`. `fast`: files that come are compared by size alone.
     """
 
     allow_export: bool = False
@@ -129,6 +145,7 @@ class StatementSettings:
     limits: Limits = field(default_factory=Limits)
     wait: bool = True
     directories: Mapping[str, str] = field(default_factory=dict)
+    fast: bool = False
 
     @property
     def wish(self) -> Wish:
@@ -153,6 +170,7 @@ _OF_LAKE_TABLES: Final = frozenset(
         "mutations_sync",
         "allow_drop_detached",
         "allow_replace_partition_from_empty_source",
+        FAST,
     }
 )
 
@@ -191,6 +209,8 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
     said = {name: _of_session(rule, conf) for name, rule in SETTINGS.items()}
     for name, value in values.items():
         said[name] = _checked(SETTINGS[name], value, name)
+    if FAST in values and said[FAST]:
+        refuse_fast_without_effect(statement, f"the setting {FAST}")
     return StatementSettings(
         allow_export=bool(said[GATE]),
         force=bool(said[f"{_PARTITION}_force_export"]),
@@ -206,7 +226,24 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
         ),
         wait=bool(said[f"{_PARTITION}_wait"]),
         directories=listed_names(str(said[_HIVE_COLUMNS]), f"setting {_HIVE_COLUMNS}"),
+        fast=bool(said[FAST]),
     )
+
+
+def refuse_fast_without_effect(statement: Statement, what: str) -> None:
+    """Refuse the fast form where no file comes to a lake table.
+
+    Raises:
+        UnsupportedError: the statement has no command that compares files (code 344).
+    """
+    commands = statement.commands if isinstance(statement, Alter) else ()
+    comparing = Attach | AttachFrom | ReplaceFrom | MoveToTable | Fetch
+    if not any(isinstance(one, comparing) for one in commands):
+        message = (
+            f"Cannot use {what} in this statement: only ATTACH, REPLACE … FROM, MOVE … TO TABLE "
+            "and FETCH compare files with what was written. Leave it out."
+        )
+        raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
 
 
 def checked_setting(setting: Setting) -> int | str:

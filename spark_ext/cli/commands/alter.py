@@ -16,6 +16,7 @@ from typing import Final
 import click
 
 from catalog.iceberg import LOCAL_CATALOG, configured_catalogs, open_catalog
+from catalog.intact_files import checks
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import local_tables
 from catalog.sources import SourcePlace
@@ -47,16 +48,19 @@ from spark_ext.sql.names import Names
 from spark_ext.sql.passing_on import run_by_clickhouse
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.statement_settings import (
+    FAST,
+    SESSION,
     StatementSettings,
     read_operation_settings,
     read_statement_settings,
+    refuse_fast_without_effect,
 )
 from spark_ext.sql.statements import Alter, Ending, KillMode, KillQuery, Statement
 from spark_ext.sql.told import joined
 from spark_ext.sql.wording import in_alter
 from spark_ext.stopping import Stopping
 from spark_ext.wiring import Places
-from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
+from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, SYNTAX_ERROR
 from tableformat.errors import (
     DestinationError,
     StoppedError,
@@ -84,6 +88,7 @@ _COLUMNS: Final = tuple(column.name for column in EXPORTED)
 )
 @grace_option
 @click.option("--dry-run", is_flag=True, help="Say what the statement would do, and do nothing.")
+@click.option("--fast", is_flag=True, help="Compare files that come to a lake table by size alone.")
 @session_options
 @cluster_host_option
 @source_options()
@@ -94,7 +99,7 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
     statement: str, grace: float, master: str, conf: tuple[str, ...],
     cluster_host: tuple[str, ...], source: SourcePlace, warehouse: Path, ledger: str | None,
     time_outs: TimeOuts,
-    *, allow_alter: bool, dry_run: bool, as_json: bool
+    *, allow_alter: bool, dry_run: bool, fast: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Run a STATEMENT of ClickHouse's about partitions, as in Spark SQL.
 
@@ -120,8 +125,10 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
             f"Cannot read the statement {statement[:60]!r}: it is none of ClickHouse's about "
             "partitions. docs/reference/statements.md lists them."
         )
-        raise UsageError(message)
-    running = _Running(settings, output_for(as_json=as_json), read, as_json=as_json)
+        raise UsageError(message, code=SYNTAX_ERROR)
+    if fast:
+        refuse_fast_without_effect(read, "--fast")
+    running = _Running(settings, output_for(as_json=as_json), read, as_json=as_json, fast=fast)
     check_ending(running.ending)
     try:
         if isinstance(read, KillQuery):
@@ -147,6 +154,7 @@ class _Running:
     statement: Statement
     outcomes: list[Outcome] = field(default_factory=list)
     as_json: bool = field(default=False, kw_only=True)
+    fast: bool = field(default=False, kw_only=True)
 
     @property
     def ending(self) -> Ending:
@@ -246,6 +254,12 @@ class _Running:
         table = self.names.table(read.table.parts)
         if not isinstance(table, SourceTable):
             return self._operate(check_operation(read, table), table, dry_run=dry_run)
+        if self.fast:
+            message = (
+                f"Cannot use --fast on {table.table}: it is a table of ClickHouse, which compares "
+                "parts by itself. Leave it out."
+            )
+            raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
         run_by_clickhouse(read, read.table.parts[0], table, dry_run=dry_run)
         if dry_run:
             self.output.say(f"it would be run by ClickHouse on {table.table}; nothing was done")
@@ -262,8 +276,13 @@ class _Running:
         warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
         opened = partial(open_catalog, warehouse=warehouse, time_outs=time_outs)
         lake = opened(table.catalog)
-        given = read_operation_settings(read, {})
-        others = OtherTables(self.names.table, opened, allow_empty=given.allow_empty)
+        given = read_operation_settings(read, {SESSION + FAST: "1"} if self.fast else {})
+        others = OtherTables(
+            self.names.table,
+            opened,
+            allow_empty=given.allow_empty,
+            checks=checks(fast=given.fast),
+        )
         codes = []
         with contextlib.closing(
             open_ledger(self.settings.ledger, local_warehouse=lake.local_warehouse)
