@@ -31,6 +31,7 @@ Checks: TypeAlias = Callable[
 """Refuses files of a table, whose location is the second, that are not as they were written."""
 
 _OTHER_BYTES: Final = "its bytes are not those that the export wrote"
+_TOLD: Final = 10
 _PAGE: Final = 1_000
 """So many objects a store lists in one request: from there on listing is less than asking each."""
 
@@ -55,15 +56,17 @@ def refuse_changed_files(
         files: as the table's metadata has them.
 
     Raises:
-        RefusedError: one of them is gone, cut off or another one; it is named.
+        RefusedError: some of them are gone, cut off or others; they are named.
         DestinationError: the storage failed.
         LedgerError: a receipt is damaged.
     """
     hashes = hashes_of(storages, table_location, (file.path for file in files))
     with ScratchDirectory("attach") as scratch:
-        for file in files:
-            if why := _difference(storages(file.path), file, hashes.get(file.path), scratch.path):
-                raise _refused(file.path, why)
+        differ = {
+            file.path: _difference(storages(file.path), file, hashes.get(file.path), scratch.path)
+            for file in files
+        }
+    _refuse(differ)
     without = sum(exported_by(f.path) is not None and f.path not in hashes for f in files)
     if without:
         note(
@@ -81,20 +84,21 @@ def refuse_changed_sizes(
     """Refuse files unless all are there and have the size of what was written; open none.
 
     Raises:
-        RefusedError: one of them is gone, or has another size; it is named.
+        RefusedError: some of them are gone, or have another size; they are named.
         DestinationError: the storage failed.
     """
     below: defaultdict[str, list[BranchFile]] = defaultdict(list)
     for file in files:
         below[file.path.rpartition("/")[0]].append(file)
+    differ: dict[str, str] = {}
     for directory, inside in below.items():
         listed: dict[str, int] | None = None
         if len(inside) >= _PAGE:
             found = storages(directory).list(directory)
             listed = {one.location: one.size for one in found}
         for file in inside:
-            if why := _other_size(file, _size(storages(file.path), file, listed)):
-                raise _refused(file.path, why)
+            differ[file.path] = _other_size(file, _size(storages(file.path), file, listed))
+    _refuse(differ)
 
 
 def refuse_other_bytes(
@@ -107,9 +111,8 @@ def refuse_other_bytes(
     Raises:
         RefusedError: one is not as it was written; it is named.
     """
-    for file in files:
-        if copied[file.path] != written.get(file.path, copied[file.path]):
-            raise _refused(file.path, _OTHER_BYTES)
+    given = {path: written.get(path, sha256) for path, sha256 in copied.items()}
+    _refuse({f.path: _OTHER_BYTES for f in files if copied[f.path] != given[f.path]})
 
 
 def _size(storage: Storage, file: BranchFile, listed: dict[str, int] | None) -> int | None:
@@ -128,12 +131,22 @@ def _other_size(file: BranchFile, size: int | None) -> str:
     return "" if size == file.bytes else f"it has {size:,} bytes, and {file.bytes:,} were written"
 
 
-def _refused(path: str, why: str) -> RefusedError:
+def _refuse(differ: Mapping[str, str]) -> None:
+    """Refuse files of which it is said how they differ, '' for not at all.
+
+    Raises:
+        RefusedError: one differs; all that do are named, or of very many the first.
+    """
+    told = [f"{path}: {why}" for path, why in differ.items() if why]
+    if not told:
+        return
+    rest = f"; and {len(told) - _TOLD:,} more" if len(told) > _TOLD else ""
+    count = f"{len(told):,} of {len(differ):,} files: " if len(told) > 1 else ""
     message = (
-        f"Cannot attach {path}: {why}. Restore it from a copy, or export its partition again. "
-        "Nothing was attached."
+        f"Cannot attach {count}{'; '.join(told[:_TOLD])}{rest}. Restore what is damaged from a "
+        "copy, or export its partition again. Nothing was attached."
     )
-    return RefusedError(message)
+    raise RefusedError(message)
 
 
 def _difference(storage: Storage, file: BranchFile, sha256: str | None, scratch: Path) -> str:
