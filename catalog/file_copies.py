@@ -5,29 +5,23 @@ Each has a receipt like any file that an export wrote, before it can be committe
 
 from __future__ import annotations
 
-import hashlib
-import time
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 from catalog.carried_digest import TableFiles, carry_digest
+from catalog.copied_bytes import CopiedBytes
 from catalog.file_hashes import hashes_of
 from catalog.intact_files import Checks, refuse_changed_files, refuse_other_bytes
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
 from tableformat.branches import BranchFile
 from tableformat.committer import LakeTableState
-from tableformat.errors import DestinationError
 from tableformat.file_names import RECEIPTS, data_file_name
 from tableformat.iceberg.copies import Copy, copied_receipts
 from tableformat.ledger import Row
 from tableformat.receipt import Receipt
 
 __all__ = ["CopiedFiles", "directory_of", "store_receipt"]
-
-_BLOCK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +48,9 @@ class CopiedFiles:
         self.checks(storages, location, _unsaid, files)
         hashes = hashes_of(storages, location, (file.path for file in files))
         with ScratchDirectory("copy") as scratch:
+            by = CopiedBytes(storages, self.storages, hashes, scratch.path)
             copies = {
-                file.path: self._copied(row, number, file, scratch.path)
-                for number, file in enumerate(files)
+                file.path: self._copied(row, number, file, by) for number, file in enumerate(files)
             }
         refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
         receipts = copied_receipts(self.source, row, copies, self.destination)
@@ -66,40 +60,11 @@ class CopiedFiles:
         carry_digest(row, files, source, TableFiles(self.destination.location, self.storages))
         return receipts
 
-    def _copied(self, row: Row, number: int, file: BranchFile, scratch: Path) -> Copy:
-        began, attempt = time.monotonic(), f"0-{uuid.uuid4().hex[:12]}"
+    def _copied(self, row: Row, number: int, file: BranchFile, by: CopiedBytes) -> Copy:
+        attempt = f"0-{uuid.uuid4().hex[:12]}"
         name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
-        path = "/".join(
-            p for p in (self.destination.data_location, directory_of(self.source, file), name) if p
-        )
-        local = self.source_storages(file.path).fetch(file.path, scratch)
-        try:
-            sha256, written = self._written(local, path)
-        finally:
-            if local.is_relative_to(scratch):
-                local.unlink()
-        if written != file.bytes:
-            message = (
-                f"Cannot copy {file.path}: {written:,} bytes of {file.bytes:,} arrived. Run the "
-                "statement again."
-            )
-            raise DestinationError(message)
-        return Copy(path, attempt, sha256, time.monotonic() - began)
-
-    def _written(self, local: Path, path: str) -> tuple[str, int]:
-        """Write a file under its name; return its SHA-256 and its bytes."""
-        digest, written, sink = hashlib.sha256(), 0, self.storages(path).create(path)
-        try:
-            with local.open("rb") as read:
-                while block := read.read(_BLOCK):
-                    digest.update(block)
-                    written += len(block)
-                    sink.write(block)
-            sink.commit()
-        except BaseException:
-            sink.abort()
-            raise
-        return digest.hexdigest(), written
+        place = (self.destination.data_location, directory_of(self.source, file), name)
+        return by.copy(file, "/".join(part for part in place if part), attempt)
 
 
 def directory_of(state: LakeTableState, file: BranchFile) -> str:

@@ -69,6 +69,15 @@ class Storage(Protocol):
         """Return a file of this host with an object's bytes: its own, or a copy in a directory."""
         ...
 
+    def copy(self, source: Storage, location: str, to: str) -> bool:
+        """Let a new object be made of one of a storage, without its bytes passing through here.
+
+        False, and nothing is done, where that cannot be: the storages are of two kinds or servers,
+        are asked in two names, or can only copy bytes. The new object is equal, whole or absent,
+        and lives on when the other one is deleted; never in the place of another: that is an error.
+        """
+        ...
+
     def free_bytes(self, location: str) -> int | None:
         """Return the space left at a location, None where there is no bound."""
         ...

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from catalog.environment import INSECURE
-from tableformat.errors import NotFoundError, RefusedError, UsageError
+from tableformat.errors import DestinationError, NotFoundError, RefusedError, UsageError
 
 __all__ = [
     "ALLOW_INSECURE",
@@ -23,6 +23,7 @@ __all__ = [
     "authorities",
     "refuse_http",
     "seconds_of",
+    "taken",
     "text_of",
     "without",
 ]
@@ -89,6 +90,14 @@ def refuse_http(storage: str, endpoint: str) -> RefusedError:
         f"configuration ({ALLOW_INSECURE}: true) or by {INSECURE}=1."
     )
     return RefusedError(message)
+
+
+def taken(location: str) -> DestinationError:
+    """Return the error that another object has the name that a new one was to have."""
+    return DestinationError(
+        f"Cannot write {location}: there is another object of that name, which is kept. Run the "
+        "command again: names are new each time."
+    )
 
 
 def without(text: str, *secrets: str | None) -> str:

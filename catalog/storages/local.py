@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -13,13 +14,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from catalog.storages.given import taken
 from tableformat.errors import DestinationError, MissingError
 from tableformat.parquet.writer import FileSink
-from tableformat.storage import StoredObject
+from tableformat.storage import Storage, StoredObject
 
 __all__ = ["LocalStorage"]
 
 _IN_PROGRESS: Final = ".inprogress"
+_NO_LINKS: Final = frozenset(
+    # EPERM is also what Linux says of a file of somebody else.
+    {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
+)
+"""Why a file gets no second name, although it could be copied."""
 _LOCAL: Final = re.compile(r"file:(?://)?(?=/)")
 
 
@@ -89,6 +96,33 @@ class LocalStorage:
     def fetch(self, location: str, into: Path) -> Path:  # noqa: ARG002  it is here already
         """Return the file itself."""
         return _path(location)
+
+    def copy(self, source: Storage, location: str, to: str) -> bool:
+        """Give a file a second name, which the file system keeps when the first one goes.
+
+        Nobody writes into a data file once it has its name, so that the two never differ. False
+        where the file system has no such names, as between two of them.
+        """
+        if not isinstance(source, LocalStorage):
+            return False
+        old, new = _path(location), _path(to)
+        with _reading(location):
+            if old.is_symlink():
+                # The second name would be one of the link.
+                return False
+            _sync_file(old)
+        with _failing("create", to):
+            new.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(old, new)
+            except FileExistsError as error:
+                raise taken(to) from error
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                return False
+            _sync_directory(new.parent)
+        return True
 
     def free_bytes(self, location: str) -> int | None:
         """Return the space left at a location, also at one that is not made yet."""
@@ -163,6 +197,15 @@ def _sync(file: BinaryIO) -> None:
     """Bring bytes to the disk: a snapshot must never point to what a power cut can still take."""
     file.flush()
     os.fsync(file.fileno())
+
+
+def _sync_file(path: Path) -> None:
+    """Bring a file that others may have written to the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def _sync_directory(path: Path) -> None:

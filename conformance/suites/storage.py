@@ -6,7 +6,8 @@
 `open_place(name)` opens the storage with the location of a directory below which nothing is. It is
 opened twice by the same name, as two processes would. Where nothing of an object is in the storage
 before it is whole, `begun_is_seen` is False: then there is nothing to find, and nothing to remove.
-`many` are more objects than its server lists at once.
+`many` are more objects than its server lists at once. Where it `copies`, no byte of a copy has to
+pass through here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import ClassVar, Final
 
 import pytest
 
-from tableformat.errors import MissingError, UsageError
+from tableformat.errors import DestinationError, MissingError, UsageError
 from tableformat.file_names import data_file_name, exported_by
 from tableformat.storage import Storage, StoredObject
 
@@ -56,6 +57,7 @@ class StoragePromises:
     begun_is_seen: ClassVar[bool]
     refused: ClassVar[tuple[str, ...]]
     many: ClassVar[int]
+    copies: ClassVar[bool]
     storage: Storage
     other: Storage
     root: str
@@ -175,6 +177,40 @@ class StoragePromises:
         assert self.other.fetch(location, tmp_path).read_bytes() == content
         assert self.other.read(location) == content
 
+    @pytest.mark.parametrize("size", [0, 13, _LARGE], ids=["empty", "small", "large"])
+    def test_a_copy_by_the_storage_is_equal_and_lives_on(self, size: int) -> None:
+        """Harm prevented: one table's files go with another's, or are half of them."""
+        content, location = os.urandom(size), f"{self.root}/p=1/f"
+        to = f"{self.root}/p=2/50%25 a+b/f"
+        self.storage.put(location, content)
+
+        assert self.storage.copy(self.other, location, to) is self.copies
+
+        if not self.copies:
+            assert self.other.list(self.root) == (StoredObject(location, size),)
+            return
+        self.storage.delete(location)
+        assert self.other.list(self.root) == (StoredObject(to, size),)
+        assert self.other.list_unfinished(self.root) == ()
+        assert self.other.read(to) == content
+
+    def test_a_copy_by_the_storage_is_in_nothing_s_place(self) -> None:
+        """Harm prevented: a file that snapshots refer to has other rows than it had."""
+        location, to, absent = (f"{self.root}/{name}" for name in ("a", "b", "absent"))
+        self.storage.put(location, b"new")
+        self.storage.put(to, b"old")
+        if not self.copies:
+            assert self.storage.copy(self.other, absent, to) is False
+            return
+
+        with pytest.raises(DestinationError, match="there is another object of that name"):
+            self.storage.copy(self.other, location, to)
+        with pytest.raises(MissingError, match=r"Cannot .*/absent: "):
+            self.storage.copy(self.other, absent, f"{self.root}/c")
+
+        assert self.other.read(to) == b"old"
+        assert [one.location for one in self.other.list(self.root)] == [location, to]
+
     def test_what_is_missing_is_named(self) -> None:
         """Harm prevented: what is gone is read as empty, or an outage is taken for its absence."""
         absent = f"{self.root}/absent"
@@ -194,6 +230,7 @@ def storage_promises(
     begun_is_seen: bool = True,
     refused: tuple[str, ...] = (),
     many: int = _MANY,
+    copies: bool = False,
 ) -> type[StoragePromises]:
     """Return the tests that a kind of storage must pass; `open_place` opens one by a name.
 
@@ -204,5 +241,6 @@ def storage_promises(
         "begun_is_seen": begun_is_seen,
         "refused": refused,
         "many": many,
+        "copies": copies,
     }
     return type("Promises", (StoragePromises,), given)

@@ -15,7 +15,7 @@ from catalog.storages.over_http.sink import ObjectSink, delete, put, put_new
 from catalog.storages.places import Place
 from tableformat.errors import DestinationError
 from tableformat.parquet.writer import FileSink
-from tableformat.storage import StoredObject
+from tableformat.storage import Storage, StoredObject
 
 __all__ = ["ObjectStorage"]
 
@@ -95,6 +95,10 @@ class ObjectStorage:
                 "another directory by TMPDIR, and run again."
             )
             raise DestinationError(message) from error
+
+    def copy(self, source: Storage, location: str, to: str) -> bool:  # noqa: ARG002  as below
+        """Return false: no server of these is asked to copy yet."""
+        return False
 
     def free_bytes(self, location: str) -> int | None:  # noqa: ARG002  it is so everywhere
         """Return None: there is no bound."""

@@ -21,18 +21,31 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
+from catalog.storages.given import taken
 from catalog.storages.s3.failures import FAILURES, code_of, is_missing
 from catalog.storages.s3.places import Place
 from catalog.storages.s3.requests import Requests
 from tableformat.errors import DestinationError
 
-__all__ = ["PART_BYTES", "S3Sink", "checksum", "put_new"]
+__all__ = [
+    "PART_BYTES",
+    "TAKEN",
+    "WRITER",
+    "S3Sink",
+    "checksum",
+    "complete_new",
+    "put_new",
+    "tell_left",
+    "writer_of",
+]
 
 PART_BYTES: Final = 8 * 1024 * 1024
 """Of every part but the last. S3 allows 10,000 of them."""
 _AT_ONCE: Final = 3
-_WRITER: Final = "mergeberg-writer"
-_TAKEN: Final = ("PreconditionFailed", "412")
+WRITER: Final = "mergeberg-writer"
+"""The name of an object's mark of who wrote it, in its metadata."""
+TAKEN: Final = ("PreconditionFailed", "412")
+"""What a conditional request is refused with."""
 # Completed by a request whose answer was lost, the upload is gone.
 _NO_UPLOAD: Final = ("NoSuchUpload",)
 _LOGGER: Final = logging.getLogger(__name__)
@@ -87,14 +100,12 @@ class S3Sink:
                 self._send(bytes(self._buffer))
             while self._sent:
                 self._parts.append(self._sent.popleft().result())
-            done = self._completed(self._upload)
+            done = complete_new(
+                self._requests, self._location, self._upload, self._parts, self._writer
+            )
         self._end()
         if not done:
-            message = (
-                f"Cannot write {self._location}: there is another object of that name, which is "
-                "kept. Run the command again: names are new each time."
-            )
-            raise DestinationError(message)
+            raise taken(self._location)
 
     def abort(self) -> None:
         """Remove what was written; what cannot be removed now is left to `gc`, and told."""
@@ -104,18 +115,12 @@ class S3Sink:
             if self._upload is not None:
                 self._requests.client.abort_multipart_upload(**self._named, UploadId=self._upload)
         except FAILURES as error:
-            self._told("upload", error)
+            tell_left(self._requests, "upload", self._location, error)
         try:
-            if self._committing and _writer_of(self._requests, self._location) == self._writer:
+            if self._committing and writer_of(self._requests, self._location) == self._writer:
                 self._requests.client.delete_object(**self._named)
         except (*FAILURES, DestinationError) as error:
-            self._told("object", error)
-
-    def _told(self, what: str, error: Exception) -> None:
-        # Completed or aborted, it is gone, and nothing is left behind.
-        if code_of(error) not in _NO_UPLOAD:
-            said = self._requests.access.masked(str(error))
-            _LOGGER.warning("the %s %s stays until gc: %s", what, self._location, said)
+            tell_left(self._requests, "object", self._location, error)
 
     def _send(self, data: bytes) -> None:
         if self._upload is None or self._senders is None:
@@ -131,7 +136,7 @@ class S3Sink:
             "write",
             self._location,
             lambda client: client.create_multipart_upload(
-                **self._named, ChecksumAlgorithm="CRC32", Metadata={_WRITER: self._writer}
+                **self._named, ChecksumAlgorithm="CRC32", Metadata={WRITER: self._writer}
             ),
         )
         return str(begun["UploadId"])
@@ -146,34 +151,6 @@ class S3Sink:
             ),
         )
         return {"PartNumber": number, "ETag": stored["ETag"], "ChecksumCRC32": crc}
-
-    def _completed(self, upload: str) -> bool:
-        """Complete the parts; return whether the object that is there then is this one."""
-
-        def complete(client: Any) -> bool:
-            try:
-                client.complete_multipart_upload(
-                    **self._named,
-                    UploadId=upload,
-                    MultipartUpload={"Parts": self._parts},
-                    IfNoneMatch="*",
-                )
-            except ClientError as error:
-                if code_of(error) not in (*_TAKEN, *_NO_UPLOAD):
-                    raise
-                return False
-            return True
-
-        if self._requests.ask("write", self._location, complete):
-            return True
-        found = _writer_of(self._requests, self._location)
-        if found is None:
-            message = (
-                f"Cannot write {self._location}: the storage lost what was sent of it. Look for "
-                "what removes begun uploads there, and run again."
-            )
-            raise DestinationError(message)
-        return found == self._writer
 
     def _end(self) -> None:
         if self._senders is not None:
@@ -201,19 +178,63 @@ def put_new(requests: Requests, location: str, data: bytes, writer: str) -> bool
                 Key=place.key,
                 Body=data,
                 ChecksumCRC32=checksum(data),
-                Metadata={_WRITER: writer},
+                Metadata={WRITER: writer},
                 IfNoneMatch="*",
             )
         except ClientError as error:
-            if code_of(error) not in _TAKEN:
+            if code_of(error) not in TAKEN:
                 raise
             return False
         return True
 
-    return requests.ask("write", location, put) or _writer_of(requests, location) == writer
+    return requests.ask("write", location, put) or writer_of(requests, location) == writer
 
 
-def _writer_of(requests: Requests, location: str) -> str | None:
+def complete_new(
+    requests: Requests, location: str, upload: str, parts: list[Mapping[str, Any]], writer: str
+) -> bool:
+    """Complete the parts of an upload; return whether the object that is there then is this one.
+
+    Args:
+        requests: to S3.
+        location: of the object.
+        upload: the upload's id.
+        parts: as S3 wants them.
+        writer: the mark with which the upload was begun.
+
+    Raises:
+        DestinationError: it cannot be completed, or the storage lost it.
+    """
+    place = Place.of(location)
+
+    def complete(client: Any) -> bool:
+        try:
+            client.complete_multipart_upload(
+                Bucket=place.bucket,
+                Key=place.key,
+                UploadId=upload,
+                MultipartUpload={"Parts": parts},
+                IfNoneMatch="*",
+            )
+        except ClientError as error:
+            if code_of(error) not in (*TAKEN, *_NO_UPLOAD):
+                raise
+            return False
+        return True
+
+    if requests.ask("write", location, complete):
+        return True
+    found = writer_of(requests, location)
+    if found is None:
+        message = (
+            f"Cannot write {location}: the storage lost what was sent of it. Look for "
+            "what removes begun uploads there, and run again."
+        )
+        raise DestinationError(message)
+    return found == writer
+
+
+def writer_of(requests: Requests, location: str) -> str | None:
     """Return the mark of the writer of an object, None where there is no object, '' without one."""
     place = Place.of(location)
 
@@ -224,9 +245,17 @@ def _writer_of(requests: Requests, location: str) -> str | None:
             if is_missing(error):
                 return None
             raise
-        return str(head["Metadata"].get(_WRITER, ""))
+        return str(head["Metadata"].get(WRITER, ""))
 
     return requests.ask("read", location, found)
+
+
+def tell_left(requests: Requests, what: str, location: str, error: Exception) -> None:
+    """Say of an upload or object that it cannot be removed now."""
+    # Completed or aborted, it is gone, and nothing is left behind.
+    if code_of(error) not in _NO_UPLOAD:
+        said = requests.access.masked(str(error))
+        _LOGGER.warning("the %s %s stays until gc: %s", what, location, said)
 
 
 def checksum(data: bytes) -> str:

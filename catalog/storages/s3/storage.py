@@ -12,13 +12,14 @@ from typing import Any, Final, TypeVar
 from botocore.exceptions import ClientError
 
 from catalog.storages.s3.access import S3Access
+from catalog.storages.s3.copying import copied
 from catalog.storages.s3.failures import code_of
 from catalog.storages.s3.places import BegunUpload, Place
 from catalog.storages.s3.requests import Requests
 from catalog.storages.s3.sink import S3Sink, checksum, put_new
 from tableformat.errors import DestinationError
 from tableformat.parquet.writer import FileSink
-from tableformat.storage import StoredObject
+from tableformat.storage import Storage, StoredObject
 
 __all__ = ["S3Storage"]
 
@@ -32,6 +33,11 @@ class S3Storage:
     def __init__(self, access: S3Access) -> None:
         """Remember how to reach it; nothing is asked yet."""
         self._requests = Requests(access)
+
+    @property
+    def access(self) -> S3Access:
+        """How it is reached, and in whose name."""
+        return self._requests.access
 
     def create(self, location: str) -> FileSink:
         """Begin a new object; it appears when the sink is committed."""
@@ -148,6 +154,11 @@ class S3Storage:
                 "another directory by TMPDIR, and run again."
             )
             raise DestinationError(message) from error
+
+    def copy(self, source: Storage, location: str, to: str) -> bool:
+        """Let the server copy an object, when it is the one that has it, asked in the same name."""
+        same = isinstance(source, S3Storage) and source.access == self.access
+        return same and copied(self._requests, location, to)
 
     def free_bytes(self, location: str) -> int | None:  # noqa: ARG002  it is so everywhere
         """Return None: there is no bound."""

@@ -73,8 +73,8 @@ def in_files(name: str) -> Place:
     return LocalStorage(), f"file://{_DIRECTORY[0]}/{name}"
 
 
-TestS3 = storage_promises(in_s3)
+TestS3 = storage_promises(in_s3, copies=True)
 TestGs = storage_promises(in_gs, begun_is_seen=False)
 TestAbfs = storage_promises(in_abfs, begun_is_seen=False, refused=("back\\slash",))
 TestHdfs = storage_promises(in_hdfs, begun_is_seen=False, refused=("a:b",), many=2 * Hdfs.lists + 3)
-TestLocal = storage_promises(in_files)
+TestLocal = storage_promises(in_files, copies=True)
