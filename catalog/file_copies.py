@@ -16,12 +16,13 @@ from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
 from tableformat.branches import BranchFile
 from tableformat.committer import LakeTableState
+from tableformat.disks import Disks
 from tableformat.file_names import RECEIPTS, data_file_name
 from tableformat.iceberg.copies import Copy, copied_receipts
 from tableformat.ledger import Row
 from tableformat.receipt import Receipt
 
-__all__ = ["CopiedFiles", "directory_of", "store_receipt"]
+__all__ = ["CopiedFiles", "store_receipt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +64,9 @@ class CopiedFiles:
     def _copied(self, row: Row, number: int, file: BranchFile, by: CopiedBytes) -> Copy:
         attempt = f"0-{uuid.uuid4().hex[:12]}"
         name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
-        place = (self.destination.data_location, directory_of(self.source, file), name)
+        directory = Disks.of(self.source).directory_of(file.path)
+        place = (self.destination.data_location, directory, name)
         return by.copy(file, "/".join(part for part in place if part), attempt)
-
-
-def directory_of(state: LakeTableState, file: BranchFile) -> str:
-    """Return the directory of a file below those of its table's data, '' for none or elsewhere."""
-    place = f"{state.data_location}/"
-    return file.path.removeprefix(place).rpartition("/")[0] if file.path.startswith(place) else ""
 
 
 def store_receipt(receipt: Receipt, table_location: str, storages: Storages) -> None:

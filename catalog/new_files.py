@@ -6,9 +6,9 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from catalog.file_copies import directory_of
 from tableformat.branches import BranchFile
 from tableformat.committer import LakeTableState
+from tableformat.disks import Disks
 from tableformat.file_names import data_file_name
 from tableformat.iceberg.copies import Rewritten
 from tableformat.ledger import Row
@@ -37,7 +37,8 @@ class NewFile:
         """
         attempt = f"0-{uuid.uuid4().hex[:12]}"
         name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
-        place = (state.data_location, directory_of(state, file), name)
+        disks = Disks.of(state)
+        place = (disks.beside(file.path), disks.directory_of(file.path), name)
         return cls("/".join(part for part in place if part), attempt)
 
     def told(self, written: WrittenFile) -> Rewritten:

@@ -222,7 +222,7 @@ def _cleaned(
         return Cleaned()
     try:
         location = ports.table.load().location
-        cleaning = Cleaning(ports, storages(location), location)
+        cleaning = Cleaning(ports, storages, location)
         return cleaning.clean(outcome.row.key.hash)
     except TableFormatError as error:
         note(f"its files stay: {error} `mergeberg gc` removes them")

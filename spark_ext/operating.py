@@ -17,6 +17,7 @@ from spark_ext.changing_rows import ChangesRows, changing
 from spark_ext.clearing_index import clearing_index
 from spark_ext.copying_from import copied_from, copying
 from spark_ext.moving_to import moved_to
+from spark_ext.moving_to_disk import moving_to_disk
 from spark_ext.optimizing import optimizing
 from spark_ext.other_tables import OtherTables, RememberingTable, Runners, source_of
 from spark_ext.sql import statements as commands
@@ -51,6 +52,7 @@ from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.fetching import Fetch
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
+from tableformat.operations.move_to_disk import MoveToDisk as MovingToDisk
 from tableformat.operations.optimize import Optimize as Optimizing
 from tableformat.operations.running import Running
 from tableformat.operations.statement import Alone
@@ -76,7 +78,7 @@ def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -
     what = ", ".join(render_command(one) for one in statement.commands)
     message = (
         f"Cannot run {what} on the lake table {table}: this operation is not there yet; EXPORT, "
-        "DROP, DETACH, ATTACH, REPLACE, MOVE TO TABLE, FETCH PARTITION from a lake table, DROP "
+        "DROP, DETACH, ATTACH, REPLACE, MOVE, FETCH PARTITION from a lake table, DROP "
         "DETACHED, FREEZE, UNFREEZE, FORGET, UPDATE, DELETE, CLEAR and OPTIMIZE are. "
         "Nothing was changed."
     )
@@ -137,6 +139,8 @@ def _prepared(
         which = _partition(command.partition, to.source)
         move = moved_to(command.table.parts, which, to, running, others, runners)
         return running, move
+    if isinstance(command, commands.MoveToDisk | commands.MoveToVolume):
+        return moving_to_disk(command, _which(command.of, to.source), running, to)
     if isinstance(command, commands.Fetch):
         return _fetch(command, running, to, others)
     if isinstance(command, ChangesRows | Optimize | commands.ClearIndex):
@@ -180,12 +184,15 @@ def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outco
 _BY_MONTH: Final = "toYYYYMM("
 _DIGITS_OF_A_MONTH: Final = 6
 _A_NAME: Final = re.compile(r"[^/:]+\.[^/:]+")
-_OfKeys = Drop | Detach | Attach | CopyFrom | Fetch | ChangesOfRows | Optimizing | Clearing
+_OfKeys = (
+    Drop | Detach | Attach | CopyFrom | Fetch | ChangesOfRows | Optimizing | Clearing | MovingToDisk
+)
 """What changes main, and with it what the ledger knows of keys."""
 _There = (
     commands.Drop | commands.Detach | commands.Attach | commands.DropDetached
     | commands.Freeze | commands.Unfreeze | commands.Forget
     | commands.AttachFrom | commands.ReplaceFrom | commands.MoveToTable
+    | commands.MoveToDisk | commands.MoveToVolume
     | commands.Update | commands.Delete | commands.ClearColumn | commands.ClearIndex
 )  # fmt: skip
 

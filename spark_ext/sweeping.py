@@ -79,7 +79,7 @@ def sweep(
     """
     ports = commit_ports(lake, ledger)
     location = lake.load().location
-    cleaning = Cleaning(ports, lake.storages(location), location)
+    cleaning = Cleaning(ports, lake.storages, location)
     with Leases(ledger, this_process(), effects=ports.effects, is_alive=may_be_alive) as leases:
         sweeping = Sweeping(cleaning, leases, _holder(ledger), older_than, milliseconds())
         found = sweeping.sweep() if removes else sweeping.find()

@@ -34,7 +34,7 @@ def sweeping(
     table, acts = lake(directory), effects or Direct()
     ports = Ports(acts, table, ledger, clock, lambda _: None)
     location = table.load().location
-    cleaning = Cleaning(ports, place.storage(location), location)
+    cleaning = Cleaning(ports, place.storage, location)
     leases = Leases(ledger, GC, effects=acts, is_alive=lambda owner: owner == GC)
     return Sweeping(cleaning, leases, lambda _: None, older_than, clock())
 

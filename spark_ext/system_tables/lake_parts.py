@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from spark_ext.known_destinations import KnownDestinations
@@ -17,6 +17,7 @@ from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.system_tables.known_ledger import known_ledger
 from tableformat.branches import MAIN_BRANCH
 from tableformat.committer import LakeTableState
+from tableformat.disks import Disks
 from tableformat.errors import NotFoundError
 from tableformat.iceberg.live_files import LiveFile, lake_part_name, live_files
 from tableformat.iceberg.snapshot import table_of
@@ -31,13 +32,14 @@ class LakePart:
     """A data file of a lake table.
 
     `partition_id` is None when nobody can tell it; `source_parts` are the names of the ClickHouse
-    parts of which it holds rows, as far as the ledger has them.
+    parts of which it holds rows, as far as the ledger has them; `disk` is None of a file on none.
     """
 
     table: str
     partition_id: str | None
     file: LiveFile
     source_parts: tuple[str, ...]
+    disk: str | None = None
 
     @property
     def name(self) -> str | None:
@@ -61,7 +63,9 @@ def lake_parts(conf: Mapping[str, str], branch: str = MAIN_BRANCH) -> Iterator[L
         rows = () if ledger is None else tuple(ledger.rows())
     lake = KnownDestinations(partial(open_destination_in, conf, looks_only=True))
     for name, (state, of_table) in sorted(_tables(rows, lake).items()):
-        yield from parts_of_files(name, live_files(table_of(state), branch), of_table)
+        files, disks = live_files(table_of(state), branch), Disks.of(state)
+        for part in parts_of_files(name, files, of_table):
+            yield replace(part, disk=disks.disk_of(part.file.path))
 
 
 def _tables(

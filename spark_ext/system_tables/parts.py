@@ -27,6 +27,7 @@ def _row(part: LakePart) -> tuple[Value, ...]:
         file.rows,
         file.bytes,
         file.path,
+        part.disk,
         file.snapshot_id,
     )
 
@@ -40,6 +41,7 @@ _COLUMNS: Final = (
     Column("rows", "BIGINT", "rows of the file, rows that were deleted since included"),
     Column("bytes", "BIGINT", "bytes of the file"),
     Column("file_path", "STRING", "the file"),
+    Column("disk_name", "STRING", "the disk that it is on; NULL on none that the table names"),
     Column("snapshot_id", "BIGINT", "the snapshot that added it"),
 )
 

@@ -11,7 +11,7 @@ never comes here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -59,10 +59,10 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """Cleans one table, whose files are in `storage` below `location`."""
+    """Cleans one table at `location`; `storage` opens what a location belongs to."""
 
     ports: Ports
-    storage: Storage
+    storage: Callable[[str], Storage]
     location: str
 
     def clean(self, key: str, *, most: int = MOST_FILES) -> Cleaned:
@@ -96,7 +96,9 @@ class Cleaning:
         if paths:
             below = f"{self.receipts}/{row.key.hash}"
             paths |= {
-                r.file_path for t in others for r in stored_receipts(self.storage, f"{below}/{t}")
+                r.file_path
+                for t in others
+                for r in stored_receipts(self.storage(below), f"{below}/{t}")
             }
         directories = {path.rsplit("/", 1)[0] for path in paths} or {state.data_location}
         found = {o for d in directories for o in self.begun_and_finished(d)}
@@ -113,10 +115,14 @@ class Cleaning:
 
     def begun_and_finished(self, below: str) -> tuple[StoredObject, ...]:
         """Return all objects below a location."""
+        storage = self.storage(below)
         return self.ports.effects(
-            Step.FIND_DEAD_FILES,
-            lambda: self.storage.list(below) + self.storage.list_unfinished(below),
+            Step.FIND_DEAD_FILES, lambda: storage.list(below) + storage.list_unfinished(below)
         )
+
+    def delete(self, step: Step, location: str) -> None:
+        """Remove an object."""
+        self.ports.effects(step, partial(self.storage(location).delete, location))
 
     def left(
         self,
@@ -194,7 +200,7 @@ class Cleaning:
         return tuple(c for c in slim if c.transaction_id not in gone or c.begun > since)
 
     def _delete(self, step: Step, found: StoredObject) -> None:
-        self.ports.effects(step, partial(self.storage.delete, found.location))
+        self.delete(step, found.location)
 
 
 def _noted(row: Row, gone: set[str]) -> Claim:

@@ -86,8 +86,8 @@ class Expired:
                     return
                 few = replace(self.commit_ports, most_attempts=_MOST_ATTEMPTS)
                 kill(few, key, state=State.FAILED, why=row.last_error or _NOBODY)
-            storage = self.ports.storage(self.location)
-            Cleaning(self.commit_ports, storage, self.location).clean(key, most=_MOST_FILES)
+            cleaning = Cleaning(self.commit_ports, self.ports.storage, self.location)
+            cleaning.clean(key, most=_MOST_FILES)
         finally:
             self.leases.release(key)
 

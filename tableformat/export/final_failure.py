@@ -40,8 +40,8 @@ class FinalFailure:
             ended = kill(self.commit_ports, key, state=State.FAILED, why=why)
             if not isinstance(ended, GivenUp):
                 return self.telling.note_error(row, why)
-            storage = self.ports.storage(self.to.location)
-            cleaned = Cleaning(self.commit_ports, storage, self.to.location).clean(key)
+            cleaning = Cleaning(self.commit_ports, self.ports.storage, self.to.location)
+            cleaned = cleaning.clean(key)
         except TableFormatError as error:
             noted = self.telling.note_error(row, why)
             return f"{noted} (what it left behind stays: {error} `mergeberg gc` removes it)"

@@ -16,6 +16,7 @@ from functools import cache, partial
 from typing import Final
 
 from tableformat.committer import LakeTableState
+from tableformat.disks import Disks
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, LedgerError
 from tableformat.export.cleaning import Cleaning, Left
@@ -141,7 +142,7 @@ class Sweeping:
         return [thing for _, of_it in things for thing in of_it]
 
     def _delete(self, step: Step, location: str) -> None:
-        self.cleaning.ports.effects(step, partial(self.cleaning.storage.delete, location))
+        self.cleaning.delete(step, location)
 
     def _load(self) -> LakeTableState:
         return load_table(self.cleaning.ports)
@@ -154,9 +155,10 @@ class Sweeping:
         return row if ours else None
 
     def _listed(self, state: LakeTableState) -> dict[str, _OfKey]:
-        """List the data directory and the receipts, once each, by key."""
+        """List the data directory, its like on other disks, and the receipts, each once, by key."""
         found: dict[str, _OfKey] = {}
-        for one in self.cleaning.begun_and_finished(state.data_location):
+        places = Disks.of(state).places.values()
+        for one in sorted({o for p in places for o in self.cleaning.begun_and_finished(p)}):
             export = exported_by(one.location)
             if export is not None:
                 found.setdefault(export[0], _OfKey([], [])).files.append(one)
@@ -204,14 +206,14 @@ class Sweeping:
 
     def _names_no_file(self, one: StoredObject) -> bool:
         """Whether a receipt can be read, and the file that it names is not there."""
-        effects, storage = self.cleaning.ports.effects, self.cleaning.storage
+        effects, storages = self.cleaning.ports.effects, self.cleaning.storage
         try:
-            text = effects(Step.FIND_DEAD_FILES, partial(storage.read, one.location))
+            text = effects(Step.FIND_DEAD_FILES, partial(storages(one.location).read, one.location))
             receipt = Receipt.from_json(text.decode())
         except (LedgerError, DestinationError, UnicodeDecodeError):
             return False
         below = receipt.file_path.rsplit("/", 1)[0]
-        there = effects(Step.FIND_DEAD_FILES, partial(storage.list, below))
+        there = effects(Step.FIND_DEAD_FILES, partial(storages(below).list, below))
         names = {o.location.rsplit("/", 1)[-1] for o in there}
         return receipt.file_path.rsplit("/", 1)[-1] not in names
 

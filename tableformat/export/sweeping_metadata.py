@@ -155,7 +155,7 @@ class MetadataSweeping:
         return Listing(row_of(key), one.transaction_id, one.epoch, len(referred))
 
     def _read(self, one: StoredObject) -> bytes:
-        effects, storage = self.cleaning.ports.effects, self.cleaning.storage
+        effects, storage = self.cleaning.ports.effects, self.cleaning.storage(one.location)
         return effects(Step.FIND_DEAD_FILES, partial(storage.read, one.location))
 
     def _filtered(self, proved: Verdict, began: int) -> Verdict:

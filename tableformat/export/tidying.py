@@ -35,8 +35,8 @@ class Tidying:
         if outcome.status not in _LANDED or not earlier:
             return
         try:
-            storage = self.ports.storage(self.to.location)
-            Cleaning(self.commit_ports, storage, self.to.location).clean(one.row.key.hash)
+            cleaning = Cleaning(self.commit_ports, self.ports.storage, self.to.location)
+            cleaning.clean(one.row.key.hash)
         except TableFormatError as error:
             self.ports.observer.note(
                 f"partition {outcome.partition_id}: what earlier attempts left behind stays: "

@@ -15,12 +15,14 @@ class Rewrite:
     """Files of main in whose place others of the same key come, with the rows that are left.
 
     `changed` are the rows of them that get other values, or go; `made` those of each file that
-    comes: none where no row is left.
+    comes: none where no row is left. `place` is the location below which it is written, '' for
+    beside the first of them.
     """
 
     files: tuple[BranchFile, ...]
     changed: int
     made: tuple[int, ...]
+    place: str = ""
 
     @property
     def rows(self) -> int:
@@ -56,18 +58,21 @@ class Plan:
     """What becomes of files, in one commit; without changes there is nothing to do.
 
     `here` are the rows that were to come and are in main already; `kept` those that were looked at
-    and stay as they are.
+    and stay as they are. `moved` are the files that go to another place, where some that come do
+    not; `unmoved` is what is said of a plan without changes.
     """
 
     changes: tuple[KeyChange, ...]
     here: int = 0
     kept: int = field(default=0, compare=False)
+    moved: tuple[BranchFile, ...] = field(default=(), compare=False)
+    unmoved: str = field(default="", compare=False)
 
     @property
     def told(self) -> tuple[BranchFile, ...]:
-        """The files that come to main; where none does, those that leave it."""
+        """The files that are moved, or come to main; where none does, those that leave it."""
         come = tuple(f for c in self.changes for f in (*c.returns, *c.copies))
-        return come or tuple(f for c in self.changes for f in c.leaves)
+        return self.moved or come or tuple(f for c in self.changes for f in c.leaves)
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:

@@ -37,11 +37,12 @@ _MOST_PLANS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Runs statements on one lake table."""
+    """Runs statements on one lake table, each planned up to `most_plans` times."""
 
     ports: OperationPorts
     name: LakeName
     partitions: Partitions
+    most_plans: int = _MOST_PLANS
 
     @property
     def landing(self) -> Landing:
@@ -56,7 +57,7 @@ class Running:
             TableFormatError: the table or the ledger failed before anything was claimed.
         """
         what = f"{statement} on {self.name}"
-        return in_turns(self.ports, what, partial(self._turn, statement))
+        return in_turns(self.ports, what, partial(self._turn, statement), most=self.most_plans)
 
     def forecast(self, statement: Statement) -> Outcome:
         """Return what a statement would do now; nothing is changed (`--dry-run`).
@@ -76,7 +77,7 @@ class Running:
         """Plan on M, claim and commit; None when somebody was faster: it is planned anew."""
         landing, state = self.landing, load_table(self.ports.commit)
         if landing.settle_left(statement.which, state, leases):
-            return None
+            state = load_table(self.ports.commit)
         landing.refuse_moving(statement.which, state)
         plan = planned(statement, self.partitions, state)
         if not plan.changes:
@@ -141,13 +142,20 @@ class Running:
         )
 
 
-def in_turns(ports: OperationPorts, what: str, turn: Callable[[Leases], Outcome | None]) -> Outcome:
+def in_turns(
+    ports: OperationPorts,
+    what: str,
+    turn: Callable[[Leases], Outcome | None],
+    *,
+    most: int = _MOST_PLANS,
+) -> Outcome:
     """Take turns under leases until one has an outcome: others may change what was planned for.
 
     Args:
         ports: what to act on.
         what: is run, as the error has it.
         turn: does it once; None when it is to be planned anew.
+        most: how many turns it has.
 
     Raises:
         RefusedError: others changed it again and again.
@@ -160,12 +168,12 @@ def in_turns(ports: OperationPorts, what: str, turn: Callable[[Leases], Outcome 
         is_alive=ports.is_alive,
         note=ports.note,
     ) as leases:
-        for _ in range(_MOST_PLANS):
+        for _ in range(most):
             ended = turn(leases)
             if ended is not None:
                 return ended
     message = (
-        f"Cannot run {what}: the partition was changed by others {_MOST_PLANS} times while it was "
+        f"Cannot run {what}: the partition was changed by others {most} times while it was "
         "looked at. Run the statement again."
     )
     raise RefusedError(message)

@@ -109,7 +109,7 @@ def nothing_done(statement: Statement, plan: Plan, name: LakeName) -> Outcome:
         text = f"{plan.here:,} rows are in main already"
         return replace(told, status=Status.UNCHANGED, message=text)
     if plan.kept:
-        text = f"none of its {plan.kept:,} rows changes"
+        text = plan.unmoved or f"none of its {plan.kept:,} rows changes"
         return replace(told, status=Status.UNCHANGED, message=text)
     text = NOTHING_DETACHED if statement.looks_at_detached else "main has no file of it"
     return replace(told, message=text)

@@ -84,7 +84,7 @@ def cleaning(world: World) -> Iterator[tuple[Cleaning, Leases]]:
     held = Leases(ports.ledger, ports.owner, effects=Direct(), is_alive=ports.is_alive)
     acts = Ports(Direct(), table, ports.ledger, clock, lambda _: time.sleep(0.05))
     with contextlib.closing(ports.ledger), held:
-        yield Cleaning(acts, world.removed.storage(location), location), held
+        yield Cleaning(acts, world.removed.storage, location), held
 
 
 if __name__ == "__main__":

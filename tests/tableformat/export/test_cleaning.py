@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from catalog.iceberg_table import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from catalog.storages.local import LocalStorage
+from catalog.storages.opening import open_storage
 from tableformat.committer import Committed, LakeTableState, Layout, SnapshotSeen
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
@@ -37,7 +38,7 @@ class Lake:
     @property
     def cleaning(self) -> Cleaning:
         """What is tested."""
-        return Cleaning(ports(self.table, self.ledger), LocalStorage(), self.table.load().location)
+        return Cleaning(ports(self.table, self.ledger), open_storage, self.table.load().location)
 
     def write(self, row: Row, attempt: str = "x", *, noted: bool = True) -> None:
         """Write the file of a claim, with its receipt."""

@@ -1,0 +1,151 @@
+"""The disks and volumes of a lake table: named places where its data files may lie.
+
+Properties of the table name them (docs/spec/table-properties.md):
+
+    mergeberg.disk.cold        s3://archive/lake
+    mergeberg.volume.slow      cold, tape
+
+A disk is a place that tables may share: below it each has a directory of its own, by its uuid. The
+disk `default` is the table's own data directory, and has no property. A volume is a list of disks;
+what goes to it goes to the first. So the front doors, and other engines, all see the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, UNKNOWN_DISK, UNKNOWN_VOLUME
+from tableformat.committer import LakeTableState
+from tableformat.errors import NotFoundError, RefusedError
+
+__all__ = ["DISK_PREFIX", "OWN_DISK", "VOLUME_PREFIX", "DiskOrVolume", "Disks"]
+
+DISK_PREFIX: Final = "mergeberg.disk."
+VOLUME_PREFIX: Final = "mergeberg.volume."
+OWN_DISK: Final = "default"
+"""The disk, and unless a property says otherwise the volume, of the table's own data directory."""
+_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskOrVolume:
+    """Where files are to be: below any of `places`; those that come go below the first.
+
+    As text it is what a statement has: DISK 'cold'.
+    """
+
+    text: str
+    places: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return it as a statement has it."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Disks:
+    """The disks of a table by name, each with the location below which its files lie there."""
+
+    places: Mapping[str, str]
+    volumes: Mapping[str, tuple[str, ...]]
+    uuid: str
+
+    @classmethod
+    def of(cls, state: LakeTableState) -> Self:
+        """Return those that a table's properties name, and its own."""
+        uuid, properties = state.layout.table_uuid, state.properties
+        places = {
+            name.removeprefix(DISK_PREFIX): f"{place.rstrip('/')}/{uuid}" if place else uuid
+            for name, place in properties.items()
+            if name.startswith(DISK_PREFIX)
+        }
+        volumes = {
+            name.removeprefix(VOLUME_PREFIX): tuple(d.strip() for d in disks.split(","))
+            for name, disks in properties.items()
+            if name.startswith(VOLUME_PREFIX)
+        }
+        own = {OWN_DISK: state.data_location.rstrip("/")}
+        return cls({**places, **own}, {OWN_DISK: (OWN_DISK,), **volumes}, uuid)
+
+    def disk(self, name: str, what: str) -> DiskOrVolume:
+        """Return a disk as a place to move to.
+
+        Args:
+            name: the disk's.
+            what: begins errors: what cannot be run.
+
+        Raises:
+            NotFoundError: there is none of that name (code 479).
+            RefusedError: its property names no place (code 36).
+        """
+        return DiskOrVolume(f"DISK {_quoted(name)}", (self._place(name, what),))
+
+    def volume(self, name: str, what: str) -> DiskOrVolume:
+        """Return a volume as a place to move to.
+
+        Args:
+            name: the volume's.
+            what: begins errors: what cannot be run.
+
+        Raises:
+            NotFoundError: there is none of that name (code 548), or no disk that it names (479).
+            RefusedError: the property of a disk names no place (code 36).
+        """
+        disks = self.volumes.get(name)
+        if disks is None:
+            message = (
+                f"{what}: No such volume `{name}`. The table's volumes are "
+                f"{', '.join(sorted(self.volumes))}. Name one of them, or set the table's property "
+                f"{VOLUME_PREFIX}{name} to a list of disks."
+            )
+            raise NotFoundError(message, code=UNKNOWN_VOLUME)
+        places = tuple(self._place(disk, what) for disk in disks)
+        return DiskOrVolume(f"VOLUME {_quoted(name)}", places)
+
+    def _place(self, name: str, what: str) -> str:
+        place = self.places.get(name)
+        if place is None:
+            message = (
+                f"{what}: No such disk `{name}`. The table's disks are "
+                f"{', '.join(sorted(self.places))}. Name one of them, or set the table's property "
+                f"{DISK_PREFIX}{name} to a place, as s3://BUCKET/DIRECTORY."
+            )
+            raise NotFoundError(message, code=UNKNOWN_DISK)
+        if _ABSOLUTE.match(place) is None:
+            said = place.removesuffix(self.uuid).rstrip("/")
+            message = (
+                f"{what}: the table's property {DISK_PREFIX}{name} is {said!r}, and no absolute "
+                "place. Set it to one, as s3://BUCKET/DIRECTORY or /mnt/cold."
+            )
+            raise RefusedError(message, code=BAD_ARGUMENTS)
+        return place
+
+    def place_of(self, path: str) -> str | None:
+        """Return the location of the disk that a file is on, None where it is on none."""
+        above = (place for place in self.places.values() if path.startswith(f"{place}/"))
+        return max(above, key=len, default=None)
+
+    def disk_of(self, path: str) -> str | None:
+        """Return the name of the disk that a file is on, None where it is on none."""
+        place = self.place_of(path)
+        return min((n for n, p in self.places.items() if p == place), default=None)
+
+    def beside(self, path: str) -> str:
+        """Return the location below which a file goes that comes in the place of another one.
+
+        That is the other one's disk; the table's own where that is on none.
+        """
+        return self.place_of(path) or self.places[OWN_DISK]
+
+    def directory_of(self, path: str) -> str:
+        """Return the directory of a file below its disk's, '' for none or where it is on none."""
+        place = self.place_of(path)
+        return path.removeprefix(f"{place}/").rpartition("/")[0] if place is not None else ""
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,96 @@
+"""The disks and volumes of a lake table: which file is where, and where what is moved goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.committer import LakeTableState, Layout
+from tableformat.disks import DISK_PREFIX, OWN_DISK, VOLUME_PREFIX, Disks
+from tableformat.errors import NotFoundError, RefusedError
+
+UUID = "0b9a0000-0000-4000-8000-000000000001"
+STATE = LakeTableState(
+    layout=Layout(UUID, 0, 0, 0),
+    format_version=2,
+    location="s3://lake/n/t",
+    main=None,
+    last_sequence_number=0,
+    properties={},
+    snapshots={},
+    metadata_location="",
+)
+NAMES = st.text("abcXYZ019_-. é", min_size=1, max_size=6).filter(
+    lambda name: name.strip() == name and name != OWN_DISK
+)
+PLACES = st.builds(
+    lambda head, below, slash: head + "/".join(below) + slash,
+    st.sampled_from(["s3://b/", "file:///", "/", "gs://b/", "s3://lake/n/t/data/"]),
+    st.lists(st.sampled_from(["a", "a%2Fb", "a b", UUID]), min_size=1, max_size=3),
+    st.sampled_from(["", "/", "//"]),
+)
+
+
+def disks(properties: dict[str, str]) -> Disks:
+    return Disks.of(replace(STATE, properties=properties))
+
+
+@given(st.dictionaries(NAMES, PLACES, max_size=5), st.data())
+def test_a_file_is_on_the_disk_that_it_was_moved_to(
+    given_places: dict[str, str], data: st.DataObject
+) -> None:
+    """Harm prevented: a file is moved again and again, or never, or beside another table's."""
+    found = disks({DISK_PREFIX + name: place for name, place in given_places.items()})
+    name = data.draw(st.sampled_from([OWN_DISK, *given_places]))
+    directory = data.draw(st.sampled_from(["", "p=1", "p=1/q=a%2Fb"]))
+
+    to = found.disk(name, "Cannot")
+    path = "/".join(part for part in (to.places[0], directory, "f.parquet") if part)
+
+    assert found.place_of(path) == to.places[0]
+    assert found.beside(path) == to.places[0]
+    assert found.directory_of(path) == directory
+    on = found.disk_of(path)
+    assert on is not None
+    assert found.places[on] == found.places[name]
+    if name != OWN_DISK:
+        assert to.places[0].endswith(f"/{UUID}")
+    assert found.disk_of(f"s3://elsewhere/{UUID}x/f.parquet") is None
+
+
+@given(
+    st.lists(NAMES.filter(lambda n: "," not in n), min_size=1, max_size=4, unique=True),
+    st.sampled_from([",", ", ", " ,"]),
+)
+def test_a_volume_is_its_disks_in_their_order(names: list[str], comma: str) -> None:
+    properties = {DISK_PREFIX + name: f"s3://b/{n}" for n, name in enumerate(names)}
+    found = disks({**properties, VOLUME_PREFIX + "v": comma.join(names)})
+
+    to = found.volume("v", "Cannot")
+
+    assert to.places == tuple(f"s3://b/{n}/{UUID}" for n in range(len(names)))
+    assert str(to) == "VOLUME 'v'"
+    assert found.volume(OWN_DISK, "Cannot").places == ("s3://lake/n/t/data",)
+
+
+def test_what_is_not_there_is_said_with_what_is() -> None:
+    found = disks({"mergeberg.disk.cold": "s3://b", "mergeberg.volume.v": "cold, nope"})
+
+    with pytest.raises(NotFoundError, match=r"No such disk `nope`.* are cold, default") as disk:
+        found.disk("nope", "Cannot run it")
+    with pytest.raises(NotFoundError, match=r"No such volume `w`.* are default, v") as volume:
+        found.volume("w", "Cannot run it")
+    with pytest.raises(NotFoundError, match="No such disk `nope`") as of_volume:
+        found.volume("v", "Cannot run it")
+
+    assert [e.value.code for e in (disk, volume, of_volume)] == [479, 548, 479]
+
+
+@pytest.mark.parametrize("place", ["", "cold", "./cold", "bucket/cold"])
+def test_a_place_that_depends_on_where_it_is_asked_is_refused(place: str) -> None:
+    """Harm prevented: files go below the directory in which the command was started."""
+    with pytest.raises(RefusedError, match=f"mergeberg.disk.cold is '{place}', and no absolute"):
+        disks({"mergeberg.disk.cold": place}).disk("cold", "Cannot run it")
