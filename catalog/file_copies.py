@@ -6,6 +6,7 @@ Each has a receipt like any file that an export wrote, before it can be committe
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from catalog.carried_digest import TableFiles, carry_digest
@@ -19,6 +20,7 @@ from tableformat.committer import LakeTableState
 from tableformat.disks import Disks
 from tableformat.file_names import RECEIPTS, data_file_name
 from tableformat.iceberg.copies import Copy, copied_receipts
+from tableformat.iceberg.file_partition import FilePartition
 from tableformat.ledger import Row
 from tableformat.receipt import Receipt
 
@@ -29,7 +31,8 @@ __all__ = ["CopiedFiles", "store_receipt"]
 class CopiedFiles:
     """Copies files of the snapshot `source` into the table of `destination`.
 
-    `checks` refuses files of `source` that are not as they were written.
+    `checks` refuses files of `source` that are not as they were written. `partitions` says where
+    they lie there, when it is divided otherwise.
     """
 
     source: LakeTableState
@@ -37,6 +40,7 @@ class CopiedFiles:
     destination: LakeTableState
     storages: Storages
     checks: Checks = refuse_changed_files
+    partitions: Callable[[BranchFile], FilePartition] | None = None
 
     def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
         """Copy files for the claim of a row; return their receipts, which are stored.
@@ -48,23 +52,34 @@ class CopiedFiles:
         location, storages = self.source.location, self.source_storages
         self.checks(storages, location, _unsaid, files)
         hashes = hashes_of(storages, location, (file.path for file in files))
+        lie = {f.path: self.partitions(f) for f in files} if self.partitions else None
         with ScratchDirectory("copy") as scratch:
             by = CopiedBytes(storages, self.storages, hashes, scratch.path)
             copies = {
-                file.path: self._copied(row, number, file, by) for number, file in enumerate(files)
+                file.path: self._copied(row, number, file, lie, by)
+                for number, file in enumerate(files)
             }
         refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
-        receipts = copied_receipts(self.source, row, copies, self.destination)
+        values = {path: one.values for path, one in lie.items()} if lie is not None else None
+        receipts = copied_receipts(self.source, row, copies, self.destination, values)
         for receipt in receipts:
             store_receipt(receipt, self.destination.location, self.storages)
         source = TableFiles(self.source.location, self.source_storages)
         carry_digest(row, files, source, TableFiles(self.destination.location, self.storages))
         return receipts
 
-    def _copied(self, row: Row, number: int, file: BranchFile, by: CopiedBytes) -> Copy:
+    def _copied(
+        self,
+        row: Row,
+        number: int,
+        file: BranchFile,
+        lie: Mapping[str, FilePartition] | None,
+        by: CopiedBytes,
+    ) -> Copy:
         attempt = f"0-{uuid.uuid4().hex[:12]}"
         name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
-        directory = Disks.of(self.source).directory_of(file.path)
+        of_source = Disks.of(self.source).directory_of(file.path)
+        directory = of_source if lie is None else lie[file.path].directory
         place = (self.destination.data_location, directory, name)
         return by.copy(file, "/".join(part for part in place if part), attempt)
 

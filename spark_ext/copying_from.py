@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.file_copies import CopiedFiles
+from catalog.file_partitions import FilePartitions
 from spark_ext.other_tables import (
     OtherTables,
     RememberingTable,
@@ -16,34 +18,56 @@ from spark_ext.other_tables import (
 )
 from spark_ext.selected_tables import selected_table
 from tableformat.effects import Direct
+from tableformat.iceberg.properties import RememberedSource
+from tableformat.mergetree.alike import differences
 from tableformat.operations.copying import OtherTable, other_table
+from tableformat.operations.dividing import divided_here
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.running import Running
 from tableformat.operations.which import AllPartitions, OnePartition
 
-__all__ = ["copied_from", "copying"]
+__all__ = ["FromOther", "copied_from", "copying"]
+
+
+@dataclass(frozen=True, slots=True)
+class FromOther:
+    """What another table has of partitions, and what copies its files.
+
+    `which` are the partitions here. `named` are those of the other table, where it is divided
+    otherwise.
+    """
+
+    which: OnePartition | AllPartitions
+    other: OtherTable
+    copies: CopiedFiles
+    named: OnePartition | AllPartitions | None = None
 
 
 def copied_from(
     what: str,
     parts: tuple[str, ...],
-    which: OnePartition | AllPartitions,
+    named: Callable[[RememberedSource], OnePartition | AllPartitions],
     to: RememberingTable,
     others: OtherTables,
-) -> tuple[OtherTable, CopiedFiles]:
+    *,
+    divides: bool = True,
+) -> FromOther:
     """Return what another table has of a partition, and what copies its files.
 
     Args:
         what: begins errors: what cannot be run.
         parts: the name behind FROM.
-        which: the partitions.
+        named: says which partitions are meant, of a table of a partition key.
         to: the table that they come to.
         others: how names are looked up.
+        divides: both have one partition key; else the partitions are those of the other table,
+            and become those in which their rows lie here.
 
     Raises:
         NotFoundError: there is no such table (code 60).
         UnsupportedError: it is a table of ClickHouse, or files would have to be written anew.
-        RefusedError: the tables differ; all differences are told (code of the first).
+        RefusedError: the tables differ; all differences are told (code of the first). Or rows of a
+            partition there would lie in several here (code 36).
         DestinationError: a table cannot be read.
         LedgerError: the ledger cannot be read.
     """
@@ -54,11 +78,21 @@ def copied_from(
         raise no_table(what)
     state, there = found.state, to.found.load()
     remembered = source_of(what, state)
-    refuse_unlike(what, (state, remembered), (there, to.source))
+    keys = (remembered.table.engine.partition_by, to.source.table.engine.partition_by)
+    otherwise = not divides and keys[0] != keys[1]
+    refuse_unlike(what, (state, remembered), (there, to.source), divides=not otherwise)
+    which = named(remembered if otherwise else to.source)
     with RowPartitions(remembered, catalog.storages) as rows:
         partitions = Partitions(name, found.table, to.ledger, rows, Direct())
         other = other_table(state, partitions, which)
-    return other, CopiedFiles(state, catalog.storages, there, to.found.storages, others.checks)
+    copies = CopiedFiles(state, catalog.storages, there, to.found.storages, others.checks)
+    if not otherwise:
+        return FromOther(which, other, copies)
+    with RowPartitions(to.source, catalog.storages) as rows:
+        differ = f"{what}: {differences(remembered.table, to.source.table)[0].text}"
+        lie = divided_here(differ, which, other, lambda file: rows.ids(file.path, state))
+    partitioned = FilePartitions(state, catalog.storages, there)
+    return FromOther(*lie, replace(copies, partitions=partitioned), named=which)
 
 
 def copying(running: Running, copy: CopiedFiles) -> Running:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Final, TypeAlias
 
 from catalog.clickhouse.partition_values import partition_id_of
@@ -154,12 +155,11 @@ def _prepared(
     if not isinstance(command, commands.AttachFrom | commands.ReplaceFrom):
         return running, _statement(command, to.source)
     replaces = isinstance(command, commands.ReplaceFrom)
-    which = _partition(command.partition, to.source)
-    verb = "REPLACE" if replaces else "ATTACH"
-    what = f"Cannot run {verb} {which} FROM {command.table} on {to.name}"
-    other, copy = copied_from(what, command.table.parts, which, to, others)
-    wanted = CopyFrom(which, other, replaces=replaces, allow_empty=others.allow_empty)
-    return copying(running, copy), wanted
+    named = partial(_partition, command.partition)
+    what = f"Cannot run {render_command(command)} on {to.name}"
+    made = copied_from(what, command.table.parts, named, to, others, divides=replaces)
+    wanted = CopyFrom(made.which, made.other, replaces, others.allow_empty, made.named)
+    return copying(running, made.copies), wanted
 
 
 def _fetch(
@@ -170,8 +170,8 @@ def _fetch(
         # `check_operation` and the grammar have refused it.
         raise TypeError(command)
     what = f"Cannot run FETCH {which} FROM {quote_string(command.path)} on {to.name}"
-    other, copy = copied_from(what, split_identifiers(command.path), which, to, others)
-    return copying(running, copy), Fetch(which, other)
+    made = copied_from(what, split_identifiers(command.path), lambda _: which, to, others)
+    return copying(running, made.copies), Fetch(which, made.other)
 
 
 def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outcome:

@@ -136,22 +136,25 @@ def refuse_unlike(
     destination: tuple[LakeTableState, RememberedSource],
     *,
     moves: bool = False,
+    divides: bool = True,
 ) -> None:
     """Refuse tables between which a partition cannot be put.
+
+    `divides`: what divides them into partitions is the same, too.
 
     Raises:
         RefusedError: they differ; all differences are told (code of the first).
         UnsupportedError: only their files do.
     """
     (state, of), (there, to) = source, destination
-    found = differences(of.table, to.table, moves=moves)
+    found = differences(of.table, to.table, moves=moves, divides=divides)
     if found:
         told = "; ".join(one.text for one in found)
         raise RefusedError(f"{what}: {told}.", code=found[0].code)
     if of.conversions != to.conversions:
         message = f"{what}: their columns were exported with other conversions."
         raise RefusedError(message, code=BAD_ARGUMENTS)
-    if odd := different_columns(state, there):
+    if odd := different_columns(state, there, divides=divides):
         message = (
             f"{what}: files cannot be copied as they are, because {odd}. Export the partition from "
             "ClickHouse instead; files that have to be written anew are not there yet."

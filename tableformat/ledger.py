@@ -18,9 +18,9 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from tableformat.history import History
+from tableformat.keys import Key
 from tableformat.mergetree.keeper_node import KeeperNode
 from tableformat.move_intent import MoveIntent
-from tableformat.names import hash_of
 
 __all__ = [
     "MANIFEST_TTL",
@@ -39,41 +39,8 @@ __all__ = [
     "State",
 ]
 
-_OF_LAKE: Final = "lake:"
 MANIFEST_TTL: Final = 180
 """Seconds in which an export refuses another one, where the user says nothing; ClickHouse's own."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
-    """What is exported at most once: a partition of a source table, into a destination table.
-
-    `source` and `destination` are identities (MergeTreeTable.identity, the Iceberg table's uuid),
-    not names.
-    """
-
-    source: str
-    partition_id: str
-    destination: str
-
-    @property
-    def hash(self) -> str:
-        """26 characters that stand for the key in paths and table properties."""
-        return hash_of(self.source, self.partition_id, self.destination)
-
-    @classmethod
-    def of_lake(cls, table_uuid: str, partition_id: str, destination: str) -> Key:
-        """Return the key of what no export wrote in a partition of a lake table (decision 0013)."""
-        return cls(f"{_OF_LAKE}{table_uuid}", partition_id, destination)
-
-    def at(self, destination: str) -> Key:
-        """Return the key of the same partition of the same source in another table."""
-        return replace(self, destination=destination)
-
-    @property
-    def is_of_export(self) -> bool:
-        """Whether it is one of exports, and not of what others wrote here or in another table."""
-        return not self.source.startswith(_OF_LAKE)
 
 
 class State(StrEnum):

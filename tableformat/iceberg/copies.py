@@ -36,6 +36,10 @@ class Copy:
     seconds: float
 
 
+Partitions = Mapping[str, tuple[str | None, ...]]
+"""The values that files have of the fields of another partition spec, by path, as in `Receipt`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """What was written in the place of a file: where, what makes its name unique, what it is."""
@@ -50,11 +54,13 @@ class Rewritten:
     seconds: float
 
 
-def different_columns(source: LakeTableState, destination: LakeTableState) -> str:
+def different_columns(
+    source: LakeTableState, destination: LakeTableState, *, divides: bool = True
+) -> str:
     """Say which columns or partition fields two tables have otherwise, '' for none.
 
     Files of one table are read as those of the other only where all field ids and types, and all
-    partition fields, are the same.
+    partition fields, are the same; these not where nothing that `divides` them counts.
     """
     there, here = table_of(source), table_of(destination)
     columns = _columns(there.schema()), _columns(here.schema())
@@ -65,13 +71,17 @@ def different_columns(source: LakeTableState, destination: LakeTableState) -> st
     ]
     if odd:
         return f"columns {', '.join(odd)} have another field id or type"
-    if _fields(there) != _fields(here):
+    if divides and _fields(there) != _fields(here):
         return "their partition specs are made of other fields"
     return ""
 
 
 def copied_receipts(
-    state: LakeTableState, row: Row, copies: Mapping[str, Copy], layout: LakeTableState
+    state: LakeTableState,
+    row: Row,
+    copies: Mapping[str, Copy],
+    layout: LakeTableState,
+    partitions: Partitions | None = None,
 ) -> tuple[Receipt, ...]:
     """Return the receipts of copies, in the order in which they are given.
 
@@ -80,15 +90,20 @@ def copied_receipts(
         row: of the key that they become files of.
         copies: of each file.
         layout: the state of the table that gets them.
+        partitions: where that is divided otherwise, where each of them lies.
 
     Raises:
         InternalError: a file is not in the snapshot.
     """
     table = table_of(state)
     entries = _entries(table, state.main, copies)
-    return tuple(
-        _receipt(entries[path], table, row, number, copy, layout.layout.spec_id)
+    receipts = (
+        (path, _receipt(entries[path], table, row, number, copy, layout.layout.spec_id))
         for number, (path, copy) in enumerate(copies.items())
+    )
+    return tuple(
+        receipt if partitions is None else replace(receipt, partition=partitions[path])
+        for path, receipt in receipts
     )
 
 

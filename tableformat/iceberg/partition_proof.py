@@ -41,7 +41,16 @@ from tableformat.mergetree.wire_types import qualified, wire_expression
 from tableformat.names import PartitionId
 from tableformat.source import Probe, ProbedValue
 
-__all__ = ["Disproved", "Proved", "directory", "partition_values", "probe", "prove", "value_texts"]
+__all__ = [
+    "Disproved",
+    "Proved",
+    "directory",
+    "partition_values",
+    "probe",
+    "prove",
+    "short_name",
+    "value_texts",
+]
 
 _HOUR: Final = 3_600_000_000
 _NULL: Final = "NULL"
@@ -177,7 +186,7 @@ def directory(spec: DerivedSpec, columns: MappedColumns, values: tuple[Value | N
     file name is cut, with a digest that keeps its directory apart.
     """
     shown = [
-        None if v is None else _short(_human(v, f, _column(f, columns)))
+        None if v is None else short_name(_human(v, f, _column(f, columns)))
         for f, v in zip(spec.fields, values, strict=True)
     ]
     return partition_directory([f.name for f in spec.fields], shown)
@@ -345,7 +354,8 @@ def _human(value: Any, field: SpecField, column: MappedColumn) -> str:
         return str(value)
 
 
-def _short(text: str) -> str:
+def short_name(text: str) -> str:
+    """Return a value that a directory is named by: cut where it is too long, with a digest."""
     if len(escape(text).encode()) <= _LONGEST_NAME:
         return text
     kept = text

@@ -17,6 +17,7 @@ from tableformat.mergetree.table import MergeTreeTable, Projection, SkipIndex
 __all__ = ["Difference", "differences"]
 
 _Named = SkipIndex | Projection
+_DIVIDES: Final = "partition key"
 _ENFORCE: Final = "enforce_index_structure_match_on_partition_manipulation"
 
 
@@ -29,7 +30,11 @@ class Difference:
 
 
 def differences(
-    source: MergeTreeTable, destination: MergeTreeTable, *, moves: bool = False
+    source: MergeTreeTable,
+    destination: MergeTreeTable,
+    *,
+    moves: bool = False,
+    divides: bool = True,
 ) -> tuple[Difference, ...]:
     """Return what keeps partitions of `source` from `destination`; nothing when they can be put.
 
@@ -37,13 +42,14 @@ def differences(
     key are the same. The destination has every skip index and projection of the source, and where
     its setting `enforce_index_structure_match_on_partition_manipulation` is 1, no other. Storage
     policies are compared by name (coverage.md reading 21). With `moves` the engines are of one
-    family, too.
+    family, too. Where the rows themselves are to tell in which partition they lie, what `divides`
+    the tables is not compared: the partition keys may differ.
     """
     return tuple(
         Difference(f"Tables have different {what}: {text}", code)
         for what, text, code in (
             *_of_columns(source, destination),
-            *_of_keys(source, destination),
+            *(one for one in _of_keys(source, destination) if divides or one[0] != _DIVIDES),
             *_of_indices(source, destination),
             *_of_places(source, destination, moves=moves),
         )
@@ -70,7 +76,7 @@ def _of_keys(source: MergeTreeTable, destination: MergeTreeTable) -> Iterator[tu
     there, here = source.engine, destination.engine
     for what, clause, one, other in (
         ("ordering", "ORDER BY", there.order_by, here.order_by),
-        ("partition key", "PARTITION BY", there.partition_by, here.partition_by),
+        (_DIVIDES, "PARTITION BY", there.partition_by, here.partition_by),
         (
             "primary key",
             "PRIMARY KEY",

@@ -27,11 +27,11 @@ from tableformat.operations.partition_files import (
 from tableformat.operations.planned import KeyChange, Plan
 from tableformat.operations.which import AllPartitions, OnePartition
 
-__all__ = ["CopyFrom", "OtherTable", "other_table"]
+__all__ = ["CopyFrom", "OtherKey", "OtherTable", "other_table"]
 
 
 @dataclass(frozen=True, slots=True)
-class _OtherKey:
+class OtherKey:
     """The files that another lake table has of a key.
 
     `record` is that of the export whose files they are, all of them, None when they are not those
@@ -55,7 +55,7 @@ class OtherTable:
     name: LakeName
     table_uuid: str
     snapshot_id: int | None
-    keys: tuple[_OtherKey, ...]
+    keys: tuple[OtherKey, ...]
     unsure: tuple[Key, ...] = ()
 
 
@@ -80,12 +80,12 @@ def other_table(
             )
             raise RefusedError(message)
     exports = tuple(
-        _OtherKey(one.key, one.files, _record(there, one), one.row)
+        OtherKey(one.key, one.files, _record(there, one), one.row)
         for one in there.keys
-        if one.key.is_of_export
+        if one.key.stays
     )
     # They are of one key here, whichever keys they have there.
-    others = tuple(f for one in there.keys if not one.key.is_of_export for f in one.files)
+    others = tuple(f for one in there.keys if not one.key.stays for f in one.files)
     keys = (*exports, *_of_others(others, state, partitions))
     unsure = tuple(at.row.key for at in there.in_main.values() if not at.held.is_known)
     return OtherTable(name, state.layout.table_uuid, state.main, keys, unsure)
@@ -93,7 +93,7 @@ def other_table(
 
 def _of_others(
     files: tuple[BranchFile, ...], state: LakeTableState, partitions: Partitions
-) -> list[_OtherKey]:
+) -> list[OtherKey]:
     """Return files that no export wrote by their partitions.
 
     Raises:
@@ -103,7 +103,7 @@ def _of_others(
     found: defaultdict[Key, list[BranchFile]] = defaultdict(list)
     for file in files:
         found[partitions.key_of_others(file, state)].append(file)
-    return [_OtherKey(key, tuple(own)) for key, own in sorted(found.items())]
+    return [OtherKey(key, tuple(own)) for key, own in sorted(found.items())]
 
 
 def _record(there: PartitionFiles, one: FilesOfKey) -> Record | None:
@@ -112,7 +112,7 @@ def _record(there: PartitionFiles, one: FilesOfKey) -> Record | None:
     return at.record if at is not None else None
 
 
-def _is_here(one: _OtherKey, at: KeyInMain | None) -> bool:
+def _is_here(one: OtherKey, at: KeyInMain | None) -> bool:
     """Whether main has the very export whose files would come, or another of the same content."""
     if one.record is None or at is None or at.row.done is None:
         return False
@@ -124,13 +124,15 @@ def _is_here(one: _OtherKey, at: KeyInMain | None) -> bool:
 class CopyFrom:
     """The request: which partitions come from which table; `replaces` what is here.
 
-    `allow_empty`: an empty partition there replaces what is here, too.
+    `allow_empty`: an empty partition there replaces what is here, too. `named` is what they are
+    called there, where the other table is divided otherwise.
     """
 
     which: OnePartition | AllPartitions
     other: OtherTable
     replaces: bool
     allow_empty: bool = False
+    named: OnePartition | AllPartitions | None = None
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = False
 
@@ -141,7 +143,8 @@ class CopyFrom:
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""
-        return f"{'REPLACE' if self.replaces else 'ATTACH'} {self.which} FROM {self.other.name}"
+        which = self.named or self.which
+        return f"{'REPLACE' if self.replaces else 'ATTACH'} {which} FROM {self.other.name}"
 
     def plan(self, there: PartitionFiles) -> Plan:
         """Let copies come, and with REPLACE everything else leave.
@@ -181,7 +184,16 @@ class CopyFrom:
         return Plan(tuple(changes), here)
 
     def _refuse_twice(self, key: Key, there: PartitionFiles) -> None:
-        at = there.in_main.get(key.hash)
+        """Refuse rows of which main may have some, under whichever key.
+
+        Raises:
+            RefusedError: it may.
+        """
+        for one in dict.fromkeys((key, key.origin, key.within(key.partition_id))):
+            self._refuse_key_twice(one, there)
+
+    def _refuse_key_twice(self, key: Key, there: PartitionFiles) -> None:
+        at = there.elsewhere(key.hash)
         has_files = any(one.key == key for one in there.keys)
         if not has_files and (at is None or (at.held.is_known and not at.held.files)):
             return

@@ -242,5 +242,5 @@ class Moving:
 def _key_there(key: Key, here: LakeTableState, there: LakeTableState) -> str:
     """Return the key there: what no export wrote is of one key there, of this table."""
     uuid = here.layout.table_uuid
-    own = key if key.is_of_export else Key.of_lake(uuid, key.partition_id, uuid)
+    own = key if key.stays else Key.of_lake(uuid, key.partition_id, uuid)
     return own.at(there.layout.table_uuid).hash

@@ -106,7 +106,7 @@ class PartitionFiles:
 
     Those that are of no key of the ledger belong to the partition's own. `table_uuid`, `spec_id`
     and `schema_id` are the table's. `in_main` says, by hash, what main has of each key of the
-    ledger in the partition.
+    ledger in the partition, `elsewhere` of one that the ledger may know of another partition.
     """
 
     partition_id: PartitionId | None
@@ -116,6 +116,7 @@ class PartitionFiles:
     keys: tuple[FilesOfKey, ...]
     detached: tuple[FilesOfKey, ...] = ()
     in_main: Mapping[str, KeyInMain] = field(default_factory=dict)
+    elsewhere: Callable[[str], KeyInMain | None] = lambda _: None
 
     def knows(self, key: Key) -> bool:
         """Whether main has rows of a key in its files and nowhere else."""
@@ -175,8 +176,21 @@ class Partitions:
         }
         of = state.layout
         return PartitionFiles(
-            partition_id, of.table_uuid, of.spec_id, of.schema_id, main, aside, held
+            partition_id,
+            of.table_uuid,
+            of.spec_id,
+            of.schema_id,
+            main,
+            aside,
+            held,
+            partial(self._elsewhere, state, known),
         )
+
+    def _elsewhere(
+        self, state: LakeTableState, known: Mapping[str, Row], key: str
+    ) -> KeyInMain | None:
+        row = known.get(key)
+        return self._in_main(state, row) if row is not None else None
 
     def _in_main(self, state: LakeTableState, row: Row) -> KeyInMain:
         key = row.key.hash
