@@ -15,6 +15,7 @@ from tableformat.branches import BranchFile
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.committer import LakeTableState
 from tableformat.errors import RefusedError
+from tableformat.export.in_main import Kind
 from tableformat.export.outcome import Status
 from tableformat.ledger import Key, Record, Row
 from tableformat.names import LakeName
@@ -48,8 +49,8 @@ class OtherKey:
 class OtherTable:
     """What another lake table has, as of one snapshot.
 
-    `unsure` are keys of which it cannot be told where their rows are: others rewrote files of them,
-    so that files of no key may have them.
+    `unsure` are keys whose rows files of no key may have: others rewrote files of them, or removed
+    them.
     """
 
     name: LakeName
@@ -87,7 +88,7 @@ def other_table(
     # They are of one key here, whichever keys they have there.
     others = tuple(f for one in there.keys if not one.key.stays for f in one.files)
     keys = (*exports, *_of_others(others, state, partitions))
-    unsure = tuple(at.row.key for at in there.in_main.values() if not at.held.is_known)
+    unsure = tuple(at.row.key for at in there.in_main.values() if _may_be_others(at))
     return OtherTable(name, state.layout.table_uuid, state.main, keys, unsure)
 
 
@@ -110,6 +111,15 @@ def _record(there: PartitionFiles, one: FilesOfKey) -> Record | None:
     """Return the record of the export whose files main has of a key, if it is one."""
     at = there.in_main.get(one.key.hash)
     return at.record if at is not None else None
+
+
+def _may_be_others(at: KeyInMain) -> bool:
+    """Whether files of no key may have rows of a key: others rewrote its files, or removed them.
+
+    Who removes files and adds others in a second snapshot has rewritten them, too.
+    """
+    removed = at.held.kind is Kind.GONE and at.row.changed is None
+    return removed or not at.held.is_known
 
 
 def _is_here(one: OtherKey, at: KeyInMain | None) -> bool:

@@ -45,8 +45,9 @@ def divided_here(
         for file in one.files:
             found[one.key.partition_id] |= ids(file)
     here = {there: _only(what, there, lie) for there, lie in found.items()}
+    # They are no export of the ClickHouse table here: it has no such partition.
     keys = tuple(
-        replace(one, key=one.key.within(here[one.key.partition_id].value), record=None)
+        replace(one, key=one.key.within(here[one.key.partition_id].value), record=None, row=None)
         for one in other.keys
     )
     # Where it comes to nothing is known of those that come to something.

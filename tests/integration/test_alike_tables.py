@@ -115,6 +115,17 @@ def test_a_move_asks_for_the_same_engine_too(tables: dict[str, MergeTreeTable]) 
     assert differences(tables["same"], tables["of another engine"]) == ()
 
 
+def test_what_divides_tables_is_not_compared_where_their_rows_tell_it(
+    tables: dict[str, MergeTreeTable],
+) -> None:
+    same, otherwise = tables["same"], tables["partitioned otherwise"]
+
+    assert differences(same, otherwise, divides=False) == ()
+    assert differences(same, tables["ordered otherwise"], divides=False) == differences(
+        same, tables["ordered otherwise"]
+    )
+
+
 def test_the_names_of_storage_policies_are_compared(tables: dict[str, MergeTreeTable]) -> None:
     """Where files lie is no policy; none is alike none (coverage.md reading 21)."""
     fast, none = (replace(tables["same"], storage_policy=name) for name in ("fast", ""))
