@@ -19,12 +19,24 @@ from catalog.jdbc_uri import sqlalchemy_uri
 from catalog.spark_setting_table import GLUE, HIVE, REST, SQL, Does, found, refusal
 from tableformat.errors import UnsupportedError
 
-__all__ = ["DEFAULT_FS", "iceberg_catalogs", "other_catalogs", "pyiceberg_properties"]
+__all__ = [
+    "CATALOG",
+    "DEFAULT_FS",
+    "HADOOP",
+    "iceberg_catalogs",
+    "other_catalogs",
+    "pyiceberg_properties",
+]
 
-DEFAULT_FS: Final = "spark.hadoop.fs.defaultFS"
+HADOOP: Final = "spark.hadoop."
+"""How the settings begin that Spark hands to Hadoop."""
+
+DEFAULT_FS: Final = f"{HADOOP}fs.defaultFS"
 """The file system of a path without a scheme, in Hadoop's configuration."""
 
-_CATALOG: Final = "spark.sql.catalog."
+CATALOG: Final = "spark.sql.catalog."
+"""How the settings of catalogs begin."""
+
 _CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
 _SESSION_CLASS: Final = "org.apache.iceberg.spark.SparkSessionCatalog"
 _OF_SPARK: Final = "spark_catalog"
@@ -83,7 +95,7 @@ def other_catalogs(conf: Mapping[str, str]) -> tuple[str, ...]:
 
 def _catalogs(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the classes of catalogs by their names."""
-    given = ((n.removeprefix(_CATALOG), text) for n, text in conf.items() if n.startswith(_CATALOG))
+    given = ((n.removeprefix(CATALOG), text) for n, text in conf.items() if n.startswith(CATALOG))
     return {name: made_by for name, made_by in given if "." not in name}
 
 
@@ -101,7 +113,7 @@ def pyiceberg_properties(name: str, conf: Mapping[str, str]) -> Mapping[str, Any
         UnsupportedError: it is no Iceberg catalog, of a kind that PyIceberg has not, or has a
             setting that cannot be translated.
     """
-    made_by = conf.get(_CATALOG + name)
+    made_by = conf.get(CATALOG + name)
     if made_by is None:
         return {}
     if made_by == _SESSION_CLASS:
@@ -137,7 +149,7 @@ class _Asked:
 
 def _given(name: str, conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings below a catalog; Iceberg does not tell capitals in their names."""
-    prefix, given = f"{_CATALOG}{name}.", dict[str, str]()
+    prefix, given = f"{CATALOG}{name}.", dict[str, str]()
     for whole, text in conf.items():
         if not whole.startswith(prefix):
             continue

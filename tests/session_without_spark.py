@@ -7,14 +7,16 @@ writer in the place of Spark's.
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from pyspark.sql import SparkSession
 
-from spark_ext.procedures.declared import Call, Value
+from spark_ext.procedures.declared import Call, Procedure, Value
 from spark_ext.procedures.registry import PROCEDURES
+from spark_ext.sql.dispatch import answer
 
 __all__ = ["NoSpark", "Row"]
 
@@ -42,16 +44,35 @@ class _Java:
         """Return the namespace."""
         return self.current[1:]
 
+    def get(self, _name: str) -> str:
+        """Return the file system of Hadoop's settings."""
+        return "file:///"
+
+
+@dataclass
+class _Started:
+    """The settings that an application was started with."""
+
+    settings: dict[str, str]
+
+    def getAll(self) -> dict[str, str]:  # noqa: N802  the name is PySpark's
+        """Return them."""
+        return self.settings
+
 
 @dataclass
 class NoSpark:
-    """The session; `conf` are its settings, `refreshed` the tables that were shown anew."""
+    """The session; `conf` are its settings, `refreshed` the tables that were shown anew.
+
+    The application was started with `started`, None for the settings of the session.
+    """
 
     settings: dict[str, str]
     current: tuple[str, ...] = ("spark_catalog", "default")
     tables: frozenset[str] = frozenset()
     refreshed: list[str] = field(default_factory=list)
     defaultParallelism: int = 2  # noqa: N815  the name is Spark's
+    started: dict[str, str] | None = None
 
     @property
     def session(self) -> SparkSession:
@@ -82,6 +103,14 @@ class NoSpark:
     def _jsparkSession(self) -> _Java:  # noqa: N802  the name is PySpark's
         return _Java(self.current)
 
+    @property
+    def _jsc(self) -> _Java:
+        return _Java(self.current)
+
+    def getConf(self) -> _Started:  # noqa: N802  the name is PySpark's
+        """Return the settings of the application."""
+        return _Started(self.settings if self.started is None else self.started)
+
     def tableExists(self, name: str) -> bool:  # noqa: N802  the name is Spark's
         """Whether Spark has a table."""
         return name.replace("`", "") in self.tables
@@ -93,14 +122,35 @@ class NoSpark:
     def call(self, name: str, /, **given: Value) -> list[Row]:
         """Call a procedure as `lake.system` does; return its rows by column names."""
         procedure = PROCEDURES[name]
-        missing = [p for p in procedure.parameters if p.name not in given]
-        defaults = {p.name: _literal(p.default) for p in missing}
-        assert given.keys() <= {p.name for p in procedure.parameters}
-        arguments = {**defaults, **given}
+        arguments = _arguments(procedure, given)
         procedure.check(arguments)
         rows = procedure.run(Call(self.session, "lake", arguments, self.settings))
         names = [column.name for column in procedure.columns]
         return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def answer(self, user: str | None, name: str, /, **given: Value) -> dict[str, Any]:
+        """Ask as the server's JVM does for a user; return the answer, `rows` or `error`.
+
+        Args:
+            user: None where nobody can tell.
+            name: of a procedure, or `system.` and that of a system table.
+            given: arguments.
+        """
+        table = name.removeprefix("system.")
+        request: dict[str, Any] = {"user": user, "catalog": "lake"}
+        if table != name:
+            request["table"] = table
+        else:
+            request |= {"call": name, "arguments": _arguments(PROCEDURES[name], given)}
+        answered: dict[str, Any] = json.loads(answer(json.dumps(request), self.session))
+        return answered
+
+
+def _arguments(procedure: Procedure, given: Mapping[str, Value]) -> dict[str, Value]:
+    """Return all arguments of a call, those that are not given as they are declared."""
+    missing = [p for p in procedure.parameters if p.name not in given]
+    assert given.keys() <= {p.name for p in procedure.parameters}
+    return {**{p.name: _literal(p.default) for p in missing}, **given}
 
 
 def _literal(text: str | None) -> Value:

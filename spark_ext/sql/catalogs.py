@@ -8,6 +8,7 @@ twice.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -36,6 +37,7 @@ __all__ = [
     "open_session_ledger",
     "session_ledger",
     "settings_of",
+    "settings_of_application",
 ]
 
 
@@ -46,6 +48,16 @@ def settings_of(spark: SparkSession) -> dict[str, str]:
     """
     state = spark._jsparkSession.sessionState()  # noqa: SLF001  PySpark shows Hadoop's settings nowhere else
     return {DEFAULT_FS: state.newHadoopConf().get("fs.defaultFS"), **dict(spark.conf.getAll)}
+
+
+def settings_of_application(spark: SparkSession) -> dict[str, str]:
+    """Return the settings that an application was started with, whatever a session has set.
+
+    They hold secrets.
+    """
+    context = spark.sparkContext
+    hadoop: Any = context._jsc.hadoopConfiguration()  # noqa: SLF001  as in `settings_of`
+    return {DEFAULT_FS: hadoop.get("fs.defaultFS"), **dict(context.getConf().getAll())}
 
 
 def open_destination_in(

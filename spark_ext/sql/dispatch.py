@@ -1,9 +1,10 @@
 """Answers what the Java side asks: one JSON text in, one out, and no exception crosses.
 
 A request is `{"call": name, "catalog": text or null, "arguments": {...}}`, or `{"table": name,
-"catalog": text}` for all rows of a system table. An answer is
-`{"rows": [[...], ...]}`, or `{"error": {"kind", "message", "code", "sqlstate"}}` for what the user
-can mend, with `"traceback"` beside them for a bug (spark.md section 1.4).
+"catalog": text}` for all rows of a system table; in both `"user"` is who gave the statement, null
+where nobody can tell (`spark_ext.access`). An answer is `{"rows": [[...], ...]}`, or
+`{"error": {"kind", "message", "code", "sqlstate"}}` for what the user can mend, with `"traceback"`
+beside them for a bug (spark.md section 1.4).
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from catalog.iceberg import LOCAL_CATALOG
+from spark_ext.access.checking import check_access
 from spark_ext.procedures.declared import Call, Procedure, SystemTable
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 from spark_ext.procedures.statements import EXECUTE_ALTER
 from spark_ext.sql.catalogs import settings_of
 from spark_ext.sql.wording import in_call, in_statement
+from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import (
     InternalError,
     NotFoundError,
+    RefusedError,
     StoppedError,
     TableFormatError,
     UnsupportedError,
@@ -40,6 +44,7 @@ _STATES: Final = (
     (UsageError, "42000"),
     (StoppedError, _CANCELLED),
 )
+_DENIED: Final = "42501"
 _OUTSIDE: Final = "58000"
 _BUG: Final = "XX000"
 
@@ -56,7 +61,9 @@ def answer(request: str, spark: SparkSession) -> str:
     except InternalError as error:
         return _bug(error, error.message)
     except TableFormatError as error:
-        state = next((state for kind, state in _STATES if isinstance(error, kind)), _OUTSIDE)
+        found = (state for kind, state in _STATES if isinstance(error, kind))
+        is_denied = isinstance(error, RefusedError) and error.code == ACCESS_DENIED
+        state = _DENIED if is_denied else next(found, _OUTSIDE)
         return json.dumps({"error": _error(error, _said(request, error), state, error.code)})
     except Exception as error:  # noqa: BLE001  a bug is told with its traceback, not lost in Py4J
         return _bug(error, f"{type(error).__name__}: {error}. This is a bug, please report it.")
@@ -79,6 +86,7 @@ def _rows(request: dict[str, Any], spark: SparkSession) -> list[list[object]]:
     conf = settings_of(spark)
     catalog = request["catalog"] or LOCAL_CATALOG
     call = Call(spark, catalog, arguments, conf)
+    check_access(asked, call, request.get("user"))
     return [list(row) for row in asked.run(call)]
 
 

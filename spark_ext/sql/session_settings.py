@@ -30,8 +30,14 @@ from tableformat.names import TableName
 
 __all__ = ["KNOWN", "SessionSettings", "SourceTable"]
 
-KNOWN: Final = ("ledger", "warehouse", "connect-timeout", "read-timeout", "retry-for", "python")
-"""Settings besides sources and the defaults of statements; below `python` are the JVM's."""
+KNOWN: Final = (
+    *("ledger", "warehouse", "connect-timeout", "read-timeout", "retry-for"),
+    *("python", "policy"),
+)
+"""Settings besides sources and the defaults of statements.
+
+Below `python` are the JVM's; `policy` is the application's (`spark_ext.access`).
+"""
 
 _DEFAULT: Final = "default"
 _WAREHOUSE: Final = Path("./warehouse")

@@ -20,6 +20,7 @@ public final class PyBridge {
   static JsonNode ask(ObjectNode request, SparkSession session) {
     PyAnswer answering = driver;
     JsonNode answer;
+    request.put("user", Asker.of(session));
     try {
       String text = Declared.JSON.writeValueAsString(request);
       String answered = answering == null ? PyChild.ask(text, session) : answering.answer(text, session);

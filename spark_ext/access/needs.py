@@ -1,0 +1,197 @@
+"""What a call needs of privileges, with the names that stand in it; nothing is opened.
+
+Names are looked up as the statement itself does it (`spark_ext.sql.names`), so that what is checked
+is what is done. A tag or branch of a table is a name of its own (`lake.ns.t.tag_x`), and so is a
+table of ClickHouse that stands for a tree of Hive directories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from spark_ext.procedures.declared import Call, Procedure, SystemTable
+from spark_ext.procedures.naming import CallNames
+from spark_ext.sql.catalogs import names_of
+from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.names import Names, Parts
+from spark_ext.sql.session_settings import SourceTable
+from spark_ext.sql.statements import (
+    Alter,
+    Attach,
+    AttachFrom,
+    ChangeRows,
+    ClearColumn,
+    ClearIndex,
+    Command,
+    Delete,
+    Detach,
+    Drop,
+    DropDetached,
+    Export,
+    Fetch,
+    Forget,
+    Freeze,
+    KillQuery,
+    MoveToDisk,
+    MoveToTable,
+    MoveToVolume,
+    Optimize,
+    ReplaceFrom,
+    Unfreeze,
+    Update,
+)
+from tableformat.access.privileges import Act, Need, Of, Privilege, asked_of
+from tableformat.access.scope import EVERYTHING, Scope
+from tableformat.names import LakeName, split_identifiers
+
+__all__ = ["needs_of"]
+
+_OF_ONE_TABLE: Final[Mapping[type, Act]] = {
+    Attach: Act.ATTACH,
+    ClearColumn: Act.CLEAR_COLUMN,
+    ClearIndex: Act.CLEAR_INDEX,
+    Delete: Act.DELETE,
+    Detach: Act.DETACH,
+    Drop: Act.DROP,
+    DropDetached: Act.DROP_DETACHED,
+    Forget: Act.FORGET,
+    Freeze: Act.FREEZE,
+    MoveToDisk: Act.MOVE_TO_DISK,
+    MoveToVolume: Act.MOVE_TO_DISK,
+    Unfreeze: Act.FREEZE,
+    Update: Act.UPDATE,
+}
+_BARE: Final = 2
+
+
+def needs_of(asked: Procedure | SystemTable, call: Call) -> tuple[Need, ...]:
+    """Return what a call needs; nothing for a text that is no statement, which is refused anyway.
+
+    Raises:
+        KeyError: a procedure of which nobody has said what it needs.
+        TableFormatError: a name may mean several things, or none.
+    """
+    if isinstance(asked, SystemTable):
+        return (Need(Privilege.SELECT, Scope(("system", asked.name))),)
+    return _PROCEDURES[asked.name](call)
+
+
+def _statement(call: Call) -> tuple[Need, ...]:
+    statement = parse_statement(call.text("statement"))
+    names = names_of(call.spark, call.conf)
+    match statement:
+        case None:
+            return ()
+        case KillQuery():
+            return asked_of(Act.KILL_QUERY, {})
+        case Optimize(table):
+            return asked_of(Act.OPTIMIZE, {Of.TABLE: _either(names, table.parts)})
+        case ChangeRows(table, command):
+            return _command(command, table.parts, names)
+        case Alter(table, commands):
+            return tuple(n for one in commands for n in _command(one, table.parts, names))
+
+
+def _command(command: Command, table: Parts, names: Names) -> tuple[Need, ...]:
+    match command:
+        case Export(to=to):
+            return _from_to(Act.EXPORT, _source(names, table), _destination(names, to.parts))
+        case AttachFrom(_, other) | ReplaceFrom(_, other):
+            act = Act.ATTACH_FROM if isinstance(command, AttachFrom) else Act.REPLACE_FROM
+            of, came_from = _either(names, table), _other(names, table, other.parts)
+            return asked_of(act, {Of.TABLE: of, Of.FROM: came_from})
+        case MoveToTable(_, other):
+            of, to_table = _either(names, table), _other(names, table, other.parts)
+            return asked_of(Act.MOVE_TO_TABLE, {Of.TABLE: of, Of.TO: to_table})
+        case Fetch(_, path):
+            of, fetched = _either(names, table), _fetched(names, path)
+            return asked_of(Act.FETCH, {Of.TABLE: of, Of.FROM: fetched})
+        case _:
+            return asked_of(_OF_ONE_TABLE[type(command)], {Of.TABLE: _either(names, table)})
+
+
+def _fetched(names: Names, path: str) -> Scope:
+    """Return the table that FETCH names; a path of Keeper may be that of any table."""
+    if "/" in path or ":" in path:
+        return EVERYTHING
+    return _either(names, tuple(path.split(".")))
+
+
+def _other(names: Names, table: Parts, other: Parts) -> Scope:
+    """Return the other table of a statement; beside a table of ClickHouse it is of that source."""
+    source = names.clickhouse_table(table)
+    if source is not None and len(other) <= _BARE:
+        return Scope((table[0], *other))
+    return _either(names, other)
+
+
+def _either(names: Names, parts: Parts) -> Scope:
+    found = names.table(parts)
+    return Scope(parts) if isinstance(found, SourceTable) else _lake(found)
+
+
+def _source(names: Names, parts: Parts) -> Scope:
+    default = names.settings.default_source
+    return Scope((default, *parts) if len(parts) == _BARE and default is not None else parts)
+
+
+def _destination(names: Names, parts: Parts) -> Scope:
+    if names.clickhouse_table(parts) is not None:
+        return Scope(parts)
+    return _lake(names.destination(parts))
+
+
+def _lake(name: LakeName) -> Scope:
+    return Scope((name.catalog, *name.namespace, name.name))
+
+
+def _from_to(act: Act, came_from: Scope, to: Scope) -> tuple[Need, ...]:
+    of_databases = {
+        Of.DATABASE_FROM: Scope(came_from.parts[:-1], below=True),
+        Of.DATABASE_TO: Scope(to.parts[:-1], below=True),
+    }
+    return asked_of(act, {Of.FROM: came_from, Of.TO: to, **of_databases})
+
+
+def _exporting(act: Act, call: Call) -> tuple[Need, ...]:
+    names = CallNames.of(call)
+    came_from = _source(names.names, _parts(call, "source"))
+    return _from_to(act, came_from, _destination(names.names, _parts(call, "table")))
+
+
+def _looking(scope: Callable[[Names, Parts], Scope], call: Call) -> tuple[Need, ...]:
+    table = scope(CallNames.of(call).names, _parts(call, "table"))
+    return asked_of(Act.LOOK, {Of.TABLE: table})
+
+
+def _cleaning(call: Call) -> tuple[Need, ...]:
+    names, found = CallNames.of(call).names, list[Need]()
+    if call.text_or_none("table") is not None:
+        table = _destination(names, _parts(call, "table"))
+        found += asked_of(Act.GC_OF_A_TABLE, {Of.TABLE: table})
+    if call.text_or_none("source") is not None:
+        first = _source(names, _parts(call, "source")).parts[0]
+        found += asked_of(Act.GC_OF_A_SOURCE, {Of.SOURCE: Scope((first,), below=True)})
+    return tuple(found)
+
+
+def _parts(call: Call, argument: str) -> Parts:
+    return split_identifiers(call.text(argument))
+
+
+_PROCEDURES: Final[Mapping[str, Callable[[Call], tuple[Need, ...]]]] = {
+    "archive_partition": partial(_exporting, Act.ARCHIVE_PARTITION),
+    "cancel_export": partial(_exporting, Act.CANCEL_EXPORT),
+    "create_table_like": partial(_exporting, Act.CREATE_TABLE_LIKE),
+    "execute_alter": _statement,
+    "export_partition": partial(_exporting, Act.EXPORT),
+    "export_partitions": partial(_exporting, Act.EXPORT),
+    "exports": lambda _: asked_of(Act.EXPORTS, {}),
+    "forget_export": partial(_exporting, Act.FORGET_EXPORT),
+    "gc": _cleaning,
+    "partitions": partial(_looking, _either),
+    "parts": partial(_looking, _source),
+    "verify_partition": partial(_exporting, Act.VERIFY_PARTITION),
+}

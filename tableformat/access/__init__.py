@@ -1,0 +1,1 @@
+"""Who may give which statement: what each asks for, and a policy of grants."""

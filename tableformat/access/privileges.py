@@ -1,0 +1,198 @@
+"""What each statement asks for: one table, statement -> privileges, and on what.
+
+EXPORT and both ATTACH are as the requirements write them (RQ…Security.RBAC, RQ…Attach…RBAC), the
+others as ClickHouse asks (getRequiredAccessForCommand, InterpreterAlterQuery.cpp). Whatever brings
+rows of another table asks for SELECT on that one, too. docs/reference/access.md shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final, TypeAlias
+
+from tableformat.access.scope import EVERYTHING, Scope
+
+__all__ = ["ASKED", "Act", "Asked", "Need", "Of", "Privilege", "asked_of", "includes"]
+
+
+class Privilege(StrEnum):
+    """A privilege, by the name that GRANT has for it."""
+
+    ALL = "ALL"
+    SELECT = "SELECT"
+    INSERT = "INSERT"
+    SHOW = "SHOW"
+    CREATE = "CREATE"
+    CREATE_TABLE = "CREATE TABLE"
+    DROP = "DROP"
+    DROP_TABLE = "DROP TABLE"
+    OPTIMIZE = "OPTIMIZE"
+    KILL_QUERY = "KILL QUERY"
+    ALTER = "ALTER"
+    ALTER_TABLE = "ALTER TABLE"
+    ALTER_UPDATE = "ALTER UPDATE"
+    ALTER_DELETE = "ALTER DELETE"
+    ALTER_COLUMN = "ALTER COLUMN"
+    ALTER_CLEAR_COLUMN = "ALTER CLEAR COLUMN"
+    ALTER_INDEX = "ALTER INDEX"
+    ALTER_CLEAR_INDEX = "ALTER CLEAR INDEX"
+    ALTER_FREEZE_PARTITION = "ALTER FREEZE PARTITION"
+    ALTER_FETCH_PARTITION = "ALTER FETCH PARTITION"
+    ALTER_MOVE_PARTITION = "ALTER MOVE PARTITION"
+
+
+_PARTS: Final[Mapping[Privilege, tuple[Privilege, ...]]] = {
+    Privilege.CREATE: (Privilege.CREATE_TABLE,),
+    Privilege.DROP: (Privilege.DROP_TABLE,),
+    Privilege.ALTER: (Privilege.ALTER_TABLE,),
+    Privilege.ALTER_TABLE: (
+        Privilege.ALTER_UPDATE,
+        Privilege.ALTER_DELETE,
+        Privilege.ALTER_COLUMN,
+        Privilege.ALTER_INDEX,
+        Privilege.ALTER_FREEZE_PARTITION,
+        Privilege.ALTER_FETCH_PARTITION,
+        Privilege.ALTER_MOVE_PARTITION,
+    ),
+    Privilege.ALTER_COLUMN: (Privilege.ALTER_CLEAR_COLUMN,),
+    Privilege.ALTER_INDEX: (Privilege.ALTER_CLEAR_INDEX,),
+}
+
+
+def includes(granted: Privilege, asked: Privilege) -> bool:
+    """Whether who has one privilege has another: ALTER includes ALTER DELETE, ALL everything."""
+    if granted in (asked, Privilege.ALL):
+        return True
+    return any(includes(part, asked) for part in _PARTS.get(granted, ()))
+
+
+class Act(StrEnum):
+    """What can be asked for, by the name of the statement or procedure."""
+
+    EXPORT = "EXPORT PARTITION|PART … TO TABLE"
+    ATTACH = "ATTACH PARTITION|PART"
+    ATTACH_FROM = "ATTACH PARTITION … FROM"
+    REPLACE_FROM = "REPLACE PARTITION … FROM"
+    MOVE_TO_TABLE = "MOVE PARTITION … TO TABLE"
+    MOVE_TO_DISK = "MOVE PARTITION|PART … TO DISK|VOLUME"
+    DETACH = "DETACH PARTITION|PART"
+    DROP = "DROP PARTITION|PART"
+    DROP_DETACHED = "DROP DETACHED PARTITION|PART"
+    FORGET = "FORGET PARTITION"
+    FREEZE = "FREEZE, UNFREEZE"
+    FETCH = "FETCH PARTITION|PART … FROM"
+    CLEAR_COLUMN = "CLEAR COLUMN"
+    CLEAR_INDEX = "CLEAR INDEX"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    OPTIMIZE = "OPTIMIZE TABLE"
+    KILL_QUERY = "KILL QUERY"
+    ARCHIVE_PARTITION = "archive_partition"
+    CANCEL_EXPORT = "cancel_export"
+    CREATE_TABLE_LIKE = "create_table_like"
+    EXPORTS = "exports"
+    FORGET_EXPORT = "forget_export"
+    GC_OF_A_SOURCE = "gc, of a source"
+    GC_OF_A_TABLE = "gc, of a lake table"
+    LOOK = "partitions, parts"
+    VERIFY_PARTITION = "verify_partition"
+
+
+class Of(Enum):
+    """What of a statement a privilege is asked on."""
+
+    TABLE = "its table"
+    FROM = "the table that rows come from"
+    TO = "the table that rows go to"
+    DATABASE_FROM = "the database that rows come from"
+    DATABASE_TO = "the database that rows go to"
+    SOURCE = "the whole source"
+
+
+Asked: TypeAlias = tuple[Privilege, Of | Scope]
+"""A privilege, and on what."""
+
+_TABLES: Final = Scope(("system", "tables"))
+_EXPORTS: Final = Scope(("system", "replicated_partition_exports"))
+_EXPORT: Final[tuple[Asked, ...]] = (
+    (Privilege.SELECT, Of.FROM),
+    (Privilege.INSERT, Of.TO),
+    (Privilege.SHOW, Of.DATABASE_FROM),
+    (Privilege.SHOW, Of.DATABASE_TO),
+    (Privilege.SELECT, _TABLES),
+    (Privilege.SELECT, _EXPORTS),
+)
+_DELETE: Final[tuple[Asked, ...]] = ((Privilege.ALTER_DELETE, Of.TABLE),)
+
+ASKED: Final[Mapping[Act, tuple[Asked, ...]]] = {
+    Act.EXPORT: _EXPORT,
+    Act.ATTACH: ((Privilege.CREATE, Of.TABLE),),
+    Act.ATTACH_FROM: ((Privilege.CREATE, Of.TABLE), (Privilege.SELECT, Of.FROM)),
+    Act.REPLACE_FROM: (
+        (Privilege.INSERT, Of.TABLE),
+        (Privilege.ALTER_DELETE, Of.TABLE),
+        (Privilege.SELECT, Of.FROM),
+    ),
+    Act.MOVE_TO_TABLE: (
+        (Privilege.SELECT, Of.TABLE),
+        (Privilege.ALTER_DELETE, Of.TABLE),
+        (Privilege.INSERT, Of.TO),
+    ),
+    Act.MOVE_TO_DISK: ((Privilege.ALTER_MOVE_PARTITION, Of.TABLE),),
+    Act.DETACH: _DELETE,
+    Act.DROP: _DELETE,
+    Act.DROP_DETACHED: _DELETE,
+    Act.FORGET: _DELETE,
+    Act.FREEZE: ((Privilege.ALTER_FREEZE_PARTITION, Of.TABLE),),
+    Act.FETCH: ((Privilege.ALTER_FETCH_PARTITION, Of.TABLE), (Privilege.SELECT, Of.FROM)),
+    Act.CLEAR_COLUMN: ((Privilege.ALTER_CLEAR_COLUMN, Of.TABLE),),
+    Act.CLEAR_INDEX: ((Privilege.ALTER_CLEAR_INDEX, Of.TABLE),),
+    Act.UPDATE: ((Privilege.ALTER_UPDATE, Of.TABLE),),
+    Act.DELETE: _DELETE,
+    Act.OPTIMIZE: ((Privilege.OPTIMIZE, Of.TABLE),),
+    Act.KILL_QUERY: ((Privilege.KILL_QUERY, EVERYTHING),),
+    Act.ARCHIVE_PARTITION: (*_EXPORT, (Privilege.ALTER_DELETE, Of.FROM)),
+    # Who may export to a table may give an export to it up.
+    Act.CANCEL_EXPORT: (
+        (Privilege.SELECT, Of.FROM),
+        (Privilege.INSERT, Of.TO),
+        (Privilege.SELECT, _EXPORTS),
+    ),
+    Act.CREATE_TABLE_LIKE: ((Privilege.CREATE_TABLE, Of.TO), (Privilege.SHOW, Of.FROM)),
+    Act.EXPORTS: ((Privilege.SELECT, _EXPORTS),),
+    Act.FORGET_EXPORT: ((Privilege.ALTER_DELETE, Of.TO),),
+    Act.GC_OF_A_SOURCE: ((Privilege.DROP_TABLE, Of.SOURCE),),
+    Act.GC_OF_A_TABLE: _DELETE,
+    Act.LOOK: ((Privilege.SELECT, Of.TABLE),),
+    Act.VERIFY_PARTITION: ((Privilege.SELECT, Of.FROM), (Privilege.SELECT, Of.TO)),
+}
+"""What each statement and procedure asks for, in the order in which it is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A privilege on something that has a name."""
+
+    privilege: Privilege
+    on: Scope
+
+    def __str__(self) -> str:
+        """Return it as GRANT has it."""
+        return f"{self.privilege} ON {self.on}"
+
+
+def asked_of(act: Act, named: Mapping[Of, Scope]) -> tuple[Need, ...]:
+    """Return what a statement needs, with the names that stand in it.
+
+    Args:
+        act: the statement.
+        named: what of it is named how.
+
+    Raises:
+        KeyError: it asks for a privilege on something that is not named.
+    """
+    return tuple(
+        Need(privilege, on if isinstance(on, Scope) else named[on]) for privilege, on in ASKED[act]
+    )

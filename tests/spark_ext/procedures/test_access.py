@@ -1,0 +1,375 @@
+"""A policy of the server: who has no right is told which, and nothing is opened or done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spark_ext.procedures.declared import Value
+from spark_ext.procedures.registry import PROCEDURES, TABLES
+from tests.session_lake import ALLOWED, opened, rows_of
+from tests.session_without_spark import NoSpark
+from tests.wrong.places import Places
+
+POLICY = "spark.mergeberg.policy"
+NEEDED = "Not enough privileges. To execute this query, it's necessary to have the grant "
+EXPORT = (
+    "SELECT ON ch.db.t, INSERT ON lake.n.t, SHOW ON ch.db.*, SHOW ON lake.n.*,"
+    " SELECT ON system.tables, SELECT ON system.replicated_partition_exports"
+)
+ENDS: dict[str, Value] = {"table": "lake.n.t", "source": "ch.db.t"}
+ONE: dict[str, Value] = {**ENDS, "partition_id": "1"}
+DELETE = "ALTER DELETE ON lake.n.t"
+STATEMENTS = {
+    f"ALTER TABLE ch.db.t EXPORT PARTITION ID '1' TO TABLE lake.n.t {ALLOWED}": EXPORT,
+    f"ALTER TABLE db.t EXPORT PARTITION ALL TO TABLE lake.n.t {ALLOWED}": EXPORT,
+    f"ALTER TABLE ch.db.t EXPORT PART 'all_1_1_0' TO TABLE lake.n.t {ALLOWED}": EXPORT,
+    f"ALTER TABLE ch.db.t EXPORT PARTITION ALL TO TABLE hive.`/a/b` {ALLOWED}": EXPORT.replace(
+        "lake.n.t", "hive.`file:///a/b`"
+    ).replace("lake.n", "hive"),
+    f"ALTER TABLE ch.db.t EXPORT PARTITION ALL TO TABLE ch.db.s3 {ALLOWED}": EXPORT.replace(
+        "INSERT ON lake.n.t", "INSERT ON ch.db.s3"
+    ).replace(", SHOW ON lake.n.*", ""),
+    "ALTER TABLE lake.n.t ATTACH PARTITION 1": "CREATE ON lake.n.t",
+    "ALTER TABLE lake.n.t ATTACH PART 'a_1_1_0'": "CREATE ON lake.n.t",
+    "ALTER TABLE lake.n.t ATTACH PARTITION 1 FROM lake.n.u": (
+        "CREATE ON lake.n.t, SELECT ON lake.n.u"
+    ),
+    "ALTER TABLE lake.n.t ATTACH PARTITION 1 FROM lake.n.t.tag_a": (
+        "CREATE ON lake.n.t, SELECT ON lake.n.t.tag_a"
+    ),
+    "ALTER TABLE lake.n.t ATTACH PARTITION 1 FROM ch.db.t": "CREATE ON lake.n.t, SELECT ON ch.db.t",
+    "ALTER TABLE lake.n.t REPLACE PARTITION 1 FROM lake.n.u": (
+        f"INSERT ON lake.n.t, {DELETE}, SELECT ON lake.n.u"
+    ),
+    "ALTER TABLE lake.n.t MOVE PARTITION 1 TO TABLE lake.n.u": (
+        f"SELECT ON lake.n.t, {DELETE}, INSERT ON lake.n.u"
+    ),
+    "ALTER TABLE lake.n.t MOVE PARTITION 1 TO DISK 'd'": "ALTER MOVE PARTITION ON lake.n.t",
+    "ALTER TABLE lake.n.t MOVE PART 'a_1_1_0' TO VOLUME 'd'": "ALTER MOVE PARTITION ON lake.n.t",
+    "ALTER TABLE lake.n.t DETACH PARTITION 1": DELETE,
+    "ALTER TABLE lake.n.t DROP PARTITION 1, DROP DETACHED PARTITION ALL, FREEZE": (
+        f"{DELETE}, ALTER FREEZE PARTITION ON lake.n.t"
+    ),
+    "ALTER TABLE lake.n.t FORGET PARTITION 1": DELETE,
+    "ALTER TABLE lake.n.t UNFREEZE WITH NAME 'a'": "ALTER FREEZE PARTITION ON lake.n.t",
+    "ALTER TABLE lake.n.t FETCH PARTITION 1 FROM 'lake.n.u'": (
+        "ALTER FETCH PARTITION ON lake.n.t, SELECT ON lake.n.u"
+    ),
+    "ALTER TABLE lake.n.t FETCH PARTITION 1 FROM '/clickhouse/tables/1/u'": (
+        "ALTER FETCH PARTITION ON lake.n.t, SELECT ON *.*"
+    ),
+    "ALTER TABLE lake.n.t CLEAR COLUMN c IN PARTITION 1": "ALTER CLEAR COLUMN ON lake.n.t",
+    "ALTER TABLE lake.n.t CLEAR INDEX i": "ALTER CLEAR INDEX ON lake.n.t",
+    "ALTER TABLE lake.n.t UPDATE c = 1 WHERE c = 2": "ALTER UPDATE ON lake.n.t",
+    "ALTER TABLE lake.n.t DELETE IN PARTITION 1 WHERE c = 2": DELETE,
+    "UPDATE lake.n.t SET c = 1 IN PARTITION 1 WHERE c = 2": "ALTER UPDATE ON lake.n.t",
+    "DELETE FROM lake.n.t IN PARTITION 1 WHERE c = 2": DELETE,
+    "OPTIMIZE TABLE lake.n.t FINAL": "OPTIMIZE ON lake.n.t",
+    "OPTIMIZE TABLE ch.db.t": "OPTIMIZE ON ch.db.t",
+    "ALTER TABLE ch.db.t DROP PARTITION 1": "ALTER DELETE ON ch.db.t",
+    "ALTER TABLE ch.db.t REPLACE PARTITION 1 FROM db.u": (
+        "INSERT ON ch.db.t, ALTER DELETE ON ch.db.t, SELECT ON ch.db.u"
+    ),
+    "ALTER TABLE ch.db.t MOVE PARTITION 1 TO TABLE ch.db.u": (
+        "SELECT ON ch.db.t, ALTER DELETE ON ch.db.t, INSERT ON ch.db.u"
+    ),
+    "KILL QUERY WHERE query_id = 'a' TEST": "KILL QUERY ON *.*",
+}
+CALLS: dict[str, list[tuple[dict[str, Value], str]]] = {
+    "archive_partition": [(ONE, f"{EXPORT}, ALTER DELETE ON ch.db.t")],
+    "cancel_export": [
+        (
+            ONE,
+            "SELECT ON ch.db.t, INSERT ON lake.n.t, SELECT ON system.replicated_partition_exports",
+        )
+    ],
+    "create_table_like": [(ENDS, "CREATE TABLE ON lake.n.t, SHOW ON ch.db.t")],
+    "execute_alter": [({"statement": text}, needs) for text, needs in STATEMENTS.items()],
+    "export_partition": [(ONE, EXPORT), ({**ONE, "dry_run": True}, EXPORT)],
+    "export_partitions": [(ENDS, EXPORT), ({**ENDS, "table": "n.t", "source": "db.t"}, EXPORT)],
+    "exports": [({}, "SELECT ON system.replicated_partition_exports")],
+    "forget_export": [(ONE, DELETE)],
+    "gc": [
+        ({"table": "lake.n.t"}, DELETE),
+        ({"source": "ch"}, "DROP TABLE ON ch.*"),
+        ({**ENDS, "dry_run": False}, f"{DELETE}, DROP TABLE ON ch.*"),
+    ],
+    "partitions": [
+        ({"table": "ch.db.t"}, "SELECT ON ch.db.t"),
+        ({"table": "lake.n.t"}, "SELECT ON lake.n.t"),
+    ],
+    "parts": [({"table": "ch.db.t"}, "SELECT ON ch.db.t")],
+    "verify_partition": [(ONE, "SELECT ON ch.db.t, SELECT ON lake.n.t")],
+}
+
+
+@pytest.fixture
+def grant(session: NoSpark, tmp_path: Path) -> Callable[[str], None]:
+    """Return what writes the policy of the server; without it the session has none."""
+    file = tmp_path / "policy.sql"
+
+    def write(text: str) -> None:
+        file.write_text(text)
+        session.settings = {**session.settings, POLICY: str(file)}
+
+    return write
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> NoSpark:
+    """Return a session under an empty policy; whatever it names is not there."""
+    (tmp_path / "policy.sql").write_text("")
+    return NoSpark(
+        {
+            POLICY: str(tmp_path / "policy.sql"),
+            "spark.mergeberg.source.ch": f"chdb:{tmp_path}/clickhouse",
+            "spark.mergeberg.warehouse": f"{tmp_path}/warehouse",
+        }
+    )
+
+
+def refused(answer: dict[str, object]) -> str:
+    """Return the message of a refusal for want of a right."""
+    error = answer["error"]
+    assert isinstance(error, dict)
+    assert (error["kind"], error["code"], error["sqlstate"]) == ("RefusedError", 497, "42501"), (
+        error
+    )
+    return str(error["message"])
+
+
+@pytest.mark.parametrize("name", PROCEDURES)
+def test_a_call_is_refused_with_every_right_that_it_needs_before_anything_is_opened(
+    nowhere: NoSpark, tmp_path: Path, name: str
+) -> None:
+    """Harm prevented: a procedure that does what the statement beside it is denied."""
+    for given, needs in CALLS[name]:
+        told = refused(nowhere.answer("eve", name, **given))
+
+        assert (
+            told.partition("eve: ")[2]
+            == f"{NEEDED}{needs}. Ask who keeps the policy of the server."
+        )
+
+    assert [path.name for path in tmp_path.iterdir()] == ["policy.sql"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_system_table_is_read_by_who_has_select_on_it(nowhere: NoSpark, name: str) -> None:
+    policy = Path(nowhere.settings[POLICY])
+
+    told = refused(nowhere.answer("eve", f"system.{name}"))
+
+    assert f"Cannot read system.{name}: eve: {NEEDED}SELECT ON system.{name}." in told
+    policy.write_text(f"GRANT SELECT ON system.{name} TO eve")
+    assert nowhere.answer("eve", f"system.{name}").keys() == {"rows"}
+
+
+@pytest.mark.parametrize("missing", EXPORT.split(", "))
+def test_an_export_needs_each_right_that_the_requirement_names(
+    session: NoSpark, grant: Callable[[str], None], missing: str
+) -> None:
+    needs = EXPORT.replace("ch.db.t", "ch.db.events").replace("lake.n.t", "lake.n.denied")
+    lost = missing.replace("ch.db.t", "ch.db.events").replace("lake.n.t", "lake.n.denied")
+    others = ", ".join(one for one in needs.split(", ") if one != lost)
+    grant(f"GRANT {others} TO bob")
+    text = f"ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.denied {ALLOWED}"
+    call: dict[str, Value] = {"table": "lake.n.denied", "source": "ch.db.events"}
+
+    for answer in (
+        session.answer("bob", "execute_alter", statement=text),
+        session.answer("bob", "export_partitions", **call),
+    ):
+        assert f"bob: {NEEDED}{lost}." in refused(answer)
+
+    assert not session.answer(None, "exports").get("rows")
+
+
+def test_who_has_every_right_exports_and_sees_it(
+    places: Places, session: NoSpark, grant: Callable[[str], None]
+) -> None:
+    grant(
+        "CREATE ROLE exporters; GRANT exporters TO bob;"
+        " GRANT SELECT, SHOW ON ch.db.*, SHOW, INSERT ON lake.n.*, SELECT ON system.* TO exporters"
+    )
+    text = f"ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.granted {ALLOWED}"
+
+    answer = session.answer("bob", "execute_alter", statement=text)
+
+    assert [row[1] for row in answer["rows"]] == ["committed", "committed"]
+    assert rows_of(places, "granted") == 3
+    listed = session.answer("bob", "system.replicated_partition_exports")["rows"]
+    assert "lake.n.granted" in {row[1] for row in listed}
+    refused(session.answer("eve", "execute_alter", statement=text))
+
+
+def test_attach_of_what_is_detached_needs_create_on_the_table_and_nothing_else(
+    places: Places, session: NoSpark, grant: Callable[[str], None], dropped_from: str
+) -> None:
+    table = f"lake.n.{dropped_from}"
+    grant(
+        f"GRANT SELECT, INSERT, ALTER, SHOW, DROP, OPTIMIZE ON {table} TO bob;"
+        f" GRANT CREATE ON lake.n.another TO bob; GRANT CREATE ON {table} TO carol"
+    )
+    detach = f"ALTER TABLE {table} DETACH PARTITION 202402"
+    session.answer("bob", "execute_alter", statement=detach)
+    (part,) = {row["name"] for row in detached(session) if row["table"] == table}
+    before = opened(places, dropped_from).metadata
+
+    for of in ("PARTITION 202402", "PARTITION ALL", f"PART '{part}'"):
+        attach = f"ALTER TABLE {table} ATTACH {of}"
+        told = refused(session.answer("bob", "execute_alter", statement=attach))
+        assert f"bob: {NEEDED}CREATE ON {table}." in told
+
+    assert opened(places, dropped_from).metadata == before
+    assert session.answer("carol", "execute_alter", statement=attach)["rows"]
+    assert rows_of(places, dropped_from) == 3
+    # And no more than that.
+    told = refused(session.answer("carol", "execute_alter", statement=detach))
+    assert f"carol: {NEEDED}ALTER DELETE ON {table}." in told
+
+
+def detached(session: NoSpark) -> list[dict[str, object]]:
+    """Return what is detached, as who has no policy over him sees it."""
+    settings = {n: text for n, text in session.settings.items() if n != POLICY}
+    rows = NoSpark(settings).answer("root", "system.detached_parts")["rows"]
+    names = [column.name for column in TABLES["detached_parts"].columns]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def test_attach_from_another_table_needs_create_here_and_select_there(
+    places: Places,
+    session: NoSpark,
+    grant: Callable[[str], None],
+    dropped_from: str,
+    other: str,
+) -> None:
+    """The other table is read: without SELECT on it everybody could copy what he may not see."""
+    table, there = f"lake.n.{dropped_from}", f"lake.n.{other}"
+    grant(
+        f"GRANT ALTER, INSERT ON {table} TO bob, carol; GRANT SELECT ON {there} TO bob, dave;"
+        f" GRANT CREATE ON {table} TO carol, dave"
+    )
+    drop = f"ALTER TABLE {table} DROP PARTITION 202402"
+    session.answer("bob", "execute_alter", statement=drop)
+    attach = f"ALTER TABLE {table} ATTACH PARTITION 202402 FROM {there}"
+    before = opened(places, dropped_from).metadata
+
+    for user, missing in (("bob", f"CREATE ON {table}"), ("carol", f"SELECT ON {there}")):
+        told = refused(session.answer(user, "execute_alter", statement=attach))
+        assert f"{user}: {NEEDED}{missing}." in told
+
+    assert opened(places, dropped_from).metadata == before
+    assert session.answer("dave", "execute_alter", statement=attach)["rows"]
+    assert rows_of(places, dropped_from) == 3
+
+
+def test_a_session_does_not_choose_its_own_policy(nowhere: NoSpark, tmp_path: Path) -> None:
+    """Harm prevented: a user who grants himself everything by SET."""
+    mine = tmp_path / "mine.sql"
+    mine.write_text("GRANT ALL ON *.* TO eve")
+    nowhere.started = dict(nowhere.settings)
+    for own in (str(mine), "", "/nowhere"):
+        nowhere.settings = {**nowhere.settings, POLICY: own}
+        assert NEEDED in refused(nowhere.answer("eve", "exports"))
+    nowhere.settings.pop(POLICY)
+    assert NEEDED in refused(nowhere.answer("eve", "exports"))
+
+
+def test_a_policy_that_only_a_session_has_is_told_to_protect_nothing(
+    nowhere: NoSpark,
+) -> None:
+    """Harm prevented: a server that seems to have one."""
+    nowhere.started = {n: text for n, text in nowhere.settings.items() if n != POLICY}
+
+    error = nowhere.answer("eve", "exports")["error"]
+
+    assert f"{POLICY} is set in the session only, where it protects nothing" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("spark.mergeberg.source.ch", "chdb:/elsewhere"),
+        ("spark.mergeberg.source.mine", "chdb:/elsewhere"),
+        ("spark.mergeberg.ledger", "sqlite:/elsewhere"),
+        ("spark.mergeberg.warehouse", "/elsewhere"),
+        ("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog"),
+        ("spark.sql.catalog.lake.uri", "http://elsewhere"),
+        ("spark.hadoop.fs.defaultFS", "file://elsewhere"),
+    ],
+)
+def test_a_session_does_not_say_what_the_names_of_the_policy_mean(
+    nowhere: NoSpark, name: str, text: str
+) -> None:
+    """Harm prevented: another table under the name of one that the user has a right on."""
+    Path(nowhere.settings[POLICY]).write_text("GRANT ALL ON *.* TO eve")
+    nowhere.started = dict(nowhere.settings)
+    assert nowhere.answer("eve", "exports") == {"rows": []}
+    nowhere.settings = {**nowhere.settings, name: text}
+
+    told = refused(nowhere.answer("eve", "exports"))
+
+    assert f"the session has set {name}, and with a policy only the configuration" in told
+
+
+def test_what_a_statement_may_set_a_session_may_set(nowhere: NoSpark) -> None:
+    Path(nowhere.settings[POLICY]).write_text("GRANT ALL ON *.* TO eve")
+    nowhere.started = dict(nowhere.settings)
+    nowhere.settings = {
+        **nowhere.settings,
+        "spark.mergeberg.export_merge_tree_partition_max_retries": "5",
+        "spark.sql.session.timeZone": "Europe/Berlin",
+        "spark.sql.catalog.mergeberg": "mergeberg.spark.Catalog",
+    }
+
+    assert nowhere.answer("eve", "exports") == {"rows": []}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"GRANT ALL ON *.* TO eve;\nGRANT EVERYTHING ON *.* TO eve", "line 2: 'EVERYTHING' is no"),
+        (b"GRANT ALL ON *.* TO eve -- \xff", "it is not UTF-8"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_policy_that_cannot_be_read_denies_everything(
+    nowhere: NoSpark, content: bytes | None, told: str
+) -> None:
+    file = Path(nowhere.settings[POLICY])
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+
+    message = refused(nowhere.answer("eve", "exports"))
+
+    assert message.startswith(f"Cannot call exports: the policy {file} cannot be read, {told}")
+
+
+@pytest.mark.parametrize("name", ["", "policy.sql"])
+def test_a_policy_that_is_not_named_by_a_whole_path_denies_everything(
+    nowhere: NoSpark, name: str
+) -> None:
+    nowhere.settings = {**nowhere.settings, POLICY: name}
+
+    assert "which is no absolute path" in refused(nowhere.answer("eve", "exports"))
+
+
+@pytest.mark.parametrize("user", [None, ""])
+def test_who_cannot_be_told_has_no_right(nowhere: NoSpark, user: str | None) -> None:
+    """Harm prevented: the rights of the server's own user for a statement of anybody."""
+    Path(nowhere.settings[POLICY]).write_text("GRANT ALL ON *.* TO eve")
+
+    told = refused(nowhere.answer(user, "exports"))
+
+    assert "cannot tell who gave the statement" in told
+
+
+def test_without_a_policy_nobody_is_asked(nowhere: NoSpark) -> None:
+    nowhere.settings.pop(POLICY)
+
+    assert nowhere.answer(None, "exports") == {"rows": []}
