@@ -103,11 +103,11 @@ class Act(StrEnum):
 class Of(Enum):
     """What of a statement a privilege is asked on."""
 
-    TABLE = "its table"
-    FROM = "the table that rows come from"
-    TO = "the table that rows go to"
-    DATABASE_FROM = "the database that rows come from"
-    DATABASE_TO = "the database that rows go to"
+    TABLE = "the table"
+    FROM = "the source table"
+    TO = "the destination table"
+    DATABASE_FROM = "the source's database"
+    DATABASE_TO = "the destination's database"
     SOURCE = "the whole source"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
+from spark_ext.access.checking import POLICY
 from tests.front_doors import BIG_ROWS, EVENTS, Doors, Ended, blocks, reads_as, wait_while_it_runs
 from tests.repository.source_files import ROOT
 from tests.services.server_process import free_port
@@ -15,14 +17,33 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 CLIENT = ROOT / ".readers" / "connect" / "bin" / "python"
 PORT = free_port()
+GRANTS = """
+GRANT ALL ON *.* TO paula;
+GRANT SELECT ON system.replicated_partition_exports TO alice;
+"""
+SHOWN = "SELECT count(*) FROM mergeberg.system.replicated_partition_exports WHERE query_id = 'x'"
+LOOK = f"""
+from pyspark.sql import SparkSession
+
+for user in ("alice", "eve"):
+    spark = SparkSession.builder.remote("sc://127.0.0.1:{PORT}/;user_id=" + user).create()
+    try:
+        print(*spark.sql({SHOWN!r}).collect()[0])
+    except Exception as refused:
+        print(str(refused).splitlines()[0])
+"""
 
 
 @pytest.fixture(scope="module")
 def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
-    """Run the server of the page."""
+    """Run the server of the page, with a policy."""
+    root = tmp_path_factory.mktemp("connect")
+    policy = root / "policy.sql"
+    policy.write_text(GRANTS)
     made = Doors.made(
-        tmp_path_factory.mktemp("connect"),
+        root,
         {
+            POLICY: str(policy),
             "spark.master": "local[2]",
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(PORT),
@@ -35,13 +56,13 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     server.kill()
 
 
-def client(doors: Doors) -> subprocess.Popen[str]:
-    """Start the program of the page, which waits for a line before it cancels."""
+def client(doors: Doors, program: str) -> subprocess.Popen[str]:
+    """Start a program of the user paula."""
     assert CLIENT.exists(), "there is no client: run make test, or make .readers/.connect-py3XX"
-    program = "".join(blocks("connect.md", "python")).replace("15002", str(PORT))
     return subprocess.Popen(
         [CLIENT, "-I", "-c", program],
         cwd=doors.root,
+        env={**os.environ, "SPARK_USER": "paula"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -51,7 +72,8 @@ def client(doors: Doors) -> subprocess.Popen[str]:
 
 def test_a_client_without_anything_of_ours_exports_cancels_and_goes_on(doors: Doors) -> None:
     """Harm prevented: a cancelled export that loses what was finished, or exports it twice."""
-    process = client(doors)
+    # It waits for a line before it cancels.
+    process = client(doors, "".join(blocks("connect.md", "python")).replace("15002", str(PORT)))
 
     wait_while_it_runs(
         process,
@@ -66,3 +88,15 @@ def test_a_client_without_anything_of_ours_exports_cancels_and_goes_on(doors: Do
     assert finished <= doors.data_files("analytics.big")
     assert doors.numbers("analytics.big", "id") == list(range(BIG_ROWS))
     assert doors.numbers("analytics.days", "n") == EVENTS
+
+
+def test_the_user_of_a_client_has_the_rights_of_his_name(doors: Doors) -> None:
+    """Harm prevented: `current_user()` is the server's own user there, who may do everything."""
+    ended = Ended.of(client(doors, LOOK))
+
+    shown, denied = ended.out.splitlines()
+    assert shown == "0", ended
+    assert denied.startswith(
+        "Cannot read system.replicated_partition_exports: eve: Not enough privileges. To execute "
+        "this query, it's necessary to have the grant SELECT ON system.replicated_partition_exports"
+    )
