@@ -8,7 +8,7 @@ it can be committed.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,19 +70,26 @@ class ChangedFiles:
     without: frozenset[int] = frozenset()
 
     def __call__(
-        self, row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState
+        self,
+        row: Row,
+        rewrites: tuple[Rewrite, ...],
+        state: LakeTableState,
+        look: Callable[[], None],
     ) -> tuple[Receipt, ...]:
         """Write files for the claim of a row; return the receipts of those that have rows.
 
         Raises:
+            StoppedError: it is not needed any more, as `look`, called before each file, says.
             UnsupportedError: another engine wrote a file in a form that cannot be kept.
             DestinationError: a storage failed, or a file has not the rows that were looked at.
         """
+        made: list[tuple[str, Rewritten]] = []
         with ScratchDirectory("change") as scratch:
-            made = tuple(
-                (one.files[0].path, self._written(row, number, one, state, scratch.path))
-                for number, one in enumerate(r for r in rewrites if r.rows)
-            )
+            for number, one in enumerate(r for r in rewrites if r.rows):
+                look()
+                made.append(
+                    (one.files[0].path, self._written(row, number, one, state, scratch.path))
+                )
         receipts = rewritten_receipts(state, row, made, frozenset(self.changes.sets))
         for receipt in receipts:
             store_receipt(receipt, state.location, self.storages)

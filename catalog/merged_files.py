@@ -6,7 +6,7 @@ a receipt like any file that an export wrote, before it can be committed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,18 +68,23 @@ class MergedFiles:
     order: RowOrder
 
     def __call__(
-        self, row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState
+        self,
+        row: Row,
+        rewrites: tuple[Rewrite, ...],
+        state: LakeTableState,
+        look: Callable[[], None],
     ) -> tuple[Receipt, ...]:
         """Write files for the claim of a row; return their receipts.
 
         Raises:
+            StoppedError: it is not needed any more, as `look`, called before each file, says.
             UnsupportedError: another engine wrote a file in a form that cannot be kept.
             DestinationError: a storage failed, or a file has not the rows that were looked at.
         """
         made: list[tuple[str, Rewritten]] = []
         for one in rewrites:
             made.extend(
-                (one.files[0].path, new) for new in self._written(row, len(made), one, state)
+                (one.files[0].path, new) for new in self._written(row, len(made), one, state, look)
             )
         receipts = tuple(
             replace(receipt, sort_order_id=self.order.sort_order_id)
@@ -92,11 +97,11 @@ class MergedFiles:
         return receipts
 
     def _written(
-        self, row: Row, number: int, of: Rewrite, state: LakeTableState
+        self, row: Row, number: int, of: Rewrite, state: LakeTableState, look: Callable[[], None]
     ) -> tuple[Rewritten, ...]:
         """Write the files that come in the place of some, the first of which has a number."""
         try:
-            return tuple(self._merged(row, number, of, state))
+            return tuple(self._merged(row, number, of, state, look))
         except (OSError, pa.ArrowException) as error:
             message = (
                 f"Cannot merge {of.files[0].path} and {len(of.files) - 1:,} more: {error}. Run "
@@ -105,7 +110,7 @@ class MergedFiles:
             raise DestinationError(message) from error
 
     def _merged(
-        self, row: Row, number: int, of: Rewrite, state: LakeTableState
+        self, row: Row, number: int, of: Rewrite, state: LakeTableState, look: Callable[[], None]
     ) -> Generator[Rewritten, None, None]:
         schema = table_of(state).schema()
         with ExitStack() as stack:
@@ -117,6 +122,7 @@ class MergedFiles:
             opened = [stack.enter_context(self._opened(f, scratch, schema)) for f in of.files]
             begin = 0
             for at, rows in enumerate(of.made, number):
+                look()
                 new = NewFile.beside(of.files[0], row, at, state)
                 yield self._one(new, opened, numbers.slice(begin, rows), schema)
                 begin += rows

@@ -40,11 +40,16 @@ class MovedFiles:
     checks: Checks = refuse_changed_files
 
     def __call__(
-        self, row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState
+        self,
+        row: Row,
+        rewrites: tuple[Rewrite, ...],
+        state: LakeTableState,
+        look: Callable[[], None],
     ) -> tuple[Receipt, ...]:
         """Copy files for the claim of a row; return their receipts, which are stored.
 
         Raises:
+            StoppedError: it is not needed any more, as `look`, called before each file, says.
             RefusedError: a file is not as it was written.
             DestinationError: a storage failed.
         """
@@ -54,10 +59,10 @@ class MovedFiles:
         disks = Disks.of(state)
         with ScratchDirectory("move") as scratch:
             by = CopiedBytes(self.storages, self.storages, hashes, scratch.path)
-            copies = {
-                one.files[0].path: _copied(row, number, one, by, disks)
-                for number, one in enumerate(rewrites)
-            }
+            copies = dict[str, Copy]()
+            for number, one in enumerate(rewrites):
+                look()
+                copies[one.files[0].path] = _copied(row, number, one, by, disks)
         receipts = copied_receipts(state, row, copies, state)
         for receipt in receipts:
             store_receipt(receipt, state.location, self.storages)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from catalog.clickhouse.row_partitions import RowPartitions
@@ -78,7 +78,7 @@ class Runners:
     def on(self, table: RememberingTable, storages: Storages) -> Running:
         """Return what runs statements on a table."""
         rows = self.stack.enter_context(RowPartitions(table.source, storages))
-        commit = commit_ports(table.found, self.ledger)
+        commit = replace(commit_ports(table.found, self.ledger), storage=table.found.storages)
         location = table.found.load().location
         intact = partial(self.checks, table.found.storages, location, self.note)
         ports = OperationPorts(

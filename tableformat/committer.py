@@ -275,9 +275,13 @@ class Conflicted:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Another owner has claimed the key since; the data files are no longer ours to touch."""
+    """Another owner has claimed the key since; the data files are no longer ours to touch.
+
+    `may_land`: a request that was sent before may still be applied.
+    """
 
     by: str
+    may_land: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
+from tableformat.giving_way import GivesWay
 from tableformat.history import History
 from tableformat.keys import Key
 from tableformat.mergetree.keeper_node import KeeperNode
@@ -155,7 +156,7 @@ class Claim:
     not taken over. The slices were planned with `bytes_ratio` and `slots`. `query_id` names the
     statement that claimed last. Of one on `old` that is `given_up` nothing can land any more.
     `statement` and `holds` are those of a statement on the lake table, as in `Landed`; `move` that
-    of a MOVE, until it has ended.
+    of a MOVE, until it has ended; `gives_way` is there where REPLACE, DROP and DETACH may stop it.
     """
 
     epoch: int
@@ -175,6 +176,7 @@ class Claim:
     statement: str = ""
     holds: tuple[Held, ...] | None = None
     move: MoveIntent | None = None
+    gives_way: GivesWay | None = None
 
 
 @dataclass(frozen=True, slots=True)

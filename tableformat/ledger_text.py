@@ -1,7 +1,7 @@
 """The text form of a ledger's row: JSON under a checksum, in which a ledger stores it.
 
 The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. A row of the format
-before is read, too: it knows no MOVE.
+before is read, too: none of its claims gives way.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from tableformat.errors import LedgerError
+from tableformat.giving_way import GivesWay
 from tableformat.ledger import (
     Claim,
     ExportedPart,
@@ -28,7 +29,7 @@ from tableformat.move_intent import MoveIntent
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 7
+ROW_FORMAT: Final = 8
 _READ: Final = (ROW_FORMAT - 1, ROW_FORMAT)
 
 
@@ -98,9 +99,9 @@ def _parts(raw: list[dict[str, Any]]) -> tuple[ExportedPart, ...]:
 def _claim(raw: dict[str, Any]) -> Claim:
     staging = tuple(raw["staging"])
     move = MoveIntent(**of) if (of := raw.get("move")) else None
-    return Claim(
-        **{**raw, "parts": _parts(raw["parts"]), "staging": staging, "move": move, **_holds(raw)}
-    )
+    gives_way = GivesWay(**of) if (of := raw.get("gives_way")) else None
+    read = {"parts": _parts(raw["parts"]), "staging": staging, "move": move}
+    return Claim(**{**raw, **read, "gives_way": gives_way, **_holds(raw)})
 
 
 def _landed(raw: dict[str, Any]) -> Landed:

@@ -89,17 +89,19 @@ def running(
     clock: Callable[[], int] = CLOCK.__next__,
     table: IcebergTable | None = None,
     name: LakeName = TO,
+    alive: bool = False,
+    notes: list[str] | None = None,
 ) -> Running:
-    """Return what runs statements, in a process to which all others are dead."""
+    """Return what runs statements, in a process to which all others are dead, or `alive`."""
     ledger = place_at(directory).ledger(clock)
     acts, found = effects or Direct(), table or lake(directory)
     owner = Owner("host", next(_PIDS), "now")
     ports = OperationPorts(
-        Ports(acts, found, ledger, clock, lambda _: None),
+        Ports(acts, found, ledger, clock, lambda _: None, storage=found.storages),
         owner,
-        lambda other: other == owner,
+        lambda other: alive or other == owner,
         lambda epoch: TransactionId(str(5000 + epoch)),
-        lambda _: None,
+        lambda text: notes.append(text) if notes is not None else None,
         partial(refuse_changed_files, found.storages, found.load().location, lambda _: None),
     )
     return Running(ports, name, LakePartitions(name, found, ledger, rows or SaidOfRows(), acts))

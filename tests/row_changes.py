@@ -78,17 +78,18 @@ def change(
     directory: Path,
     which: OnePartition | AllPartitions,
     *,
-    above: int = -1,
-    below: int = 3,
+    between: tuple[int, int] = (-1, 3),
     deletes: bool = False,
     effects: Effects | None = None,
     rows: SaidOfRows | None = None,
     name: LakeName = TO,
+    alive: bool = False,
 ) -> Outcome:
     """Change the numbers between two bounds, which stay themselves, as a new process."""
+    above, below = between
     found = place_at(directory).lake().table(name)
     assert found is not None
-    ready = running(directory, effects=effects, rows=rows, table=found, name=name)
+    ready = running(directory, effects=effects, rows=rows, table=found, name=name, alive=alive)
     changes = _Rows(below, deletes, above)
     files = ChangedFiles(found.storages, changes, FileFormat())
     ready = replace(ready, ports=replace(ready.ports, rewrite=files))

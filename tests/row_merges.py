@@ -64,11 +64,12 @@ def optimize(
     effects: Effects | None = None,
     rows: SaidOfRows | None = None,
     name: LakeName = TO,
+    alive: bool = False,
 ) -> Outcome:
     """Merge the files of a partition, as a new process."""
     found = place_at(directory).lake().table(name)
     assert found is not None
-    ready = running(directory, effects=effects, rows=rows, table=found, name=name)
+    ready = running(directory, effects=effects, rows=rows, table=found, name=name, alive=alive)
     order = _Sorted(deduplicates)
     files = MergedFiles(found.storages, order, FileFormat(), RowOrder())
     ready = replace(ready, ports=replace(ready.ports, rewrite=files))

@@ -92,9 +92,10 @@ def copy(
     effects: Effects | None = None,
     table: object = None,
     rows: SaidOfRows | None = None,
+    alive: bool = False,
 ) -> Outcome:
     """Attach from the other table, or replace, as a new process."""
-    ready, there = _from_other(directory, which, effects, table, rows)
+    ready, there = _from_other(directory, which, effects, table, rows, alive=alive)
     return ready.run(CopyFrom(which, there, replaces=replaces, allow_empty=allow_empty))
 
 
@@ -117,10 +118,13 @@ def _from_other(
     effects: Effects | None,
     table: object,
     rows: SaidOfRows | None,
+    *,
+    alive: bool = False,
 ) -> tuple[Running, OtherTable]:
     """Return a new process that copies files of the other table, and what that has."""
     said = rows or SaidOfRows()
-    ready = running(directory, effects=effects, table=cast("IcebergTable | None", table), rows=said)
+    opened = cast("IcebergTable | None", table)
+    ready = running(directory, effects=effects, table=opened, rows=said, alive=alive)
     found, here = other(directory), lake(directory)
     ledger = ready.ports.commit.ledger
     there = other_table(found.load(), LakePartitions(OTHER, found, ledger, said, Direct()), which)

@@ -148,7 +148,7 @@ def _look(
     """Steps 4 to 6 for one key; None when it has an outcome now, or must be looked at anew."""
     row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key.key))
     if gone := _superseded(row, state, key):
-        progress.end(key.key, Superseded(gone))
+        progress.end(key.key, Superseded(gone, may_land=_may_land(state, progress.attempts)))
         return None
     if row is None:
         message = (
@@ -174,9 +174,14 @@ def _refused(
     error: RefusedError, state: LakeTableState, attempts: list[Staged]
 ) -> NotSent | Unknown:
     """Return the outcome of what is not sent again: certain only when every old one is dead."""
-    if any(state.last_sequence_number < a.sequence_number for a in attempts):
+    if _may_land(state, attempts):
         return Unknown(f"a request was sent, and then: {error}")
     return NotSent(error)
+
+
+def _may_land(state: LakeTableState, attempts: list[Staged]) -> bool:
+    """Whether a request that was sent may still be applied."""
+    return any(state.last_sequence_number < a.sequence_number for a in attempts)
 
 
 def _stopped(progress: _Progress) -> CommitOutcome | None:

@@ -118,7 +118,7 @@ class Leases:
         """Take the lease of a key from whoever has it: its export is about to be given up."""
         held = self.take(key)
         while held is not None:
-            held = self._take(key, instead_of=held.owner)
+            held = self.take_from(key, held.owner)
 
     def take(self, key: str) -> LeaseHeld | None:
         """Take the lease of a key; return who has it when it cannot be had."""
@@ -134,15 +134,16 @@ class Leases:
         for key, lease in zip(keys, taken, strict=True):
             held = self._keep(key, lease)
             if held is not None and not self._is_alive(held.owner):
-                held = self._take(key, instead_of=held.owner)
+                held = self.take_from(key, held.owner)
             if held is not None:
                 left[key] = held
         return left
 
-    def _take(self, key: str, *, instead_of: Owner) -> LeaseHeld | None:
+    def take_from(self, key: str, owner: Owner) -> LeaseHeld | None:
+        """Take the lease of a key also from this owner; return who else has it."""
         taken = self._effects(
             Step.TAKE_LEASE,
-            lambda: self._ledger.take_lease(key, self._owner, LEASE_SECONDS, instead_of=instead_of),
+            lambda: self._ledger.take_lease(key, self._owner, LEASE_SECONDS, instead_of=owner),
         )
         return self._keep(key, taken)
 

@@ -6,8 +6,9 @@ to another table is nobody else's: its rows may be there already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tableformat.branches import BranchFile
 from tableformat.committer import Commit, KeyCommit, LakeTableState
@@ -24,6 +25,7 @@ from tableformat.names import LakeName
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import KeyChange, Plan
 from tableformat.operations.statement import OperationPorts, Statement
+from tableformat.operations.stopping import gives_way, passed_over
 from tableformat.operations.which import Which, shown_partition
 from tableformat.receipt import Receipt
 
@@ -78,11 +80,18 @@ class Landing:
             self.ports.commit.effects(Step.CHECK_FILES, lambda: self.ports.intact(files))
 
     def written(
-        self, rows: tuple[Row, ...], plan: Plan, state: LakeTableState
+        self,
+        rows: tuple[Row, ...],
+        plan: Plan,
+        state: LakeTableState,
+        look: Callable[[str], None] = lambda _: None,
     ) -> tuple[tuple[Receipt, ...], ...]:
-        """Return the receipts of the files that each key gets: copies, or files written anew."""
+        """Return the receipts of the files that each key gets: copies, or files written anew.
+
+        Before each of these `look` is called with the key: it raises when nobody needs them.
+        """
         pairs = zip(rows, plan.changes, strict=True)
-        return tuple(self._files(row, change, state) for row, change in pairs)
+        return tuple(self._files(row, change, state, look) for row, change in pairs)
 
     def noted(
         self, rows: tuple[Row, ...], plan: Plan, receipts: tuple[tuple[Receipt, ...], ...]
@@ -104,12 +113,17 @@ class Landing:
         now = {row.key: row for row in written if isinstance(row, Row)}
         return tuple(now.get(row.key, row) for row in rows) if len(now) == len(sized) else None
 
-    def _files(self, row: Row, change: KeyChange, state: LakeTableState) -> tuple[Receipt, ...]:
+    def _files(
+        self, row: Row, change: KeyChange, state: LakeTableState, look: Callable[[str], None]
+    ) -> tuple[Receipt, ...]:
         effects, copy, rewrite = self.ports.commit.effects, self.ports.copy, self.ports.rewrite
         if change.copies and copy is not None:
             return effects(Step.WRITE_FILES, lambda: copy(row, change.copies))
         if change.rewrites and rewrite is not None:
-            receipts = effects(Step.WRITE_FILES, lambda: rewrite(row, change.rewrites, state))
+            before_each = partial(look, row.key.hash)
+            receipts = effects(
+                Step.WRITE_FILES, lambda: rewrite(row, change.rewrites, state, before_each)
+            )
             _check_rows(receipts, change)
             return receipts
         if change.copies or change.rewrites:
@@ -151,11 +165,15 @@ class Landing:
         transaction_id = self.ports.new_transaction(epoch).value
         claim = _claim_of(statement, change, epoch, transaction_id, now)
         return claimed(
-            row,
+            passed_over(row, statement, self.ports),
             change.key,
             names=(of.source_table if of is not None else str(self.name), str(self.name)),
             keeper_node=of.keeper_node if of is not None else None,
-            claim=replace(claim, move=self.moves.get(change.key.hash)),
+            claim=replace(
+                claim,
+                move=self.moves.get(change.key.hash),
+                gives_way=gives_way(statement, change, self.ports),
+            ),
             ttl=row.ttl if row is not None else MANIFEST_TTL,
             now=now,
         )

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from tableformat.committer import CommitOutcome, Committed, NotSent, Unknown
-from tableformat.errors import RefusedError, TableFormatError
+from tableformat.committer import CommitOutcome, Committed, NotSent, Superseded, Unknown
+from tableformat.errors import RefusedError, StoppedError, TableFormatError
 from tableformat.export.commit import commit
 from tableformat.export.leases import Leases
 from tableformat.export.loading import load_table
@@ -28,6 +28,7 @@ from tableformat.operations.landing import Landing
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import Plan
 from tableformat.operations.statement import OperationPorts, Statement, forecast, nothing_done
+from tableformat.operations.stopping import Stopping
 from tableformat.operations.which import shown_partition
 
 __all__ = ["Running", "in_turns", "works_on_it"]
@@ -57,7 +58,9 @@ class Running:
             TableFormatError: the table or the ledger failed before anything was claimed.
         """
         what = f"{statement} on {self.name}"
-        return in_turns(self.ports, what, partial(self._turn, statement), most=self.most_plans)
+        stopping = Stopping(self.ports, statement)
+        turn = partial(self._cleaned_turn, stopping)
+        return in_turns(self.ports, what, turn, most=self.most_plans)
 
     def forecast(self, statement: Statement) -> Outcome:
         """Return what a statement would do now; nothing is changed (`--dry-run`).
@@ -73,8 +76,15 @@ class Running:
             return nothing_done(statement, plan, self.name)
         return forecast(statement.which, statement.did, plan, self.name)
 
-    def _turn(self, statement: Statement, leases: Leases) -> Outcome | None:
+    def _cleaned_turn(self, stopping: Stopping, leases: Leases) -> Outcome | None:
+        ended = self._turn(stopping, leases)
+        if ended is not None:
+            stopping.clean()
+        return ended
+
+    def _turn(self, stopping: Stopping, leases: Leases) -> Outcome | None:
         """Plan on M, claim and commit; None when somebody was faster: it is planned anew."""
+        statement = stopping.statement
         landing, state = self.landing, load_table(self.ports.commit)
         if landing.settle_left(statement.which, state, leases):
             state = load_table(self.ports.commit)
@@ -83,24 +93,49 @@ class Running:
         if not plan.changes:
             return nothing_done(statement, plan, self.name)
         held = leases.take_all(tuple(c.key.hash for c in plan.changes))
+        # While it was planned anew its last claims may have been stopped.
+        if stopped := self._taken_over(stopping, plan):
+            return stopped
         if held:
+            if stopping.stop(held, leases):
+                return None
             return self.told(statement, Status.IN_PROGRESS, works_on_it(held))
         landing.check(tuple(file for change in plan.changes for file in change.returns))
         rows = landing.claim(statement, plan, state)
         if rows is None:
             return None
+        stopping.begin(rows, leases)
         as_planned = AsPlanned(statement, self.partitions, plan)
         try:
-            receipts = landing.written(rows, plan, state)
+            receipts = landing.written(rows, plan, state, partial(stopping.look, leases))
             noted = landing.noted(rows, plan, receipts)
+        except StoppedError:
+            return self._taken_over(stopping, plan)
         except TableFormatError as error:
             landing.note_error(rows, error.message)
             return replace(self.told(statement, Status.FAILED, error.message), code=error.code)
         if noted is None:
-            return None
+            return self._taken_over(stopping, plan)
         wanted = landing.commit_of(statement, plan, noted, receipts, state)
-        ended = commit(self.ports.commit, wanted, as_planned)
-        return self.outcome(statement, plan, noted, tuple(ended.values()))
+        ended = tuple(commit(self.ports.commit, wanted, as_planned).values())
+        if any(isinstance(one, Superseded) and not one.may_land for one in ended):
+            told = self._taken_over(stopping, plan)
+            if told is not None:
+                return told
+        return self.outcome(statement, plan, noted, ended)
+
+    def _taken_over(self, stopping: Stopping, plan: Plan) -> Outcome | None:
+        """Say what became of claims that may be another run's; None when nobody stopped them."""
+        statement, found = stopping.statement, stopping.came_of_it()
+        if isinstance(found, int):
+            text = "it was done before another run took the partition over"
+            made = self.told(statement, statement.did, text, found)
+            return replace(made, rows=plan.rows, data_files=plan.files)
+        if found is None:
+            return None
+        self.landing.note_error(stopping.claimed, f"it was stopped by {found}")
+        text = f"it was stopped by {found}. Nothing of it is visible; run it again if it has to be"
+        return self.told(statement, Status.KILLED, text)
 
     def outcome(
         self,

@@ -28,8 +28,13 @@ __all__ = [
 ]
 
 
-Rewrites = Callable[[Row, tuple[Rewrite, ...], LakeTableState], tuple[Receipt, ...]]
-"""Writes files of a state anew for the claim of a row; returns receipts of those that have rows."""
+Rewrites = Callable[
+    [Row, tuple[Rewrite, ...], LakeTableState, Callable[[], None]], tuple[Receipt, ...]
+]
+"""Writes files of a state anew for the claim of a row; returns receipts of those that have rows.
+
+What it is given last it calls before each file: that raises when it is to stop.
+"""
 
 Copies = Callable[[Row, tuple[BranchFile, ...]], tuple[Receipt, ...]]
 """Makes copies of files for the claim of a row, and returns their receipts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from tableformat.giving_way import GivesWay
 from tableformat.history import Counter, Event, EventKind
 from tableformat.ledger import Claim, ExportedPart, Held, Key, Landed, Record, Row, State
 from tableformat.mergetree.keeper_node import KeeperNode
@@ -39,6 +40,7 @@ _CLAIMS = st.builds(
     given_up=st.booleans(),
     statement=_TEXTS,
     holds=_HOLDS,
+    gives_way=st.none() | st.builds(GivesWay, _TEXTS, _TEXTS, _TEXTS),
 )
 _LANDED = st.builds(
     Landed, _NUMBERS, _DIGITS, _TEXTS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, _TEXTS, _HOLDS

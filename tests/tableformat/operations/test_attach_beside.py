@@ -75,7 +75,7 @@ def expire_all_but_heads(directory: Path) -> None:
 def changed_in_one_file(directory: Path) -> tuple[OnePart, OnePart]:
     """Change rows of the first file of p1 alone; return it as a part, and the other one."""
     stays = set(on(directory, "main"))
-    done = change(directory, P1, above=4, below=7)
+    done = change(directory, P1, between=(4, 7))
     assert (done.status, done.rows, done.data_files) == (Status.CHANGED, 2, 1)
     parts = [part_in(directory, "p1", n) for n in (0, 1)]
     old = {lake_part_name(PartitionId("p1"), path) for path in stays}
@@ -170,7 +170,7 @@ def test_two_exports_that_were_detached_do_not_come_back_together(
     detached_and_moved_back(tmp_path)
     to_other(tmp_path, source)
     copy(tmp_path, P1, replaces=True)
-    change(tmp_path, P1, above=4, below=7)
+    change(tmp_path, P1, between=(4, 7))
     running(tmp_path).run(detach("p1"))
 
     refused(tmp_path, attach("p1"), "were never in main at the same time")
@@ -253,7 +253,7 @@ def test_changed_rows_of_others_do_not_come_back_beside_what_they_were(
 ) -> None:
     add_foreign(tmp_path, 8)
     before = state(tmp_path).main
-    change(tmp_path, P1, above=4, below=9, rows=OF_OTHERS)
+    change(tmp_path, P1, between=(4, 9), rows=OF_OTHERS)
     running(tmp_path, rows=OF_OTHERS).run(detach("p1"))
     moved_to(tmp_path, before)
     running(tmp_path, rows=SaidOfRows(rest="p9")).run(drop("p1"))
@@ -285,7 +285,7 @@ def test_a_part_of_the_rows_of_others_comes_back_beside_the_rest(
     """Some of their files were changed, others not."""
     paths = [add_foreign(tmp_path, rows) for rows in (8, 4)]
     had = set(on(tmp_path, "main"))
-    change(tmp_path, P1, above=6, below=9, rows=OF_OTHERS)
+    change(tmp_path, P1, between=(6, 9), rows=OF_OTHERS)
     (made,) = set(on(tmp_path, "main")) - had
     part = OnePart(lake_part_name(PartitionId("p1"), made if goes == "changed" else paths[1]))
 

@@ -67,7 +67,7 @@ def test_rows_of_the_partition_change_and_no_others(tmp_path: Path) -> None:
 def test_deleted_rows_are_gone_and_a_file_without_rows_too(tmp_path: Path) -> None:
     in_files(tmp_path)
 
-    done = change(tmp_path, P1, below=1_000, deletes=True)
+    done = change(tmp_path, P1, between=(-1, 1_000), deletes=True)
 
     assert (done.status, done.rows) == (Status.CHANGED, 12)
     assert rows_by_key(tmp_path)["p1"] == 0
@@ -106,7 +106,7 @@ def test_an_export_of_the_same_source_leaves_it(
     tmp_path: Path, *, deletes: bool, below: int
 ) -> None:
     source = in_files(tmp_path)
-    change(tmp_path, P1, below=below, deletes=deletes)
+    change(tmp_path, P1, between=(-1, below), deletes=deletes)
     after = numbers(tmp_path)
 
     soon = export_at(tmp_path, source, CLOCK, IN_FILES)["p1"]
@@ -124,7 +124,7 @@ def test_a_source_that_changed_replaces_it_only_with_force(
 ) -> None:
     """Harm prevented: an UPDATE that is undone, or its rows beside those of the export."""
     source = in_files(tmp_path)
-    change(tmp_path, P1, below=below, deletes=deletes)
+    change(tmp_path, P1, between=(-1, below), deletes=deletes)
     source.by_id["p1"] = parts_of("p1", 20, 30)
 
     said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
@@ -140,7 +140,7 @@ def test_what_was_taken_out_in_part_is_not_taken_for_an_update(tmp_path: Path) -
     """Harm prevented: what lacks a part counts as exported, and its source is dropped."""
     source = in_files(tmp_path)
     running(tmp_path).run(Drop(part_in(tmp_path, "p1")))
-    change(tmp_path, P1, below=1_000)
+    change(tmp_path, P1, between=(-1, 1_000))
 
     said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
 

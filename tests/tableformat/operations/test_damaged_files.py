@@ -180,7 +180,7 @@ def test_no_statement_copies_a_damaged_file(
     DAMAGES[how](path)
     before = [one.load().metadata_location for one in tables]
 
-    statements = (copy, partial(copy, replaces=True), fetch)
+    statements: tuple[Callable[..., Outcome], ...] = (copy, partial(copy, replaces=True), fetch)
     for statement, fast in itertools.product(statements, ways(how)):
         compared = partial(CopiedFiles, checks=checks(fast=fast))
         monkeypatch.setattr(two_lake_tables, "CopiedFiles", compared)

@@ -70,7 +70,7 @@ def test_row_groups_that_are_each_sorted_are_not_sorted_together(
     numbers = sorted([7, 5, 6, 1]) if said else [5, 7, 1, 6]
     add_sorted(tmp_path, {"n": numbers}, rows=rows)
 
-    done = change(tmp_path, P3, above=5, below=7, deletes=True, rows=THERE)
+    done = change(tmp_path, P3, between=(5, 7), deletes=True, rows=THERE)
 
     path, by = written_anew(tmp_path, before)
     assert (done.status, by) == (Status.CHANGED, said)
@@ -86,7 +86,7 @@ def test_a_column_that_has_got_another_ones_name_does_not_get_its_order(tmp_path
     with pyiceberg(tmp_path).update_schema() as schema:
         schema.rename_column("n", "old").rename_column("m", "n")
 
-    change(tmp_path, P3, above=1, below=3, deletes=True, rows=THERE)
+    change(tmp_path, P3, between=(1, 3), deletes=True, rows=THERE)
 
     path, by = written_anew(tmp_path, before)
     assert by == ["old"]
@@ -108,7 +108,7 @@ def test_a_file_keeps_an_order_of_the_table_only_while_its_columns_have_their_va
         order.asc("m", IdentityTransform())
     before = on(tmp_path, MAIN_BRANCH)
 
-    change(tmp_path, P3, above=1, below=3, deletes=deletes, rows=THERE)
+    change(tmp_path, P3, between=(1, 3), deletes=deletes, rows=THERE)
 
     path, _ = written_anew(tmp_path, [f for f in before if not f.endswith("sorted.parquet")])
     files = {t.file.file_path: t.file for t in pyiceberg(tmp_path).scan().plan_files()}
