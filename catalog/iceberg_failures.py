@@ -10,7 +10,7 @@ from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import DestinationError, TableFormatError, UnsupportedError
 from tableformat.names import LakeName
 
-__all__ = ["first_line", "unreachable", "unreadable"]
+__all__ = ["first_line", "unreachable", "unreadable", "what_failed"]
 
 _MOST_REASONS: Final = 3
 
@@ -35,6 +35,16 @@ def unreadable(name: LakeName, error: Exception) -> UnsupportedError:
 def first_line(error: Exception) -> str:
     """Return the first line: what databases add is the statement, with its values."""
     return next(iter(str(error).splitlines()), "")
+
+
+def what_failed(error: Exception) -> str:
+    """Return what a request failed with, in one line without a full stop.
+
+    An error of ours says all of it, as the one of a storage below a catalog.
+    """
+    if isinstance(error, TableFormatError):
+        return error.message.rstrip(".")
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def unreachable(catalog: str, what: str, error: Exception) -> TableFormatError:

@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from catalog.iceberg_failures import first_line, unreachable
+from catalog.iceberg_failures import unreachable, what_failed
 from catalog.storages.opening import Storages
 from tableformat.branches import BranchFile, TagChange
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
@@ -161,5 +161,5 @@ class IcebergTable:
         try:
             self._catalog.commit_table(snapshot.table_of(state), requirements, updates)
         except Exception as error:  # noqa: BLE001  every answer but a success is "unknown" (protocol.md step 7)
-            return Sent(applied=False, error=f"{type(error).__name__}: {first_line(error)}")
+            return Sent(applied=False, error=what_failed(error))
         return Sent(applied=True)

@@ -32,7 +32,7 @@ __all__ = ["KNOWN", "SessionSettings", "SourceTable"]
 
 KNOWN: Final = (
     *("ledger", "warehouse", "connect-timeout", "read-timeout", "retry-for"),
-    *("python", "policy"),
+    *("policy", "python"),
 )
 """Settings besides sources and the defaults of statements.
 
