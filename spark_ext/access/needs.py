@@ -80,7 +80,7 @@ def needs_of(asked: Procedure | SystemTable, call: Call) -> tuple[Need, ...]:
 
 def _statement(call: Call) -> tuple[Need, ...]:
     statement = parse_statement(call.text("statement"))
-    names = names_of(call.spark, call.conf)
+    names = names_of(call.spark, call.conf, current=call.current)
     match statement:
         case None:
             return ()

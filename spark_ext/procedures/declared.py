@@ -55,7 +55,8 @@ class Call:
 
     `arguments` has every parameter by name, defaults filled in. `conf` are the SQL settings of the
     caller's session; they hold secrets, so no repr shows them. `source` is the table that the
-    argument of that name stands for where no text can say it.
+    argument of that name stands for where no text can say it. `current` is the session's catalog
+    and then its namespace; where none is given, whatever they are when a name is looked up.
     """
 
     spark: SparkSession
@@ -63,6 +64,7 @@ class Call:
     arguments: Mapping[str, Value]
     conf: Mapping[str, str] = field(repr=False)
     source: SourceTable | None = None
+    current: tuple[str, ...] | None = None
 
     def text(self, name: str) -> str:
         """Return an argument that is a text.

@@ -44,7 +44,7 @@ class CallNames:
         Raises:
             UsageError: a setting of ours is malformed.
         """
-        names = names_of(call.spark, call.conf)
+        names = names_of(call.spark, call.conf, current=call.current)
         catalog, *namespace = names.current
         # A call may be made in a catalog that holds no tables, such as `mergeberg`.
         if call.catalog in names.catalogs and call.catalog != catalog:

@@ -49,7 +49,7 @@ def _execute(call: Call) -> Rows:
             "answered here. docs/reference/statements.md lists them."
         )
         raise UsageError(message, code=SYNTAX_ERROR)
-    names = names_of(call.spark, call.conf)
+    names = names_of(call.spark, call.conf, current=call.current)
     unused = _unused_ending(statement)
     if unused:
         warnings.warn(

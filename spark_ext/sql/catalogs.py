@@ -30,6 +30,7 @@ from tableformat.ledger import Ledger
 from tableformat.names import HiveName, LakeName
 
 __all__ = [
+    "current_of",
     "has_ledger",
     "names_of",
     "open_destination_in",
@@ -125,25 +126,34 @@ def open_named(
         raise NotFoundError(message) from error
 
 
-def names_of(spark: SparkSession, conf: Mapping[str, str]) -> Names:
-    """Return how names are looked up in a session as it is now.
+def current_of(spark: SparkSession) -> Parts:
+    """Return the catalog of a session, and then its namespace, as they are now."""
+    held = spark._jsparkSession.sessionState().catalogManager()  # noqa: SLF001  as in `settings_of`
+    return (held.currentCatalog().name(), *held.currentNamespace())
+
+
+def names_of(
+    spark: SparkSession, conf: Mapping[str, str], *, current: Parts | None = None
+) -> Names:
+    """Return how names are looked up in a session.
 
     Args:
         spark: the session.
         conf: its settings.
+        current: its catalog and namespace; None for those that it has now.
 
     Raises:
         UsageError: a setting of ours is malformed.
     """
-    held = spark._jsparkSession.sessionState().catalogManager()  # noqa: SLF001  as in `settings_of`
-    current = (held.currentCatalog().name(), *held.currentNamespace())
 
     def table_exists(parts: Parts) -> bool:
         return spark.catalog.tableExists(spark_name(parts))
 
     catalogs = frozenset((*iceberg_catalogs(conf), *configured_catalogs(), LOCAL_CATALOG))
     others = frozenset(other_catalogs(conf)) - catalogs
-    return Names(SessionSettings.of(conf), catalogs, others, current, table_exists)
+    return Names(
+        SessionSettings.of(conf), catalogs, others, current or current_of(spark), table_exists
+    )
 
 
 def open_session_ledger(conf: Mapping[str, str], name: str | HiveName = LOCAL_CATALOG) -> Ledger:

@@ -22,7 +22,7 @@ from spark_ext.access.checking import check_access
 from spark_ext.procedures.declared import Call, Procedure, SystemTable
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 from spark_ext.procedures.statements import EXECUTE_ALTER
-from spark_ext.sql.catalogs import settings_of
+from spark_ext.sql.catalogs import current_of, settings_of
 from spark_ext.sql.wording import in_call, in_statement
 from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import (
@@ -85,7 +85,8 @@ def _rows(request: dict[str, Any], spark: SparkSession) -> list[list[object]]:
         asked.check(arguments)
     conf = settings_of(spark)
     catalog = request["catalog"] or LOCAL_CATALOG
-    call = Call(spark, catalog, arguments, conf)
+    # What is checked is what is done, also where the session says USE in between.
+    call = Call(spark, catalog, arguments, conf, current=current_of(spark))
     check_access(asked, call, request.get("user"))
     return [list(row) for row in asked.run(call)]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from spark_ext.access.checking import check_access
 from spark_ext.procedures.declared import Value
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 from tests.session_lake import ALLOWED, opened, rows_of
@@ -277,6 +279,30 @@ def test_a_session_does_not_choose_its_own_policy(nowhere: NoSpark, tmp_path: Pa
         assert NEEDED in refused(nowhere.answer("eve", "exports"))
     nowhere.settings.pop(POLICY)
     assert NEEDED in refused(nowhere.answer("eve", "exports"))
+
+
+def test_what_is_checked_is_done_although_the_session_moves_meanwhile(
+    places: Places,
+    session: NoSpark,
+    grant: Callable[[str], None],
+    dropped_from: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Harm prevented: USE, in another statement, between the check and the deed."""
+    grant(f"GRANT ALTER DELETE ON lake.n.{dropped_from} TO bob")
+    session.current = ("lake", "n")
+
+    def check(*asked: Any) -> None:
+        check_access(*asked)
+        session.current = ("elsewhere", "n")
+
+    monkeypatch.setattr("spark_ext.sql.dispatch.check_access", check)
+    text = f"ALTER TABLE {dropped_from} DROP PARTITION 202402"
+
+    answer = session.answer("bob", "execute_alter", statement=text)
+
+    assert [row[1] for row in answer["rows"]] == ["dropped"]
+    assert rows_of(places, dropped_from) == 1
 
 
 def test_a_policy_that_only_a_session_has_is_told_to_protect_nothing(

@@ -27,7 +27,7 @@ final class Asker {
         return connected != null ? connected : onThread;
       }
       return connects || runs(THRIFT, "eventManager") ? null : CurrentUserContext.getCurrentUser();
-    } catch (ReflectiveOperationException | RuntimeException another) {
+    } catch (ReflectiveOperationException | RuntimeException | LinkageError another) {
       // Another release of Spark, of which this is not known: who the user is must not be guessed.
       return null;
     }
