@@ -116,6 +116,7 @@ def test_arguments_arrive_by_name_with_their_defaults(
     )
     spark.sql("CALL lake.system.echo('db.t', 5)")
     first, second = answers.taken()
+    ((user,),) = spark.sql("SELECT current_user()").collect()
 
     defaults: dict[str, object] = {
         "count": 4,
@@ -129,6 +130,7 @@ def test_arguments_arrive_by_name_with_their_defaults(
     assert first == {
         "call": "echo",
         "catalog": "lake",
+        "user": user,
         "arguments": defaults
         | {"table": "ö`'x", "dry_run": True, "at": "2024-01-02T03:04:05Z", "big": 2**63 - 1}
         | {"options": {"a": "1", "b": None}, "names": ["x", "y"]},
