@@ -116,7 +116,7 @@ def _fetched(names: Names, path: str) -> Scope:
     """Return the table that FETCH names; a path of Keeper may be that of any table."""
     if "/" in path or ":" in path:
         return EVERYTHING
-    return _either(names, tuple(path.split(".")))
+    return _either(names, split_identifiers(path))
 
 
 def _other(names: Names, table: Parts, other: Parts) -> Scope:
