@@ -6,22 +6,20 @@ a receipt like any file that an export wrote, before it can be committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from catalog.carried_digest import TableFiles, carry_digest
-from catalog.clickhouse.file_rows import FILE_NUMBER, ROW_NUMBER
 from catalog.file_copies import store_receipt
 from catalog.new_files import NewFile
-from catalog.numbered_rows import NumberedRows
+from catalog.numbered_rows import NumberedRows, in_order
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
 from tableformat.branches import BranchFile
@@ -39,7 +37,8 @@ from tableformat.receipt import Receipt
 
 __all__ = ["MergedFiles", "OrderedRows", "RowOrder"]
 
-_CHUNK: Final = 65_536
+_HELD_BYTES: Final = 256 * 1024 * 1024
+"""Of all files that are merged together, while each is read in its order."""
 
 
 class OrderedRows(Protocol):
@@ -119,7 +118,8 @@ class MergedFiles:
             if len(numbers) != of.rows:
                 message = f"{len(numbers):,} rows are left where {of.rows:,} were"
                 raise OSError(message)
-            opened = [stack.enter_context(self._opened(f, scratch, schema)) for f in of.files]
+            each = _HELD_BYTES // len(of.files)
+            opened = [stack.enter_context(self._opened(f, scratch, schema, each)) for f in of.files]
             begin = 0
             for at, rows in enumerate(of.made, number):
                 look()
@@ -127,16 +127,18 @@ class MergedFiles:
                 yield self._one(new, opened, numbers.slice(begin, rows), schema)
                 begin += rows
 
-    def _opened(self, file: BranchFile, scratch: Path, schema: Schema) -> closing[NumberedRows]:
+    def _opened(
+        self, file: BranchFile, scratch: Path, schema: Schema, held_bytes: int
+    ) -> closing[NumberedRows]:
         local = self.storages(file.path).fetch(file.path, scratch)
-        return closing(NumberedRows(pq.ParquetFile(local), schema))
+        return closing(NumberedRows(pq.ParquetFile(local, memory_map=True), schema, held_bytes))
 
     def _one(
         self, new: NewFile, opened: list[NumberedRows], numbers: pa.Table, schema: Schema
     ) -> Rewritten:
         written_as = file_schema(schema)
         kept = filters_kept([one.parquet for one in opened], written_as)
-        with closing(_rows(opened, numbers)) as rows:
+        with closing(in_order(opened, numbers)) as rows:
             written = write_file(
                 rows,
                 self.storages(new.path).create(new.path),
@@ -149,22 +151,3 @@ class MergedFiles:
             message = f"{written.rows:,} rows were written of {len(numbers):,} that are left"
             raise OSError(message)
         return new.told(written)
-
-
-def _rows(opened: list[NumberedRows], numbers: pa.Table) -> Generator[pa.RecordBatch, None, None]:
-    """Yield rows of files in the order in which their numbers stand."""
-    for chunk in numbers.to_batches(max_chunksize=_CHUNK):
-        files, rows = chunk.column(FILE_NUMBER), chunk.column(ROW_NUMBER)
-        # Stable, so that the rows of one file stay in their order.
-        by_file = pc.array_sort_indices(files)
-        found = pa.concat_tables(_by_file(opened, files.take(by_file), rows.take(by_file)))
-        back = pc.inverse_permutation(by_file.cast(pa.int64()))
-        yield from found.take(back).combine_chunks().to_batches()
-
-
-def _by_file(opened: list[NumberedRows], files: pa.Array, rows: pa.Array) -> Iterable[pa.Table]:
-    runs = pc.run_end_encode(files)
-    begin = 0
-    for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield opened[number].take(rows.slice(begin, end - begin))
-        begin = end

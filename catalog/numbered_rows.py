@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -10,25 +10,33 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
+from catalog.clickhouse.file_rows import FILE_NUMBER, ROW_NUMBER
 from tableformat.iceberg.arrow_schema import columns_of_file
+from tableformat.parquet.file_format import FileFormat
 
-__all__ = ["NumberedRows"]
+__all__ = ["NumberedRows", "in_order"]
 
-_CHUNK: Final = 65_536
+_MOST_ROWS: Final = 65_536
+_GROUP_BYTES: Final = FileFormat().row_group_bytes
 
 
 class NumberedRows:
     """Reads a file once while the numbers ascend; where they do not, it is held as a whole."""
 
-    def __init__(self, parquet: pq.ParquetFile, schema: Schema) -> None:
+    def __init__(
+        self, parquet: pq.ParquetFile, schema: Schema, held_bytes: int = _GROUP_BYTES
+    ) -> None:
         """Begin before the first row.
 
         Args:
             parquet: the file; closed by `close`.
             schema: the lake table's, in whose form rows are returned.
+            held_bytes: about how much of it is held in memory, while the numbers ascend.
         """
         self.parquet, self._schema = parquet, schema
-        self._batches: Iterator[pa.RecordBatch] = parquet.iter_batches(_CHUNK)
+        self.row_bytes = _row_bytes(parquet.metadata)
+        batch = _within(held_bytes, self.row_bytes)
+        self._batches: Iterator[pa.RecordBatch] = parquet.iter_batches(batch)
         self._begin = self._end = 0
         self._here: pa.Table | None = None
         self._whole: pa.Table | None = None
@@ -83,3 +91,49 @@ def _below(numbers: pa.Array, end: int, at: int) -> int:
     """Return how many of ascending numbers are below an end, no fewer than `at`."""
     below: int = pc.sum(pc.less(numbers, end), min_count=0).as_py()
     return max(at, below)
+
+
+def in_order(
+    opened: Sequence[NumberedRows], numbers: pa.Table
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield rows of files in the order in which their numbers stand, no more than fit in memory.
+
+    Args:
+        opened: the files.
+        numbers: of the rows: `FILE_NUMBER` in `opened`, and `ROW_NUMBER` in that file.
+
+    Raises:
+        OSError: as of `NumberedRows.take`.
+        UnsupportedError: likewise.
+    """
+    most = _within(_GROUP_BYTES, max((one.row_bytes for one in opened), default=1))
+    for chunk in numbers.to_batches(max_chunksize=most):
+        files, rows = chunk.column(FILE_NUMBER), chunk.column(ROW_NUMBER)
+        # Stable, so that the rows of one file stay in their order.
+        by_file = pc.array_sort_indices(files)
+        found = pa.concat_tables(_by_file(opened, files.take(by_file), rows.take(by_file)))
+        back = pc.inverse_permutation(by_file.cast(pa.int64()))
+        yield from found.take(back).combine_chunks().to_batches()
+
+
+def _by_file(opened: Sequence[NumberedRows], files: pa.Array, rows: pa.Array) -> Iterable[pa.Table]:
+    runs = pc.run_end_encode(files)
+    begin = 0
+    for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield opened[number].take(rows.slice(begin, end - begin))
+        begin = end
+
+
+def _row_bytes(of: pq.FileMetaData) -> int:
+    """Return about how much memory a row takes, rather too much.
+
+    A file says it without compression, and with values that come often once only. What is written
+    here has row groups of bounded memory (`FileFormat`), and is taken to fill one.
+    """
+    groups = [g for i in range(of.num_row_groups) if (g := of.row_group(i)).num_rows]
+    encoded = max((g.total_byte_size // g.num_rows for g in groups), default=0)
+    return max(1, encoded, _GROUP_BYTES // max((g.num_rows for g in groups), default=1))
+
+
+def _within(most_bytes: int, row_bytes: int) -> int:
+    return max(1, min(_MOST_ROWS, most_bytes // row_bytes))
