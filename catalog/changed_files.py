@@ -22,6 +22,7 @@ from pyiceberg.schema import Schema
 from catalog.carried_digest import TableFiles, carry_digest
 from catalog.clickhouse.file_rows import ROW_NUMBER
 from catalog.file_copies import store_receipt
+from catalog.listed_files import list_files
 from catalog.new_files import NewFile
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
@@ -93,6 +94,7 @@ class ChangedFiles:
         receipts = rewritten_receipts(state, row, made, frozenset(self.changes.sets))
         for receipt in receipts:
             store_receipt(receipt, state.location, self.storages)
+        list_files(row, receipts, state.location, self.storages)
         table = TableFiles(state.location, self.storages)
         carry_digest(row, (f for r in rewrites for f in r.files), table, table)
         return receipts

@@ -13,6 +13,7 @@ from catalog.carried_digest import TableFiles, carry_digest
 from catalog.copied_bytes import CopiedBytes
 from catalog.file_hashes import hashes_of
 from catalog.intact_files import Checks, refuse_changed_files, refuse_other_bytes
+from catalog.listed_files import list_files
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
 from tableformat.branches import BranchFile
@@ -64,6 +65,7 @@ class CopiedFiles:
         receipts = copied_receipts(self.source, row, copies, self.destination, values)
         for receipt in receipts:
             store_receipt(receipt, self.destination.location, self.storages)
+        list_files(row, receipts, self.destination.location, self.storages)
         source = TableFiles(self.source.location, self.source_storages)
         carry_digest(row, files, source, TableFiles(self.destination.location, self.storages))
         return receipts

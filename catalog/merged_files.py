@@ -18,6 +18,7 @@ from pyiceberg.schema import Schema
 
 from catalog.carried_digest import TableFiles, carry_digest
 from catalog.file_copies import store_receipt
+from catalog.listed_files import list_files
 from catalog.new_files import NewFile
 from catalog.numbered_rows import NumberedRows, in_order
 from catalog.scratch import ScratchDirectory
@@ -91,6 +92,7 @@ class MergedFiles:
         )
         for receipt in receipts:
             store_receipt(receipt, state.location, self.storages)
+        list_files(row, receipts, state.location, self.storages)
         table = TableFiles(state.location, self.storages)
         carry_digest(row, (f for r in rewrites for f in r.files), table, table)
         return receipts

@@ -14,6 +14,7 @@ from catalog.copied_bytes import CopiedBytes
 from catalog.file_copies import store_receipt
 from catalog.file_hashes import hashes_of
 from catalog.intact_files import Checks, refuse_changed_files
+from catalog.listed_files import list_files
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
 from tableformat.committer import LakeTableState
@@ -66,6 +67,7 @@ class MovedFiles:
         receipts = copied_receipts(state, row, copies, state)
         for receipt in receipts:
             store_receipt(receipt, state.location, self.storages)
+        list_files(row, receipts, state.location, self.storages)
         table = TableFiles(state.location, self.storages)
         carry_digest(row, files, table, table)
         return receipts

@@ -17,6 +17,7 @@ __all__ = [
     "LEDGER_PROPERTY",
     "MARK_PREFIX",
     "Mark",
+    "is_of_statement",
     "statement_fingerprint",
 ]
 
@@ -75,3 +76,8 @@ def statement_fingerprint(transaction_id: str) -> str:
     not.
     """
     return f"{_STATEMENT}{transaction_id}"
+
+
+def is_of_statement(fingerprint: str) -> bool:
+    """Whether a fingerprint is that of a statement, and of no export."""
+    return fingerprint.startswith(_STATEMENT)

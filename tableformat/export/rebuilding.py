@@ -24,7 +24,7 @@ from tableformat.export.commit_lists import ListedExport, read_lists
 from tableformat.export.empty_commits import send_empty
 from tableformat.export.settling import Ports
 from tableformat.file_names import is_of_transaction, key_in
-from tableformat.lake_marks import LEDGER_PROPERTY
+from tableformat.lake_marks import LEDGER_PROPERTY, is_of_statement
 from tableformat.ledger import Claim, Landed, Record, Row, Stale, State
 from tableformat.storage import Storage
 
@@ -147,10 +147,14 @@ def _row(
 
 
 def _is_whole(listed: ListedExport, key: str, files: tuple[FileInMain, ...]) -> bool:
-    """Whether exactly the listed files of an export are in main, and none carries a delete."""
+    """Whether exactly the listed files of an export are in main, and none carries a delete.
+
+    What a statement has left is no export, however whole it is.
+    """
     own = [f for f in files if is_of_transaction(f.path, key, listed.transaction_id)]
     return (
-        bool(own)
+        not is_of_statement(listed.fingerprint)
+        and bool(own)
         and sorted(f.path for f in own) == sorted(listed.files)
         and not any(f.deletes for f in own)
     )

@@ -1,0 +1,70 @@
+"""A ledger is lost after statements have written files: the table still gives a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tableformat.export.outcome import Status
+from tableformat.operations.which import AllPartitions
+from tests.faults.test_rebuilt_ledger import lose, rebuilt
+from tests.lake_statements import IN_FILES, LATER, SaidOfRows, add_foreign, export_at, in_files
+from tests.lake_statements import partition as named
+from tests.row_changes import change
+from tests.row_merges import optimize
+from tests.scenarios import row_of, rows_in_main
+
+P1, EACH = named("p1"), AllPartitions(each=True)
+
+
+def test_an_export_whose_files_were_merged_is_known_again(tmp_path: Path) -> None:
+    """Harm prevented: a lake that was optimized, and can be exported to by force only."""
+    source = in_files(tmp_path)
+    optimize(tmp_path, P1)
+    lose(tmp_path)
+
+    found = rebuilt(tmp_path)
+
+    assert [f.proved for f in found] == [True, True]
+    again = export_at(tmp_path, source, LATER, IN_FILES)
+    assert {o.status for o in again.values()} == {Status.UNCHANGED}
+    assert rows_in_main(tmp_path) == 15
+
+
+@pytest.mark.parametrize("deduplicates", [True, False])
+def test_what_a_statement_left_is_never_taken_for_an_export(
+    tmp_path: Path, *, deduplicates: bool
+) -> None:
+    """Harm prevented: rows that were deleted come back, or are there twice."""
+    source = in_files(tmp_path)
+    if deduplicates:
+        done = optimize(tmp_path, P1, deduplicates=True)
+    else:
+        done = change(tmp_path, P1, below=3, deletes=True)
+    assert done.status in (Status.OPTIMIZED, Status.CHANGED)
+    left, key = rows_in_main(tmp_path), row_of(tmp_path, "p1").key
+    lose(tmp_path)
+
+    found = {f.row.key: f.proved for f in rebuilt(tmp_path)}
+
+    assert not found[key]
+    assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.REFUSED
+    assert rows_in_main(tmp_path) == left
+
+
+def test_rows_of_others_that_were_merged_do_not_keep_a_table_from_its_new_ledger(
+    tmp_path: Path,
+) -> None:
+    source, said = in_files(tmp_path), SaidOfRows(rest="p3")
+    for _ in range(2):
+        add_foreign(tmp_path)
+    optimize(tmp_path, EACH, rows=said)
+    lose(tmp_path)
+
+    found = {f.row.key.partition_id: f.proved for f in rebuilt(tmp_path)}
+
+    assert found == {"p1": True, "p2": True, "p3": False}
+    again = export_at(tmp_path, source, LATER, IN_FILES)
+    assert {o.status for o in again.values()} == {Status.UNCHANGED}
+    assert rows_in_main(tmp_path) == 15 + 2 * 4
