@@ -41,7 +41,7 @@ def test_what_a_statement_left_is_never_taken_for_an_export(
     if deduplicates:
         done = optimize(tmp_path, P1, deduplicates=True)
     else:
-        done = change(tmp_path, P1, below=3, deletes=True)
+        done = change(tmp_path, P1, deletes=True)
     assert done.status in (Status.OPTIMIZED, Status.CHANGED)
     left, key = rows_in_main(tmp_path), row_of(tmp_path, "p1").key
     lose(tmp_path)
