@@ -8,6 +8,8 @@ from typing import Final
 
 from catalog.changed_files import ChangedFiles
 from catalog.filtered_files import FilteredFiles
+from catalog.lake_files import LakeFileIO
+from catalog.storages.opening import BY_CATALOG
 from spark_ext.other_tables import RememberingTable
 from spark_ext.sql.statements import ClearIndex
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
@@ -49,7 +51,8 @@ def clearing_index(
         for field in table.schema().fields
         if any(f"{name}.".startswith(f"{field.name}.") for name in names)
     )
-    filtered = FilteredFiles(table.io, ids)
+    # The files may be in another storage than the metadata.
+    filtered = FilteredFiles(LakeFileIO({BY_CATALOG: storages}), ids)
     files = ChangedFiles(storages, filtered, FileFormat(), without=ids)
     place = f" IN {which}" if isinstance(which, OnePartition) else ""
     text = f"CLEAR INDEX {command.index}{place}"

@@ -9,9 +9,7 @@ from catalog.moved_files import MovedFiles
 from spark_ext.other_tables import RememberingTable
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import MoveToDisk, MoveToVolume
-from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
 from tableformat.disks import Disks
-from tableformat.errors import RefusedError
 from tableformat.operations.move_to_disk import MoveToDisk as Moving
 from tableformat.operations.running import Running
 from tableformat.operations.which import AllPartitions, Which
@@ -35,13 +33,13 @@ def moving_to_disk(
 
     Raises:
         NotFoundError: there is no such disk (code 479) or volume (548).
-        RefusedError: it is about all partitions, or a property of the table names no place.
+        RefusedError: a property of the table names no place (code 36).
         UsageError: the disk's storage is not served, or cannot be reached as the catalog says.
     """
     what = f"Cannot run {render_command(command)} on {of.name}"
     if isinstance(which, AllPartitions):
-        message = f"{what}: one partition is moved at a time, as in ClickHouse."
-        raise RefusedError(message, code=SUPPORT_IS_DISABLED)
+        # The grammar has refused it.
+        raise TypeError(command)
     disks, storages = Disks.of(of.found.load()), of.found.storages
     match command:
         case MoveToDisk(_, name):

@@ -120,10 +120,6 @@ class Cleaning:
             Step.FIND_DEAD_FILES, lambda: storage.list(below) + storage.list_unfinished(below)
         )
 
-    def delete(self, step: Step, location: str) -> None:
-        """Remove an object."""
-        self.ports.effects(step, partial(self.storage(location).delete, location))
-
     def left(
         self,
         row: Row,
@@ -200,7 +196,8 @@ class Cleaning:
         return tuple(c for c in slim if c.transaction_id not in gone or c.begun > since)
 
     def _delete(self, step: Step, found: StoredObject) -> None:
-        self.delete(step, found.location)
+        storage = self.storage(found.location)
+        self.ports.effects(step, partial(storage.delete, found.location))
 
 
 def _noted(row: Row, gone: set[str]) -> Claim:

@@ -142,7 +142,8 @@ class Sweeping:
         return [thing for _, of_it in things for thing in of_it]
 
     def _delete(self, step: Step, location: str) -> None:
-        self.cleaning.delete(step, location)
+        storage = self.cleaning.storage(location)
+        self.cleaning.ports.effects(step, partial(storage.delete, location))
 
     def _load(self) -> LakeTableState:
         return load_table(self.cleaning.ports)

@@ -1,0 +1,52 @@
+"""Statements between lake tables on S3: the server makes the copies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.storages.s3.storage import S3Storage
+from tableformat.export.outcome import Status
+from tests.lake_statements import IN_FILES, LATER, attach, detach, drop, export_at, running
+from tests.places.services import FarServices
+from tests.scenarios import rows_in_main
+from tests.services.minio import MinIO
+from tests.services.zookeeper import ZooKeeper
+from tests.two_lake_tables import P1, copy, move, prepared, rows_of_p1
+
+pytestmark = pytest.mark.slow
+
+
+def test_tables_on_s3_are_attached_and_replaced_with_copies_made_by_the_server(
+    zookeeper_server: ZooKeeper,
+    minio_server: MinIO,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Harm prevented: a terabyte that is attached is sent by way of this machine."""
+    with FarServices(zookeeper_server, minio_server).settled(tmp_path):
+        source = prepared(tmp_path)
+        sent, create = list[str](), S3Storage.create
+
+        def seen(self: S3Storage, location: str) -> Any:
+            sent.append(location)
+            return create(self, location)
+
+        monkeypatch.setattr(S3Storage, "create", seen)
+
+        assert move(tmp_path).status is Status.MOVED
+        assert rows_of_p1(tmp_path) == (0, 12)
+        assert copy(tmp_path, P1).status is Status.ATTACHED
+        assert rows_of_p1(tmp_path) == (12, 12)
+        running(tmp_path).run(drop("p1"))
+        assert copy(tmp_path, P1, replaces=True).status is Status.REPLACED
+
+        assert sent == []
+        # That the bytes are those that were exported is looked at here, too.
+        running(tmp_path).run(detach("p1"))
+        assert rows_in_main(tmp_path) == 3
+        assert running(tmp_path).run(attach("p1")).status is Status.ATTACHED
+        assert rows_in_main(tmp_path) == 15
+        assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.UNCHANGED
