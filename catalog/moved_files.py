@@ -13,7 +13,7 @@ from catalog.carried_digest import TableFiles, carry_digest
 from catalog.copied_bytes import CopiedBytes
 from catalog.file_copies import store_receipt
 from catalog.file_hashes import hashes_of
-from catalog.intact_files import Checks, refuse_changed_files
+from catalog.intact_files import Checks, refuse_changed_files, refuse_other_bytes
 from catalog.listed_files import list_files
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
@@ -64,6 +64,7 @@ class MovedFiles:
             for number, one in enumerate(rewrites):
                 look()
                 copies[one.files[0].path] = _copied(row, number, one, by, disks)
+        refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
         receipts = copied_receipts(state, row, copies, state)
         for receipt in receipts:
             store_receipt(receipt, state.location, self.storages)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from catalog.intact_files import Checks
 from catalog.moved_files import MovedFiles
 from spark_ext.other_tables import RememberingTable
 from spark_ext.sql.statement_text import render_command
@@ -21,7 +22,11 @@ _PLANS: Final = 2
 
 
 def moving_to_disk(
-    command: MoveToDisk | MoveToVolume, which: Which, running: Running, of: RememberingTable
+    command: MoveToDisk | MoveToVolume,
+    which: Which,
+    running: Running,
+    of: RememberingTable,
+    checks: Checks,
 ) -> tuple[Running, Moving]:
     """Return MOVE TO DISK or TO VOLUME of a partition or part, and what runs it.
 
@@ -30,6 +35,7 @@ def moving_to_disk(
         which: what it is about.
         running: what runs statements on the table.
         of: the table.
+        checks: refuses files that are not as they were written.
 
     Raises:
         NotFoundError: there is no such disk (code 479) or volume (548).
@@ -49,5 +55,5 @@ def moving_to_disk(
     for place in to.places:
         # Refused before anything is claimed when it cannot be served.
         storages(place)
-    ports = replace(running.ports, rewrite=MovedFiles(storages, running.ports.note))
+    ports = replace(running.ports, rewrite=MovedFiles(storages, running.ports.note, checks))
     return replace(running, ports=ports, most_plans=_PLANS), Moving(which, to, disks)

@@ -141,7 +141,7 @@ def _prepared(
         move = moved_to(command.table.parts, which, to, running, others, runners)
         return running, move
     if isinstance(command, commands.MoveToDisk | commands.MoveToVolume):
-        return moving_to_disk(command, _which(command.of, to.source), running, to)
+        return moving_to_disk(command, _which(command.of, to.source), running, to, runners.checks)
     if isinstance(command, commands.Fetch):
         return _fetch(command, running, to, others)
     if isinstance(command, ChangesRows | Optimize | commands.ClearIndex):

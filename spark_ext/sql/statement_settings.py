@@ -18,7 +18,9 @@ from spark_ext.sql.statements import (
     Attach,
     AttachFrom,
     Fetch,
+    MoveToDisk,
     MoveToTable,
+    MoveToVolume,
     ReplaceFrom,
     Setting,
     SettingValue,
@@ -237,11 +239,11 @@ def refuse_fast_without_effect(statement: Statement, what: str) -> None:
         UnsupportedError: the statement has no command that compares files (code 344).
     """
     commands = statement.commands if isinstance(statement, Alter) else ()
-    comparing = Attach | AttachFrom | ReplaceFrom | MoveToTable | Fetch
+    comparing = Attach | AttachFrom | ReplaceFrom | MoveToTable | MoveToDisk | MoveToVolume | Fetch
     if not any(isinstance(one, comparing) for one in commands):
         message = (
-            f"Cannot use {what} in this statement: only ATTACH, REPLACE … FROM, MOVE … TO TABLE "
-            "and FETCH compare files with what was written. Leave it out."
+            f"Cannot use {what} in this statement: only ATTACH, REPLACE … FROM, MOVE and "
+            "FETCH compare files with what was written. Leave it out."
         )
         raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
 

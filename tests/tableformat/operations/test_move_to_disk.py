@@ -10,7 +10,9 @@ from typing import cast
 import pytest
 
 from catalog.iceberg_table import IcebergTable
+from catalog.intact_files import checks
 from catalog.moved_files import MovedFiles
+from catalog.storages.local import LocalStorage
 from tableformat.branches import MAIN_BRANCH
 from tableformat.disks import Disks
 from tableformat.effects import Effects, Step
@@ -81,13 +83,16 @@ def move(
     effects: Effects | None = None,
     table: object = None,
     rows: SaidOfRows | None = None,
+    fast: bool = False,
 ) -> Outcome:
     """Move to a disk or volume, as a new process."""
     found = lake(directory)
     disks = Disks.of(found.load())
     to = disks.volume(volume, "Cannot") if volume else disks.disk(disk, "Cannot")
     one = running(directory, effects=effects, table=cast("IcebergTable | None", table), rows=rows)
-    ports = replace(one.ports, rewrite=MovedFiles(found.storages, one.ports.note))
+    ports = replace(
+        one.ports, rewrite=MovedFiles(found.storages, one.ports.note, checks(fast=fast))
+    )
     return replace(one, ports=ports, most_plans=2).run(MoveToDisk(which, to, disks))
 
 
@@ -246,6 +251,26 @@ def test_a_file_that_is_not_as_it_was_written_stays_where_it_is(tmp_path: Path, 
 
     assert (done.status, str(first) in done.message) == (Status.FAILED, True)
     assert on(tmp_path, MAIN_BRANCH) == before
+
+
+@pytest.mark.usefixtures("source")
+def test_the_fast_form_opens_no_file_and_hides_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: after it damage has a receipt that calls it right."""
+    key = row_of(tmp_path, "p1").key.hash
+    first = Path(min(p for p in on(tmp_path, MAIN_BRANCH) if key in p).removeprefix("file://"))
+    first.write_bytes(b"P" + bytes(9) + first.read_bytes()[10:])
+    with monkeypatch.context() as closed:
+        closed.setattr(LocalStorage, "fetch", None)
+        closed.setattr(LocalStorage, "sha256", None)
+        assert move(tmp_path, fast=True).status is Status.MOVED
+    assert places(tmp_path) == ["cold", "cold"]
+
+    back = move(tmp_path, disk="default")
+
+    assert (back.status, "its bytes are not those" in back.message) == (Status.FAILED, True)
+    assert places(tmp_path) == ["cold", "cold"]
 
 
 @pytest.mark.usefixtures("source")
