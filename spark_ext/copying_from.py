@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.file_copies import CopiedFiles
 from catalog.file_partitions import FilePartitions
+from catalog.iceberg import OpenedCatalog
 from spark_ext.other_tables import (
     OtherTables,
     RememberingTable,
@@ -16,17 +17,18 @@ from spark_ext.other_tables import (
     refuse_unlike,
     source_of,
 )
-from spark_ext.selected_tables import selected_table
+from spark_ext.selected_tables import SelectedTable, selected_table
 from tableformat.effects import Direct
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.mergetree.alike import differences
+from tableformat.names import LakeName
 from tableformat.operations.copying import OtherTable, other_table
 from tableformat.operations.dividing import divided_here
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.running import Running
-from tableformat.operations.which import AllPartitions, OnePartition
+from tableformat.operations.which import AllPartitions, OnePart, OnePartition
 
-__all__ = ["FromOther", "copied_from", "copying"]
+__all__ = ["FromOther", "copied_from", "copying", "fetched_from"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,7 @@ def copied_from(
         DestinationError: a table cannot be read.
         LedgerError: the ledger cannot be read.
     """
-    name = other_name(what, parts, to.name, others)
-    catalog = others.catalog(name.catalog)
-    found = selected_table(catalog, name)
-    if found is None:
-        raise no_table(what)
+    name, catalog, found = _selected(what, parts, to, others)
     state, there = found.state, to.found.load()
     remembered = source_of(what, state)
     keys = (remembered.table.engine.partition_by, to.source.table.engine.partition_by)
@@ -93,6 +91,52 @@ def copied_from(
         lie = divided_here(differ, which, other, lambda file: rows.ids(file.path, state))
     partitioned = FilePartitions(state, catalog.storages, there)
     return FromOther(*lie, replace(copies, partitions=partitioned), named=which)
+
+
+def fetched_from(
+    what: str,
+    parts: tuple[str, ...],
+    which: OnePartition | OnePart,
+    to: RememberingTable,
+    others: OtherTables,
+) -> tuple[OtherTable, CopiedFiles]:
+    """Return what another table has of a partition or a part, and what copies its files.
+
+    Args:
+        what: begins errors: what cannot be run.
+        parts: the name behind FROM.
+        which: the partition, or the part.
+        to: the table that they come to.
+        others: how names are looked up.
+
+    Raises:
+        NotFoundError: there is no such table (code 60), or no such part there (code 232).
+        TableFormatError: as `copied_from`, of tables with one partition key.
+    """
+    name, catalog, found = _selected(what, parts, to, others)
+    state, there = found.state, to.found.load()
+    remembered = source_of(what, state)
+    refuse_unlike(what, (state, remembered), (there, to.source))
+    with RowPartitions(remembered, catalog.storages) as rows:
+        other = other_table(state, Partitions(name, found.table, to.ledger, rows, Direct()), which)
+    return other, CopiedFiles(state, catalog.storages, there, to.found.storages, others.checks)
+
+
+def _selected(
+    what: str, parts: tuple[str, ...], to: RememberingTable, others: OtherTables
+) -> tuple[LakeName, OpenedCatalog, SelectedTable]:
+    """Return the table behind FROM, and its catalog.
+
+    Raises:
+        NotFoundError: there is none (code 60).
+        TableFormatError: it is none of which rows can come, or cannot be read.
+    """
+    name = other_name(what, parts, to.name, others)
+    catalog = others.catalog(name.catalog)
+    found = selected_table(catalog, name)
+    if found is None:
+        raise no_table(what)
+    return name, catalog, found
 
 
 def copying(running: Running, copy: CopiedFiles) -> Running:

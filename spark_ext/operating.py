@@ -6,7 +6,6 @@ that is not there yet says so by name before anything is done.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -17,6 +16,7 @@ from catalog.iceberg import OpenedCatalog
 from spark_ext.changing_rows import ChangesRows, changing
 from spark_ext.clearing_index import clearing_index
 from spark_ext.copying_from import copied_from, copying
+from spark_ext.fetching_from import fetching
 from spark_ext.moving_to import moved_to
 from spark_ext.moving_to_disk import moving_to_disk
 from spark_ext.optimizing import optimizing
@@ -40,8 +40,6 @@ from tableformat.names import (
     LakeName,
     PartitionId,
     PartName,
-    quote_string,
-    split_identifiers,
 )
 from tableformat.operations.attach import Attach
 from tableformat.operations.change_rows import ChangeRows as ChangesOfRows
@@ -79,8 +77,8 @@ def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -
     what = ", ".join(render_command(one) for one in statement.commands)
     message = (
         f"Cannot run {what} on the lake table {table}: this operation is not there yet; EXPORT, "
-        "DROP, DETACH, ATTACH, REPLACE, MOVE, FETCH PARTITION from a lake table, DROP "
-        "DETACHED, FREEZE, UNFREEZE, FORGET, UPDATE, DELETE, CLEAR and OPTIMIZE are. "
+        "DROP, DETACH, ATTACH, REPLACE, MOVE, FETCH, DROP DETACHED, "
+        "FREEZE, UNFREEZE, FORGET, UPDATE, DELETE, CLEAR and OPTIMIZE are. "
         "Nothing was changed."
     )
     raise UnsupportedError(message, code=NOT_IMPLEMENTED)
@@ -143,7 +141,7 @@ def _prepared(
     if isinstance(command, commands.MoveToDisk | commands.MoveToVolume):
         return moving_to_disk(command, _which(command.of, to.source), running, to, runners.checks)
     if isinstance(command, commands.Fetch):
-        return _fetch(command, running, to, others)
+        return fetching(command.path, _one(command.of, to.source), running, to, others)
     if isinstance(command, ChangesRows | Optimize | commands.ClearIndex):
         of = _partition(command.partition, to.source)
         which = AllPartitions(each=True) if isinstance(of, AllPartitions) else of
@@ -162,18 +160,6 @@ def _prepared(
     return copying(running, made.copies), wanted
 
 
-def _fetch(
-    command: commands.Fetch, running: Running, to: RememberingTable, others: OtherTables
-) -> tuple[Running, Fetch]:
-    which = _which(command.of, to.source)
-    if not isinstance(which, OnePartition):
-        # `check_operation` and the grammar have refused it.
-        raise TypeError(command)
-    what = f"Cannot run FETCH {which} FROM {quote_string(command.path)} on {to.name}"
-    made = copied_from(what, split_identifiers(command.path), lambda _: which, to, others)
-    return copying(running, made.copies), Fetch(which, made.other)
-
-
 def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outcome:
     """Run a statement, or say what it would do."""
     if isinstance(wanted, _OfKeys):
@@ -183,7 +169,6 @@ def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outco
 
 _BY_MONTH: Final = "toYYYYMM("
 _DIGITS_OF_A_MONTH: Final = 6
-_A_NAME: Final = re.compile(r"[^/:]+\.[^/:]+")
 _OfKeys = (
     Drop | Detach | Attach | CopyFrom | Fetch | ChangesOfRows | Optimizing | Clearing | MovingToDisk
 )
@@ -192,15 +177,13 @@ _There = (
     commands.Drop | commands.Detach | commands.Attach | commands.DropDetached
     | commands.Freeze | commands.Unfreeze | commands.Forget
     | commands.AttachFrom | commands.ReplaceFrom | commands.MoveToTable
-    | commands.MoveToDisk | commands.MoveToVolume
+    | commands.MoveToDisk | commands.MoveToVolume | commands.Fetch
     | commands.Update | commands.Delete | commands.ClearColumn | commands.ClearIndex
 )  # fmt: skip
 
 
 def _is_there(command: Command) -> bool:
     """Whether a command can be run on lake tables."""
-    if isinstance(command, commands.Fetch):
-        return not isinstance(command.of, PartName) and bool(_A_NAME.fullmatch(command.path))
     return isinstance(command, _There)
 
 
@@ -245,6 +228,14 @@ def _refuse_prefix(which: OnePartition | AllPartitions, source: RememberedSource
 
 def _which(of: commands.Target, source: RememberedSource) -> Which:
     return OnePart(of) if isinstance(of, PartName) else _partition(of, source)
+
+
+def _one(of: commands.Target, source: RememberedSource) -> OnePartition | OnePart:
+    which = _which(of, source)
+    if isinstance(which, AllPartitions):
+        # The grammar has refused it, as ClickHouse's does.
+        raise TypeError(of)
+    return which
 
 
 def _partition(

@@ -22,7 +22,7 @@ from tableformat.operations.moving import Moving
 from tableformat.operations.partition_files import Partitions as LakePartitions
 from tableformat.operations.running import Running
 from tableformat.operations.statement import Copies
-from tableformat.operations.which import AllPartitions, OnePartition
+from tableformat.operations.which import AllPartitions, OnePart, OnePartition, Which
 from tests.dying import Dies
 from tests.lake_statements import (
     IN_FILES,
@@ -101,7 +101,7 @@ def copy(
 
 def fetch(
     directory: Path,
-    which: OnePartition,
+    which: OnePartition | OnePart,
     *,
     effects: Effects | None = None,
     table: object = None,
@@ -109,12 +109,12 @@ def fetch(
 ) -> Outcome:
     """Fetch from the other table, as a new process."""
     ready, there = _from_other(directory, which, effects, table, rows)
-    return ready.run(Fetch(which, there))
+    return ready.run(Fetch(which, str(there.name), there.keys))
 
 
 def _from_other(
     directory: Path,
-    which: OnePartition | AllPartitions,
+    which: Which,
     effects: Effects | None,
     table: object,
     rows: SaidOfRows | None,

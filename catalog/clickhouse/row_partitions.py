@@ -49,6 +49,11 @@ class RowPartitions(Closing):
         self._key = key_columns(source.table)
         self._held: OwnClickHouse | None = None
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the key reads, by name."""
+        return tuple(column.name for column in self._key)
+
     def close(self) -> None:
         """End the ClickHouse, if it was started. Closing twice is the same as once."""
         held, self._held = self._held, None
@@ -67,13 +72,26 @@ class RowPartitions(Closing):
         scratch = self._opened().directory
         path = self._storages(location).fetch(location, scratch)
         try:
-            return self._asked(path, state)
-        except (OSError, pa.ArrowException, ClickHouseError) as error:
-            reason = error.reason if isinstance(error, ClickHouseError) else str(error)
-            raise _unknown(location, reason) from error
+            return self.ids_in(path, state)
+        except OSError as error:
+            raise _unknown(location, str(error)) from error
         finally:
             if path.parent == scratch:
                 path.unlink(missing_ok=True)
+
+    def ids_in(self, path: Path, state: LakeTableState) -> frozenset[PartitionId]:
+        """Return the partitions that rows of a file of this host lie in.
+
+        Raises:
+            OSError: it cannot be read, lacks a column of the key, or has a value that is none.
+        """
+        if not self._key:
+            return _ALL
+        try:
+            return self._asked(path, state)
+        except (pa.ArrowException, ClickHouseError) as error:
+            reason = error.reason if isinstance(error, ClickHouseError) else str(error)
+            raise OSError(reason) from error
 
     def _opened(self) -> OwnClickHouse:
         if self._held is None:

@@ -43,7 +43,7 @@ from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import InternalError, UnsupportedError
 from tableformat.iceberg.field_ids import FIELD_ID_KEY
 
-__all__ = ["columns_of_file", "file_schema", "to_file"]
+__all__ = ["columns_of_file", "file_schema", "relabelled", "to_file"]
 
 _PRIMITIVE: Final[dict[type[IcebergType], Any]] = {
     BooleanType: pa.bool_(),
@@ -92,7 +92,7 @@ def to_file(data: pa.Table, schema: Schema) -> pa.Table:
             message = f"column {field.name}: {error}"
             raise pa.ArrowInvalid(message) from error
     plain = pa.table(columns, schema=pa.schema(fields))
-    return _relabelled(plain, file_schema(schema))
+    return relabelled(plain, file_schema(schema))
 
 
 def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:
@@ -126,7 +126,7 @@ def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:
             raise _other_form(of.name, "NULLs", "a required column")
         columns.append(column)
     held = pa.table(columns, schema=file_schema(schema))
-    return _relabelled(held, pa.schema([_field(f, escape=False) for f in schema.fields]))
+    return relabelled(held, pa.schema([_field(f, escape=False) for f in schema.fields]))
 
 
 def _ids(of: pa.DataType) -> list[bytes | None]:
@@ -226,8 +226,8 @@ class _Labelled:
         return self.schema.__arrow_c_schema__(), array
 
 
-def _relabelled(plain: pa.Table, labels: pa.Schema) -> pa.Table:
-    """Return `plain` under `labels`, which differ in names and metadata only."""
+def relabelled(plain: pa.Table, labels: pa.Schema) -> pa.Table:
+    """Return `plain` under `labels`: names, nullability and metadata may differ, the layout not."""
     if plain.schema.equals(labels, check_metadata=True):
         return plain
     batches = [pa.record_batch(_Labelled(batch, labels)) for batch in plain.to_batches()]

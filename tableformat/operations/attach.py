@@ -16,7 +16,9 @@ from tableformat.export.in_main import changes_rows
 from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
 from tableformat.ledger import Key, Landed, Row
+from tableformat.operations.fetching import is_from_outside
 from tableformat.operations.partition_files import (
+    ANY_PARTITION,
     FilesOfKey,
     KeyInMain,
     PartitionFiles,
@@ -82,6 +84,7 @@ class Attach:
             self._refuse_beside(back, at, at.export)
         else:
             self._refuse_after_exports(back, there)
+        self._refuse_beside_others(back, there)
         return KeyChange(back.key, returns=back.files, holds=held_of((*main, *back.files)))
 
     def _refuse_beside(self, back: FilesOfKey, at: KeyInMain, export: Landed) -> None:
@@ -117,6 +120,25 @@ class Attach:
                 continue
             if at.held.files or not at.held.is_known:
                 raise self._twice(at.export)
+
+    def _refuse_beside_others(self, back: FilesOfKey, there: PartitionFiles) -> None:
+        """Refuse what was fetched from outside of the lake beside rows of another key.
+
+        Raises:
+            RefusedError: main has such rows: nobody can tell whether they are the same.
+        """
+        row = back.row
+        if row is None or not any(_came_from_outside(f, row) for f in back.files):
+            return
+        wanted = back.key.partition_id
+        for one in there.keys:
+            if one.key != back.key and one.key.partition_id in (wanted, ANY_PARTITION):
+                message = (
+                    f"Cannot run {self}: main has rows of partition {wanted} already, and nobody "
+                    "can tell whether those that were fetched are among them: they could be there "
+                    f"twice. DROP PARTITION first, or DROP DETACHED {self.which} for what is there."
+                )
+                raise RefusedError(message)
 
     def _refuse_apart(
         self, key: Key, wanted: tuple[FilesOfKey, ...], there: PartitionFiles
@@ -183,6 +205,13 @@ def _are_related(one: Key, other: Key) -> bool:
 
 def _related(key: Key, keys: tuple[FilesOfKey, ...]) -> tuple[BranchFile, ...]:
     return tuple(f for one in keys if _are_related(key, one.key) for f in one.files)
+
+
+def _came_from_outside(file: BranchFile, row: Row) -> bool:
+    """Whether a file came by FETCH from a place that is no table of the lake."""
+    named = exported_by(file.path)
+    landed = next((x for x in row.landed if named and x.transaction_id == named[1]), None)
+    return landed is not None and is_from_outside(landed.statement)
 
 
 def _was_fetched(file: BranchFile, row: Row) -> bool:

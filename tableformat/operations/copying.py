@@ -26,7 +26,7 @@ from tableformat.operations.partition_files import (
     Partitions,
 )
 from tableformat.operations.planned import KeyChange, Plan
-from tableformat.operations.which import AllPartitions, OnePartition
+from tableformat.operations.which import AllPartitions, OnePart, OnePartition, Which
 
 __all__ = ["CopyFrom", "OtherKey", "OtherTable", "other_table"]
 
@@ -60,19 +60,19 @@ class OtherTable:
     unsure: tuple[Key, ...] = ()
 
 
-def other_table(
-    state: LakeTableState, partitions: Partitions, which: OnePartition | AllPartitions
-) -> OtherTable:
-    """Return what another lake table has of a partition, or of all.
+def other_table(state: LakeTableState, partitions: Partitions, which: Which) -> OtherTable:
+    """Return what another lake table has of a partition, a part, or of all.
 
     Raises:
+        NotFoundError: it has no such part (code 232).
         RefusedError: a file carries deletes, or was written for another partition spec, or one of
-            others holds rows of another partition, too.
+            others holds rows of another partition, too; or a part has no files of its own.
         DestinationError: the table cannot be read.
         LedgerError: the ledger cannot be read.
     """
     name, there = partitions.name, partitions.files(state, which.partition_id)
-    for file in (f for one in there.keys for f in one.files):
+    wanted = which.of(there.keys)
+    for file in (f for one in wanted for f in one.files):
         if file.deletes or file.spec_id != there.spec_id:
             message = (
                 f"Cannot copy {file.path} of {name}: it has rows that delete files delete, or was "
@@ -80,13 +80,14 @@ def other_table(
                 "engine that did it (Spark: rewrite_data_files), and run the statement again."
             )
             raise RefusedError(message)
+    whole = not isinstance(which, OnePart)
     exports = tuple(
-        OtherKey(one.key, one.files, _record(there, one), one.row)
-        for one in there.keys
+        OtherKey(one.key, one.files, _record(there, one) if whole else None, one.row)
+        for one in wanted
         if one.key.stays
     )
     # They are of one key here, whichever keys they have there.
-    others = tuple(f for one in there.keys if not one.key.stays for f in one.files)
+    others = tuple(f for one in wanted if not one.key.stays for f in one.files)
     keys = (*exports, *_of_others(others, state, partitions))
     unsure = tuple(at.row.key for at in there.in_main.values() if _may_be_others(at))
     return OtherTable(name, state.layout.table_uuid, state.main, keys, unsure)

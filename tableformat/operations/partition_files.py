@@ -23,6 +23,7 @@ from tableformat.names import LakeName, PartitionId
 from tableformat.operations.earlier import Earlier, earlier
 
 __all__ = [
+    "ANY_PARTITION",
     "FilesOfKey",
     "KeyInMain",
     "PartitionFiles",
@@ -32,7 +33,7 @@ __all__ = [
     "held_of",
 ]
 
-_ANY: Final = "*"
+ANY_PARTITION: Final = "*"
 """In the key of files that no export wrote, where nobody asks in which partition they lie."""
 
 
@@ -289,7 +290,7 @@ class Partitions:
 def own_key(state: LakeTableState, partition_id: PartitionId | None) -> Key:
     """Return the key that files of no key in a partition of a lake table belong to."""
     uuid = state.layout.table_uuid
-    return Key.of_lake(uuid, partition_id.value if partition_id else _ANY, uuid)
+    return Key.of_lake(uuid, partition_id.value if partition_id else ANY_PARTITION, uuid)
 
 
 def _export(row: Row, state: LakeTableState) -> Landed | None:

@@ -1,0 +1,133 @@
+"""FETCH PARTITION|PART … FROM '…' on a lake table: what stands in the quotes, and what is there.
+
+The name of another lake table, or the address of Parquet files: a path, or a location in a storage.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from catalog.clickhouse.row_partitions import RowPartitions
+from catalog.foreign_files import ForeignFiles
+from catalog.parquet_directory import ForeignFile, ParquetDirectory
+from spark_ext.copying_from import copying, fetched_from
+from spark_ext.other_tables import OtherTables, RememberingTable
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, NO_SUCH_DATA_PART
+from tableformat.errors import NotFoundError, RefusedError, UsageError
+from tableformat.iceberg.live_files import lake_part_name
+from tableformat.ledger import Key
+from tableformat.names import PartitionId, quote_string, split_identifiers
+from tableformat.operations.copying import OtherKey
+from tableformat.operations.fetching import Fetch
+from tableformat.operations.running import Running
+from tableformat.operations.which import OnePart, OnePartition
+
+__all__ = ["fetching"]
+
+_A_NAME: Final = re.compile(r"[^/:]+\.[^/:]+")
+_A_LOCATION: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+_SHOWN: Final = 5
+
+
+def fetching(
+    path: str,
+    which: OnePartition | OnePart,
+    running: Running,
+    to: RememberingTable,
+    others: OtherTables,
+) -> tuple[Running, Fetch]:
+    """Return FETCH of a partition or part, and what runs it; everything is looked at.
+
+    Args:
+        path: what stands in quotes.
+        which: what is fetched.
+        running: what runs statements on the table.
+        to: the table.
+        others: how names of lake tables are looked up.
+
+    Raises:
+        UsageError: it is no name of a lake table and no location.
+        NotFoundError: there is no such table (code 60), place (257) or part (232).
+        RefusedError: what is there cannot be rows of the table.
+        TableFormatError: a catalog, a storage or the ledger failed.
+    """
+    what = f"Cannot run FETCH {which} FROM {quote_string(path)} on {to.name}"
+    if _A_NAME.fullmatch(path):
+        other, copy = fetched_from(what, split_identifiers(path), which, to, others)
+        return copying(running, copy), Fetch(which, str(other.name), other.keys)
+    if _A_LOCATION.match(path):
+        return _from_files(what, path, which, running, to)
+    message = (
+        f"{what}: it is neither the name of a lake table ('lake.ns.t') nor the address of Parquet "
+        "files ('/directory', 'file:///directory', 's3://bucket/directory')."
+    )
+    raise UsageError(message, code=BAD_ARGUMENTS)
+
+
+def _from_files(
+    what: str,
+    path: str,
+    which: OnePartition | OnePart,
+    running: Running,
+    to: RememberingTable,
+) -> tuple[Running, Fetch]:
+    state, storages = to.found.load(), to.found.storages
+    with RowPartitions(to.source, storages) as rows:
+        files = ParquetDirectory(what, path, storages, state, rows).files(which.partition_id)
+    wanted = _part(what, which, files) if isinstance(which, OnePart) else files
+    keys: tuple[OtherKey, ...] = ()
+    if wanted:
+        key = _key(what, which.partition_id, running, to)
+        keys = (OtherKey(key, tuple(one.file for one in wanted)),)
+    seen = {one.file.path: one for one in wanted}
+    ready = replace(running, ports=replace(running.ports, copy=ForeignFiles(seen, state, storages)))
+    return ready, Fetch(which, quote_string(path), keys, state.layout.schema_id)
+
+
+def _part(what: str, which: OnePart, files: tuple[ForeignFile, ...]) -> tuple[ForeignFile, ...]:
+    """Return the file that a part is: by its name, or as the files of a lake table are named.
+
+    Raises:
+        NotFoundError: none is (code 232).
+    """
+    names = {one.file.path: _name_of(which.partition_id, one) for one in files}
+    found = tuple(f for f in files if str(which.part) in (f.stem, names[f.file.path]))
+    if found:
+        return found[:1]
+    there = ", ".join(sorted(names.values())[:_SHOWN])
+    more = " …" if len(names) > _SHOWN else ""
+    message = (
+        f"{what}: there is no part of that name. A file is named as a part by its name without "
+        f"{'.parquet'!r}, where that is one"
+        + (f"; here are {there}{more}." if names else f"; of {which.partition_id} there is none.")
+    )
+    raise NotFoundError(message, code=NO_SUCH_DATA_PART)
+
+
+def _name_of(partition_id: PartitionId, one: ForeignFile) -> str:
+    return str(lake_part_name(partition_id, one.file.path))
+
+
+def _key(what: str, partition_id: PartitionId, running: Running, to: RememberingTable) -> Key:
+    """Return the key of rows that came from a place that no ledger knows.
+
+    It is that of the exports of the partition, so that none of them comes beside rows that may be
+    its own.
+
+    Raises:
+        RefusedError: the partition was exported from several sources.
+    """
+    state = to.found.load()
+    rows = running.partitions.rows_of(state, partition_id)
+    keys = [row.key for row in rows if row.key.is_of_export]
+    if len(keys) > 1:
+        message = (
+            f"{what}: the partition was exported from {len(keys)} sources (shards), and nobody can "
+            "tell whose rows these are. Export it again, or append the rows with another engine."
+        )
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    if keys:
+        return keys[0]
+    return Key(to.source.table.identity, str(partition_id), state.layout.table_uuid)
