@@ -89,13 +89,13 @@ class ParquetDirectory:
             return tuple(one for one in seen if one is not None)
 
     def _listed(self, scratch: Path) -> tuple[tuple[str, int], ...]:
-        storage = self.storages(self.location)
-        found = [
-            (one.location, one.size)
-            for one in storage.list(self.location.rstrip("/"))
-            if not self._is_hidden(one.location)
-        ]
-        if not found and not self._is_directory(scratch):
+        storage, found = self.storages(self.location), []
+        if is_local(self.location) and storage.fetch(self.location, scratch).is_file():
+            found = [(self.location, storage.size(self.location))]
+        else:
+            listed = storage.list(self.location.rstrip("/"))
+            found = [(x.location, x.size) for x in listed if not self._is_hidden(x.location)]
+        if not found and not is_local(self.location):
             with contextlib.suppress(MissingError):
                 found = [(self.location, storage.size(self.location))]
         if not found:
@@ -113,11 +113,6 @@ class ParquetDirectory:
     def _is_hidden(self, path: str) -> bool:
         below = path.removeprefix(self.location.rstrip("/"))
         return any(part.startswith(_HIDDEN) for part in below.split("/"))
-
-    def _is_directory(self, scratch: Path) -> bool:
-        if not is_local(self.location):
-            return False
-        return self.storages(self.location).fetch(self.location, scratch).is_dir()
 
     def _columns(
         self, found: tuple[tuple[str, int], ...], scratch: Path

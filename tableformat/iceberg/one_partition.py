@@ -87,14 +87,19 @@ class OnePartition:
 
         It is for people: Iceberg reads the values from its metadata.
         """
-        shown = [
-            None if value is None else str(one.transform.to_human_string(of.field_type, value))
-            for one, value in zip(self.spec.fields, self._only(), strict=True)
-            for of in (self.schema.find_field(one.source_id),)
-        ]
+        pairs = zip(self.spec.fields, self._only(), strict=True)
+        try:
+            shown = [None if value is None else self._shown(one, value) for one, value in pairs]
+        except OverflowError:
+            # A time beyond Python's calendar.
+            return ""
         if any(len(escape(text or "").encode()) > _LONGEST_NAME for text in shown):
             return ""
         return partition_directory([one.name for one in self.spec.fields], shown)
+
+    def _shown(self, one: PartitionField, value: Value) -> str:
+        of = self.schema.find_field(one.source_id).field_type
+        return str(one.transform.to_human_string(of, value))
 
     def _only(self) -> list[Value | None]:
         return [next(iter(self._seen[one.field_id])) for one in self.spec.fields]

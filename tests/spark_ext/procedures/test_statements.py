@@ -296,7 +296,7 @@ def test_an_export_does_not_stand_beside_another_command(session: NoSpark) -> No
     ("statement", "what"),
     [
         ("ALTER TABLE lake.n.t MOVE PART '1_1_1_0' TO DISK 'd'", "MOVE PART '1_1_1_0' TO DISK"),
-        ("ALTER TABLE lake.n.t FETCH PART '1_1_1_0' FROM '/p'", "FETCH PART '1_1_1_0' FROM '/p'"),
+        ("ALTER TABLE lake.n.t MOVE PARTITION 1 TO VOLUME 'v'", "MOVE PARTITION 1 TO VOLUME 'v'"),
     ],
 )
 def test_an_operation_on_a_lake_table_that_is_not_there_yet_is_refused_by_its_name(

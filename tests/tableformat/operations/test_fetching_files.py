@@ -1,0 +1,138 @@
+"""FETCH from a directory of Parquet files in trouble: deaths, lost answers, files that change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from catalog.clickhouse.row_partitions import RowPartitions
+from catalog.foreign_files import ForeignFiles
+from catalog.iceberg_table import IcebergTable
+from catalog.parquet_directory import ParquetDirectory
+from tableformat.committer import LakeTableState
+from tableformat.effects import Effects, Step
+from tableformat.errors import RefusedError
+from tableformat.export.outcome import Outcome, Status
+from tableformat.names import PartitionId
+from tableformat.operations.copying import OtherKey
+from tableformat.operations.fetching import Fetch
+from tests.cleaning_up import left_behind
+from tests.dying import Dies, DiesAt
+from tests.lake import Meddling
+from tests.lake_statements import attach, drop, in_files, on, running
+from tests.scenarios import AtStep, lake, row_of, rows_in_main
+from tests.two_lake_tables import P1
+
+
+@dataclass(frozen=True, slots=True)
+class AllOfP1:
+    """Says of every row that it lies in p1."""
+
+    columns: tuple[str, ...] = ()
+
+    def ids_in(self, _path: Path, _state: LakeTableState) -> frozenset[PartitionId]:
+        return frozenset({PartitionId("p1")})
+
+
+def prepared(directory: Path) -> None:
+    """Make a table with p2 (3 rows) alone, and files of p1 (12 rows) outside of it."""
+    in_files(directory)
+    running(directory).run(drop("p1"))
+    for name, rows in (("a", 7), ("b", 5)):
+        put_there(directory / "there" / f"{name}.parquet", rows)
+
+
+def put_there(path: Path, rows: int) -> None:
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"n": pa.array(range(rows), pa.int64())}), path)
+
+
+def fetch(directory: Path, *, effects: Effects | None = None, table: object = None) -> Outcome:
+    """Fetch what is there, as a new process."""
+    ready = running(directory, effects=effects, table=cast("IcebergTable | None", table))
+    here = lake(directory)
+    rows = cast("RowPartitions", AllOfP1())
+    place = str(directory / "there")
+    files = ParquetDirectory("Cannot", place, here.storages, here.load(), rows)
+    found = files.files(P1.partition_id)
+    key = OtherKey(row_of(directory, "p1").key, tuple(one.file for one in found))
+    copies = ForeignFiles({one.file.path: one for one in found}, here.load(), here.storages)
+    ready = replace(ready, ports=replace(ready.ports, copy=copies))
+    return ready.run(Fetch(P1, f"'{place}'", (key,), here.load().layout.schema_id))
+
+
+def rows_detached(directory: Path) -> int:
+    table = lake(directory)
+    return sum(f.rows for f in table.files_on(table.load(), "detached"))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],
+)
+def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, after: bool) -> None:
+    """Harm prevented: rows that are detached in part, or twice, or visible."""
+    prepared(tmp_path / "count")
+    counting = DiesAt(10_000, after=False)
+    assert fetch(tmp_path / "count", effects=counting).status is Status.FETCHED
+    assert {Step.CLAIM, Step.WRITE_FILES, Step.SEND, Step.SETTLE} <= set(counting.steps)
+    for number, step in enumerate(counting.steps):
+        directory = tmp_path / str(number)
+        prepared(directory)
+        main = on(directory, "main")
+        with pytest.raises(Dies):
+            fetch(directory, effects=DiesAt(number, after=after))
+        landed = rows_detached(directory) == 12
+        assert landed or rows_detached(directory) == 0, step
+
+        if landed:
+            with pytest.raises(RefusedError, match="are detached here already"):
+                fetch(directory)
+        else:
+            assert fetch(directory).status is Status.FETCHED, step
+
+        assert rows_detached(directory) == 12, step
+        assert on(directory, "main") == main, step
+        assert running(directory).run(attach("p1")).status is Status.ATTACHED, step
+        assert rows_in_main(directory) == 15, step
+        assert left_behind(directory) == [], step
+
+
+def test_a_lost_answer_is_made_good(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    deaf = Meddling(lake(tmp_path), lose=lambda n: n <= 2)
+
+    assert fetch(tmp_path, table=deaf).status is Status.FETCHED
+
+    assert rows_detached(tmp_path) == 12
+
+
+def test_a_file_that_changed_since_it_was_looked_at_is_not_brought(tmp_path: Path) -> None:
+    """Harm prevented: rows of another partition, which nobody looked at."""
+    prepared(tmp_path)
+    main = on(tmp_path, "main")
+    other = AtStep(Step.CLAIM, lambda: put_there(tmp_path / "there" / "b.parquet", 4))
+
+    done = fetch(tmp_path, effects=other)
+
+    assert (done.status, rows_detached(tmp_path)) == (Status.FAILED, 0)
+    assert "b.parquet: it was changed while it was copied (4 rows of 5 arrived)" in done.message
+    assert on(tmp_path, "main") == main
+
+
+def test_the_same_files_are_not_attached_beside_themselves(tmp_path: Path) -> None:
+    """Harm prevented: every row of the partition is there twice."""
+    prepared(tmp_path)
+    fetch(tmp_path)
+    running(tmp_path).run(attach("p1"))
+    fetch(tmp_path)
+
+    with pytest.raises(RefusedError, match="could be there twice"):
+        running(tmp_path).run(attach("p1"))
+
+    assert rows_in_main(tmp_path) == 15
