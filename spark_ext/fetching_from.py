@@ -1,18 +1,22 @@
 """FETCH PARTITION|PART … FROM '…' on a lake table: what stands in the quotes, and what is there.
 
-The name of another lake table, or the address of Parquet files: a path, or a location in a storage.
+The name of another lake table, the address of Parquet files (a path, or a location in a storage),
+or that of frozen parts.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
+from catalog.clickhouse.frozen.uri import is_parts
 from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.foreign_files import ForeignFiles
 from catalog.parquet_directory import ForeignFile, ParquetDirectory
 from spark_ext.copying_from import copying, fetched_from
+from spark_ext.fetching_parts import fetching_parts
 from spark_ext.other_tables import OtherTables, RememberingTable
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NO_SUCH_DATA_PART
 from tableformat.errors import NotFoundError, RefusedError, UsageError
@@ -57,11 +61,15 @@ def fetching(
     if _A_NAME.fullmatch(path):
         other, copy = fetched_from(what, split_identifiers(path), which, to, others)
         return copying(running, copy), Fetch(which, str(other.name), other.keys)
+    if is_parts(path):
+        key_of = partial(_key, what, which.partition_id, running, to)
+        return fetching_parts(what, path, which, running, to, key_of)
     if _A_LOCATION.match(path):
         return _from_files(what, path, which, running, to)
     message = (
         f"{what}: it is neither the name of a lake table ('lake.ns.t') nor the address of Parquet "
-        "files ('/directory', 'file:///directory', 's3://bucket/directory')."
+        "files ('/directory', 'file:///directory', 's3://bucket/directory') or of frozen parts "
+        "('parts:/directory?ddl=/file.sql')."
     )
     raise UsageError(message, code=BAD_ARGUMENTS)
 
@@ -110,11 +118,24 @@ def _name_of(partition_id: PartitionId, one: ForeignFile) -> str:
     return str(lake_part_name(partition_id, one.file.path))
 
 
-def _key(what: str, partition_id: PartitionId, running: Running, to: RememberingTable) -> Key:
+def _key(
+    what: str,
+    partition_id: PartitionId,
+    running: Running,
+    to: RememberingTable,
+    identity: str = "",
+) -> Key:
     """Return the key of rows that came from a place that no ledger knows.
 
     It is that of the exports of the partition, so that none of them comes beside rows that may be
-    its own.
+    its own: those of a table that was restored have another identity.
+
+    Args:
+        what: begins errors: what cannot be run.
+        partition_id: where the rows lie.
+        running: what runs statements on the table.
+        to: the table.
+        identity: of the table that they are rows of, '' where nobody knows it.
 
     Raises:
         RefusedError: the partition was exported from several sources.
@@ -122,6 +143,8 @@ def _key(what: str, partition_id: PartitionId, running: Running, to: Remembering
     state = to.found.load()
     rows = running.partitions.rows_of(state, partition_id)
     keys = [row.key for row in rows if row.key.is_of_export]
+    if own := next((key for key in keys if key.source == identity), None):
+        return own
     if len(keys) > 1:
         message = (
             f"{what}: the partition was exported from {len(keys)} sources (shards), and nobody can "
@@ -130,4 +153,4 @@ def _key(what: str, partition_id: PartitionId, running: Running, to: Remembering
         raise RefusedError(message, code=BAD_ARGUMENTS)
     if keys:
         return keys[0]
-    return Key(to.source.table.identity, str(partition_id), state.layout.table_uuid)
+    return Key(to.source.table.key_source, str(partition_id), state.layout.table_uuid)

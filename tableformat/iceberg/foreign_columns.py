@@ -24,12 +24,13 @@ __all__ = ["ForeignColumns", "foreign_columns"]
 _NARROW: Final = (pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32())
 _WIDENED: Final[dict[pa.DataType, tuple[pa.DataType, ...]]] = {
     pa.int32(): _NARROW,
-    # A UInt64 is kept as a long, and a value beyond it is refused (docs/reference/types.md).
+    # A UInt64 may be kept as a long, and a value beyond it is refused (docs/reference/types.md).
     pa.int64(): (*_NARROW, pa.uint32(), pa.uint64()),
     pa.float64(): (pa.float32(),),
     pa.string(): (pa.large_string(), pa.string_view()),
     pa.binary(): (pa.large_binary(), pa.binary_view()),
 }
+_DIGITS_OF_UINT64: Final = 20
 _UNITS: Final = ("s", "ms", "us")
 
 
@@ -204,6 +205,8 @@ def _is_exact(have: pa.DataType, want: pa.DataType) -> bool:
         return _is_exact(have.value_type, want)
     if pa.types.is_timestamp(have) and pa.types.is_timestamp(want):
         return have.tz is not None and have.unit in _UNITS
+    if pa.types.is_uint64(have) and pa.types.is_decimal(want):
+        return bool(want.scale == 0 and want.precision >= _DIGITS_OF_UINT64)
     if pa.types.is_decimal(have) and pa.types.is_decimal(want):
         return bool(have.scale == want.scale and have.precision <= want.precision)
     return bool(have == want or have in _WIDENED.get(want, ()))

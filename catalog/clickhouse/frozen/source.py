@@ -60,6 +60,17 @@ class FrozenPartsSource(ClickHouseSource):
         self._settings = settings
         self._parts: OpenedParts | None = None
 
+    def named(self, otherwise: TableName) -> TableName:
+        """Return the name of the table in the statement, what it does not say from another name.
+
+        Raises:
+            NotFoundError: there is no such file.
+            UsageError: the statement cannot be read.
+            SourceError: ClickHouse does not answer.
+        """
+        said = read_definition(self._opened()[0], self._settings.ddl_file)
+        return TableName(said.database or otherwise.database, said.name or otherwise.name)
+
     def describe(self, table: TableName) -> MergeTreeTable:
         """Return the table as its statement says it.
 
