@@ -1,24 +1,30 @@
 """FETCH PARTITION|PART … FROM '…' on a lake table: what stands in the quotes, and what is there.
 
 The name of another lake table, the address of Parquet files (a path, or a location in a storage),
-or that of frozen parts.
+that of frozen parts, or a path in ZooKeeper under which a table of the session's sources is
+replicated.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
-from catalog.clickhouse.frozen.uri import is_parts
+from catalog.clickhouse.frozen.source import FrozenPartsSource
+from catalog.clickhouse.frozen.uri import is_parts, parse_parts
 from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.foreign_files import ForeignFiles
 from catalog.parquet_directory import ForeignFile, ParquetDirectory
+from catalog.replicated_tables import tables_under
+from catalog.sources import open_source, server_of
 from spark_ext.copying_from import copying, fetched_from
-from spark_ext.fetching_parts import fetching_parts
+from spark_ext.fetching_parts import PartsOrigin, fetching_parts
 from spark_ext.other_tables import OtherTables, RememberingTable
-from tableformat.clickhouse_codes import BAD_ARGUMENTS, NO_SUCH_DATA_PART
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, KEEPER_EXCEPTION, NO_SUCH_DATA_PART
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.iceberg.live_files import lake_part_name
 from tableformat.ledger import Key
@@ -41,6 +47,7 @@ def fetching(
     running: Running,
     to: RememberingTable,
     others: OtherTables,
+    stack: ExitStack,
 ) -> tuple[Running, Fetch]:
     """Return FETCH of a partition or part, and what runs it; everything is looked at.
 
@@ -49,7 +56,8 @@ def fetching(
         which: what is fetched.
         running: what runs statements on the table.
         to: the table.
-        others: how names of lake tables are looked up.
+        others: how names of lake tables are looked up, and the session's sources.
+        stack: closes what is opened.
 
     Raises:
         UsageError: it is no name of a lake table and no location.
@@ -58,12 +66,18 @@ def fetching(
         TableFormatError: a catalog, a storage or the ledger failed.
     """
     what = f"Cannot run FETCH {which} FROM {quote_string(path)} on {to.name}"
+    key_of = partial(_key, what, which.partition_id, running, to)
     if _A_NAME.fullmatch(path):
         other, copy = fetched_from(what, split_identifiers(path), which, to, others)
         return copying(running, copy), Fetch(which, str(other.name), other.keys)
     if is_parts(path):
-        key_of = partial(_key, what, which.partition_id, running, to)
-        return fetching_parts(what, path, which, running, to, key_of)
+        parts = stack.enter_context(FrozenPartsSource(parse_parts(path)))
+        named = parts.named(to.source.table.name)
+        origin = PartsOrigin(quote_string(path), parts, named)
+        return fetching_parts(what, origin, which, running, to, key_of, stack)
+    if path.startswith("/") and not Path(path).exists():
+        origin = _replicated(what, path, others, stack)
+        return fetching_parts(what, origin, which, running, to, key_of, stack)
     if _A_LOCATION.match(path):
         return _from_files(what, path, which, running, to)
     message = (
@@ -92,6 +106,39 @@ def _from_files(
     seen = {one.file.path: one for one in wanted}
     ready = replace(running, ports=replace(running.ports, copy=ForeignFiles(seen, state, storages)))
     return ready, Fetch(which, quote_string(path), keys, state.layout.schema_id)
+
+
+def _replicated(what: str, path: str, others: OtherTables, stack: ExitStack) -> PartsOrigin:
+    """Return the table that is replicated under a path in ZooKeeper.
+
+    Raises:
+        NotFoundError: no source of the session has one (code 999, as ClickHouse says it).
+        RefusedError: several have: a path may mean another table in another ZooKeeper.
+        SourceError: a source cannot be read.
+    """
+    found = [
+        (name, place, table)
+        for name, place in sorted(others.sources.items())
+        for table in tables_under(place, path)
+    ]
+    if not found:
+        sources = ", ".join(sorted(others.sources)) or "none"
+        message = (
+            f"{what}: there is no such directory on this host, and no source of the session "
+            f"({sources}) has a table that is replicated under this path in ZooKeeper. Name the "
+            "server of one as a source, or its part folders: 'parts:/directory?ddl=/file.sql'."
+        )
+        raise NotFoundError(message, code=KEEPER_EXCEPTION)
+    if len(found) > 1:
+        several = ", ".join(f"{name}.{table}" for name, _, table in found)
+        message = (
+            f"{what}: {several} are replicated under this path, which may be of different "
+            "ZooKeepers. Run it in a session with one of these sources."
+        )
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    ((_, place, table),) = found
+    source = stack.enter_context(open_source(place, is_exporting=True))
+    return PartsOrigin(quote_string(path), source, table, server_of(place))
 
 
 def _part(what: str, which: OnePart, files: tuple[ForeignFile, ...]) -> tuple[ForeignFile, ...]:

@@ -1,16 +1,17 @@
-"""FETCH PARTITION|PART … FROM 'parts:DIR?ddl=FILE': an export of frozen parts to what is detached.
+"""FETCH PARTITION|PART … FROM a table of ClickHouse: an export of it to what is detached.
 
-The parts are proved as by an export from them (`catalog.clickhouse.frozen`), and its tasks write
-the files; no Spark is started for it.
+Its parts are frozen and proved as by an export, from part folders (`parts:DIR?ddl=FILE`) or from a
+server, and an export's tasks write the files; no Spark is started for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from catalog.clickhouse.frozen.source import FrozenPartsSource
-from catalog.clickhouse.frozen.uri import parse_parts
+from catalog.clickhouse.server.settings import ServerSettings
+from catalog.clickhouse.source import ClickHouseSource
 from catalog.processes import new_job
 from catalog.storages.opening import Storages
 from spark_ext.other_tables import RememberingTable
@@ -29,7 +30,7 @@ from tableformat.iceberg.spec_fields import UNPARTITIONED
 from tableformat.ledger import Key, Row
 from tableformat.mergetree.alike import differences
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.names import quote_identifier, quote_string
+from tableformat.names import TableName, quote_identifier
 from tableformat.operations.copying import OtherKey
 from tableformat.operations.fetching import Fetch
 from tableformat.operations.running import Running
@@ -37,7 +38,17 @@ from tableformat.operations.which import OnePart, OnePartition
 from tableformat.receipt import Receipt
 from tableformat.source import FrozenPartition, SourceSnapshot
 
-__all__ = ["fetching_parts"]
+__all__ = ["PartsOrigin", "fetching_parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartsOrigin:
+    """A table of ClickHouse: what stands in quotes, its source, and its server if it has one."""
+
+    quoted: str
+    source: ClickHouseSource
+    table: TableName
+    server: ServerSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,7 @@ class _WrittenParts:
     snapshot: SourceSnapshot
     frozen: FrozenPartition
     storages: Storages
+    server: ServerSettings | None
 
     def __call__(self, row: Row, _files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
         """Write the files of the parts for the claim of a row; return their receipts.
@@ -59,7 +71,8 @@ class _WrittenParts:
         ranges = self.snapshot.layout.ranges
         slices = plan_slices(self.to, self.frozen, row.key.hash, row.claim, ranges=ranges)
         plan = self.to.write_plan(self.snapshot, new_job(), installed_versions())
-        receipts = written_slices(plan, slices, self.storages.access(plan.receipts_location))
+        access = self.storages.access(plan.receipts_location)
+        receipts = written_slices(plan, slices, access, self.server)
         rows, wanted = sum(r.rows for r in receipts), self.frozen.visible_rows
         if rows != wanted:
             message = (
@@ -73,42 +86,40 @@ class _WrittenParts:
 
 def fetching_parts(
     what: str,
-    uri: str,
+    origin: PartsOrigin,
     which: OnePartition | OnePart,
     running: Running,
     to: RememberingTable,
     key_of: Callable[[str], Key],
+    stack: ExitStack,
 ) -> tuple[Running, Fetch]:
-    """Return FETCH from frozen parts, and what runs it; the parts are proved.
+    """Return FETCH from a table of ClickHouse, and what runs it; its parts are proved.
 
     Args:
         what: begins errors: what cannot be run.
-        uri: `parts:DIR?ddl=FILE`.
+        origin: the table.
         which: what is fetched.
-        running: what runs statements on the table.
-        to: the table.
+        running: what runs statements on the lake table.
+        to: the lake table.
         key_of: says of which key rows are that come from a table of an identity.
+        stack: lets go of what is frozen.
 
     Raises:
-        UsageError: the address cannot be read.
-        NotFoundError: there are no parts, or not this one (code 232).
-        RefusedError: the table of the parts is another one, or they cannot be proved.
+        NotFoundError: there is no such table, or not this part (code 232).
+        RefusedError: it is no table of which rows can come, or its parts cannot be proved.
         TableFormatError: the parts cannot be read.
     """
-    state = to.found.load()
-    with FrozenPartsSource(parse_parts(uri)) as source:
-        table = source.describe(source.named(to.source.table.name))
-        if found := differences(table, to.source.table):
-            told = "; ".join(one.text for one in found)
-            raise RefusedError(f"{what}: {told}.", code=found[0].code)
-        destination = fit(_plan(table, to, state), to.name, to.found, state, FileFormat())
-        one = which.partition_id
-        snapshot = None
-        if one in (p.partition_id for p in source.partitions(table.name)):
-            snapshot = source.snapshot(table, (one,), job=new_job(), probes=destination.plan.probes)
+    state, source, one = to.found.load(), origin.source, which.partition_id
+    table = source.describe(origin.table)
+    if found := differences(table, to.source.table):
+        told = "; ".join(one.text for one in found)
+        raise RefusedError(f"{what}: {told}.", code=found[0].code)
+    destination = fit(_plan(table, to, state), to.name, to.found, state, FileFormat())
     schema_id = state.layout.schema_id
-    if snapshot is None:
-        return running, Fetch(which, quote_string(uri), (), schema_id)
+    if one not in (p.partition_id for p in source.partitions(table.name)):
+        return running, Fetch(which, origin.quoted, (), schema_id)
+    snapshot = source.snapshot(table, (one,), job=new_job(), probes=destination.plan.probes)
+    stack.callback(source.release, snapshot)
     for _, error in snapshot.refused:
         raise error
     (frozen,) = snapshot.partitions
@@ -120,9 +131,9 @@ def fetching_parts(
         if p.visible_rows
     )
     keys = (OtherKey(key_of(table.key_source), files),) if files else ()
-    copy = _WrittenParts(destination, snapshot, frozen, to.found.storages)
+    copy = _WrittenParts(destination, snapshot, frozen, to.found.storages, origin.server)
     ready = replace(running, ports=replace(running.ports, copy=copy))
-    return ready, Fetch(which, quote_string(uri), keys, schema_id)
+    return ready, Fetch(which, origin.quoted, keys, schema_id)
 
 
 def _plan(table: MergeTreeTable, to: RememberingTable, state: LakeTableState) -> TablePlan:

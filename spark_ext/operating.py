@@ -141,10 +141,11 @@ def _prepared(
     if isinstance(command, commands.MoveToDisk | commands.MoveToVolume):
         return moving_to_disk(command, _which(command.of, to.source), running, to, runners.checks)
     if isinstance(command, commands.Fetch):
-        return fetching(command.path, _one(command.of, to.source), running, to, others)
+        of = _one(command.of, to.source)
+        return fetching(command.path, of, running, to, others, runners.stack)
     if isinstance(command, ChangesRows | Optimize | commands.ClearIndex):
-        of = _partition(command.partition, to.source)
-        which = AllPartitions(each=True) if isinstance(of, AllPartitions) else of
+        which = _partition(command.partition, to.source)
+        which = AllPartitions(each=True) if isinstance(which, AllPartitions) else which
         if isinstance(command, Optimize):
             return optimizing(command, which, running, to, runners.stack)
         if isinstance(command, commands.ClearIndex):

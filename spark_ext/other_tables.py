@@ -5,9 +5,9 @@ Both are found here, and compared, whatever goes from one to the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from catalog.clickhouse.row_partitions import RowPartitions
@@ -15,6 +15,7 @@ from catalog.iceberg import OpenedCatalog
 from catalog.iceberg_table import IcebergTable
 from catalog.intact_files import Checks, refuse_changed_files
 from catalog.processes import may_be_alive, this_process
+from catalog.sources import SourcePlace
 from catalog.storages.opening import Storages
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.wiring import commit_ports, new_transaction
@@ -47,13 +48,14 @@ class OtherTables:
 
     `table` says what a name means, `catalog` opens a catalog by its name. `allow_empty` is the
     setting allow_replace_partition_from_empty_source; `checks` refuses files that are not as they
-    were written.
+    were written. `sources` are those of the session, by name.
     """
 
     table: Callable[[tuple[str, ...]], SourceTable | LakeName]
     catalog: Callable[[str], OpenedCatalog]
     allow_empty: bool = False
     checks: Checks = refuse_changed_files
+    sources: Mapping[str, SourcePlace] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Processes that write files of frozen parts where no Spark does.
+"""Processes that write files of parts where no Spark does.
 
 `python -m spark_ext.slice_process IN OUT`. They run the code of a task (`spark_ext.tasks`), each
 its share of the slices. What loads chdb does not survive a fork, so that nothing of it happens in
@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import catalog
 import tableformat.errors
+from catalog.clickhouse.server.settings import ServerSettings
 from catalog.secret_variables import harmless_environment
 from catalog.storages.opening import Access
 from spark_ext.tasks import TaskWork, write_slices
@@ -37,14 +38,24 @@ _AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Storage:
     """How to reach the lake's storage, as tasks ask for it."""
 
     value: Access
 
 
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """How to reach the source's server, as tasks ask for it."""
+
+    value: ServerSettings
+
+
 def written_slices(
-    plan: WritePlan, slices: tuple[Slice, ...], access: Access | None
+    plan: WritePlan,
+    slices: tuple[Slice, ...],
+    access: Access | None,
+    server: ServerSettings | None = None,
 ) -> tuple[Receipt, ...]:
     """Write slices, and return a receipt for each, by their numbers.
 
@@ -52,6 +63,7 @@ def written_slices(
         plan: what they share.
         slices: each becomes one file.
         access: how to reach the lake's storage, None for files.
+        server: where the slices are read, None for files.
 
     Raises:
         SourceError: a process ended without an answer.
@@ -60,7 +72,7 @@ def written_slices(
     dealt = tasks(slices, _AT_ONCE)
     with ExitStack() as stack:
         asked = [
-            stack.enter_context(_asked((plan, hand, access)))
+            stack.enter_context(_asked((plan, hand, access, server)))
             for number in range(_AT_ONCE)
             if (hand := dealt[number::_AT_ONCE])
         ]
@@ -108,7 +120,7 @@ def _answer(answers: Connection) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = answers.recv()
     except EOFError as error:
         message = (
-            "Cannot write the files of frozen parts: the process that reads them ended without an "
+            "Cannot write the files of parts: the process that reads them ended without an "
             "answer, as one does that gets no more memory. Run the statement again."
         )
         raise SourceError(message) from error
@@ -130,9 +142,15 @@ def _environment() -> dict[str, str]:
 def main(requests_from: int, answers_to: int) -> None:
     """Answer one request, then end the process."""
     asked = Connection(requests_from, writable=False)
-    plan, hands, access = asked.recv()
+    plan, hands, access, server = asked.recv()
     threading.Thread(target=_end_with_parent, args=(requests_from,), daemon=True).start()
-    work = TaskWork(plan, hands, None, None, None if access is None else _Told(access))
+    work = TaskWork(
+        plan,
+        hands,
+        None,
+        None if server is None else _Server(server),
+        None if access is None else _Storage(access),
+    )
     rows = [r for hand in hands for batch in write_slices(work, hand) for r in batch.to_pylist()]
     Connection(answers_to, readable=False).send(rows)
     # Past the interpreter's own ending, in which chdb's threads may still be at work.

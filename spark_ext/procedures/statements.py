@@ -102,6 +102,7 @@ def _on_lake(
         partial(open_named, conf=call.conf),
         allow_empty=settings.allow_empty,
         checks=checks(fast=settings.fast),
+        sources=names.settings.sources,
     )
     with contextlib.closing(open_session_ledger(call.conf, table.catalog)) as ledger:
         lake = open_named(table.catalog, call.conf)

@@ -282,6 +282,7 @@ class _Running:
             opened,
             allow_empty=given.allow_empty,
             checks=checks(fast=given.fast),
+            sources=self.settings.sources,
         )
         codes = []
         with contextlib.closing(
