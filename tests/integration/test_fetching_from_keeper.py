@@ -100,3 +100,21 @@ def test_a_path_under_which_nothing_is_known_is_said_with_the_code_of_clickhouse
         pass_on(place, table, f"ALTER TABLE {table.sql} {statement}")
     assert told.value.code == theirs.value.code
     assert len(rows(tmp_path, "there")) == 2
+
+
+def test_a_path_that_may_mean_two_tables_is_refused(
+    old_servers: OldPair, session: NoSpark, tmp_path: Path
+) -> None:
+    """Harm prevented: rows of a table that has the same path in another ZooKeeper."""
+    made(old_servers, "twice")
+    alter(
+        session, f"ALTER TABLE ch.passed.twice EXPORT PARTITION 2 TO TABLE lake.n.twice {ALLOWED}"
+    )
+    session.settings["spark.mergeberg.source.other"] = old_servers.url(2)
+    session.settings["spark.mergeberg.source.other.allow-insecure"] = "true"
+
+    with pytest.raises(RefusedError, match=r"ch\.passed\.twice, other\.passed\.twice are") as told:
+        alter(session, f"ALTER TABLE lake.n.twice FETCH PARTITION 1 FROM '{PATH.format('twice')}'")
+
+    assert told.value.code == 36
+    assert len(rows(tmp_path, "twice")) == 2

@@ -294,3 +294,21 @@ def test_what_is_detached_already_is_not_fetched_over(
 
     assert refused.value.code == 256
     assert places.files() == before
+
+
+def test_a_rehearsal_says_what_would_be_fetched_and_does_nothing(
+    places: Places, table: str, tmp_path: Path
+) -> None:
+    written_by_duckdb(tmp_path / "a.parquet")
+    before = places.files()
+
+    code, out, err = places.run(
+        "alter",
+        f"ALTER TABLE lake.n.{table} FETCH PARTITION 202402 FROM '{tmp_path}'",
+        *("--warehouse", str(places.warehouse), "--source", f"chdb:{places.clickhouse}"),
+        "--dry-run",
+    )
+
+    said = "partition 202402: it would be fetched: 2 rows in 1 file\n"
+    assert (code, out) == (0, said), err
+    assert places.files() == before

@@ -16,7 +16,7 @@ from catalog.iceberg_table import IcebergTable
 from catalog.parquet_directory import ParquetDirectory
 from tableformat.committer import LakeTableState
 from tableformat.effects import Effects, Step
-from tableformat.errors import RefusedError
+from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.names import PartitionId
 from tableformat.operations.copying import OtherKey
@@ -24,8 +24,9 @@ from tableformat.operations.fetching import Fetch
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
 from tests.lake import Meddling
-from tests.lake_statements import attach, drop, in_files, on, running
+from tests.lake_statements import attach, drop, drop_detached, in_files, on, running
 from tests.scenarios import AtStep, lake, row_of, rows_in_main
+from tests.services.minio import MinIO
 from tests.two_lake_tables import P1
 
 
@@ -52,12 +53,18 @@ def put_there(path: Path, rows: int) -> None:
     pq.write_table(pa.table({"n": pa.array(range(rows), pa.int64())}), path)
 
 
-def fetch(directory: Path, *, effects: Effects | None = None, table: object = None) -> Outcome:
+def fetch(
+    directory: Path,
+    place: str = "",
+    *,
+    effects: Effects | None = None,
+    table: object = None,
+) -> Outcome:
     """Fetch what is there, as a new process."""
     ready = running(directory, effects=effects, table=cast("IcebergTable | None", table))
     here = lake(directory)
     rows = cast("RowPartitions", AllOfP1())
-    place = str(directory / "there")
+    place = place or str(directory / "there")
     files = ParquetDirectory("Cannot", place, here.storages, here.load(), rows)
     found = files.files(P1.partition_id)
     key = OtherKey(row_of(directory, "p1").key, tuple(one.file for one in found))
@@ -136,3 +143,28 @@ def test_the_same_files_are_not_attached_beside_themselves(tmp_path: Path) -> No
         running(tmp_path).run(attach("p1"))
 
     assert rows_in_main(tmp_path) == 15
+
+
+def test_files_of_an_object_store_are_fetched(
+    tmp_path: Path, minio_server: MinIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory, at any depth, or one file."""
+    prepared(tmp_path)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", minio_server.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", minio_server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", minio_server.secret_key)
+    monkeypatch.setenv("AWS_REGION", minio_server.region)
+    monkeypatch.setenv("SSL_CERT_FILE", str(minio_server.ca_file))
+    place = f"s3://{minio_server.make_bucket()}/put/there"
+    for name in ("a", "b"):
+        file = (tmp_path / "there" / f"{name}.parquet").read_bytes()
+        lake(tmp_path).storages(place).put(f"{place}/{name}/{name}.parquet", file)
+
+    with pytest.raises(NotFoundError, match="there is no Parquet file at"):
+        fetch(tmp_path, f"{place}/nowhere")
+    assert fetch(tmp_path, f"{place}/b/b.parquet").rows == 5
+    drop_detached(tmp_path, P1)
+
+    assert fetch(tmp_path, place).rows == 12
+
+    assert rows_detached(tmp_path) == 12
