@@ -16,12 +16,14 @@ from catalog.iceberg import OpenedCatalog
 from spark_ext.changing_rows import ChangesRows, changing
 from spark_ext.clearing_index import clearing_index
 from spark_ext.copying_from import copied_from, copying
+from spark_ext.copying_from_clickhouse import FromClickHouse, from_clickhouse
 from spark_ext.fetching_from import fetching
 from spark_ext.moving_to import moved_to
 from spark_ext.moving_to_disk import moving_to_disk
 from spark_ext.optimizing import optimizing
 from spark_ext.other_tables import OtherTables, RememberingTable, Runners, source_of
 from spark_ext.sql import statements as commands
+from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import Alter, ChangeRows, Command, Optimize
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED, UNKNOWN_TABLE
@@ -121,19 +123,23 @@ def operate(
         running = runners.on(to, lake.storages)
         # One that cannot be read keeps those before it back, too.
         every = (statement,) if isinstance(statement, Optimize) else statement.commands
-        wanted = [_prepared(one, running, to, others, runners) for one in every]
+        wanted = [_prepared(one, (running, lake), to, others, runners) for one in every]
         for ready, one in wanted:
-            yield _ended(ready, one, dry_run=dry_run)
+            if isinstance(one, FromClickHouse):
+                yield from one.outcomes(dry_run=dry_run)
+            else:
+                yield _ended(ready, one, dry_run=dry_run)
 
 
 def _prepared(
     command: Command | Optimize,
-    running: Running,
+    on: tuple[Running, OpenedCatalog],
     to: RememberingTable,
     others: OtherTables,
     runners: Runners,
-) -> tuple[Running, _OfKeys | Alone]:
+) -> tuple[Running, _OfKeys | Alone | FromClickHouse]:
     """Return a statement, and what runs it."""
+    running = on[0]
     if isinstance(command, commands.MoveToTable):
         which = _partition(command.partition, to.source)
         move = moved_to(command.table.parts, which, to, running, others, runners)
@@ -156,6 +162,12 @@ def _prepared(
     replaces = isinstance(command, commands.ReplaceFrom)
     named = partial(_partition, command.partition)
     what = f"Cannot run {render_command(command)} on {to.name}"
+    name = others.table(command.table.parts)
+    if isinstance(name, SourceTable):
+        return running, from_clickhouse(
+            what, name, named(to.source), to, on, others,
+            named=str(command.table), replaces=replaces,
+        )  # fmt: skip
     made = copied_from(what, command.table.parts, named, to, others, divides=replaces)
     wanted = CopyFrom(made.which, made.other, replaces, others.allow_empty, made.named)
     return copying(running, made.copies), wanted

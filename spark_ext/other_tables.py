@@ -17,6 +17,7 @@ from catalog.intact_files import Checks, refuse_changed_files
 from catalog.processes import may_be_alive, this_process
 from catalog.sources import SourcePlace
 from catalog.storages.opening import Storages
+from spark_ext.exports_from import ExportsFrom
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.wiring import commit_ports, new_transaction
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED, UNKNOWN_TABLE
@@ -46,13 +47,15 @@ __all__ = [
 class OtherTables:
     """How the table behind FROM is found.
 
-    `table` says what a name means, `catalog` opens a catalog by its name. `allow_empty` is the
-    setting allow_replace_partition_from_empty_source; `checks` refuses files that are not as they
-    were written. `sources` are those of the session, by name.
+    `table` says what a name means, `catalog` opens a catalog by its name, `exports` runs those of
+    a statement whose table is ClickHouse's. `allow_empty` is the setting
+    allow_replace_partition_from_empty_source; `checks` refuses files that are not as they were
+    written. `sources` are those of the session, by name.
     """
 
     table: Callable[[tuple[str, ...]], SourceTable | LakeName]
     catalog: Callable[[str], OpenedCatalog]
+    exports: ExportsFrom
     allow_empty: bool = False
     checks: Checks = refuse_changed_files
     sources: Mapping[str, SourcePlace] = field(default_factory=dict, repr=False)

@@ -53,7 +53,7 @@ class KeyCommit:
     `may_shrink`: main may have fewer rows of it afterwards than before; `beside`: its first files
     may lie beside files of others; `whole`: nothing else stays in its lake partition.
     `partition_id` is the source's name of it. `returns` are the paths of files that come back to
-    main from the branch `detached`.
+    main from the branch `detached`. `attaches`: main has no file of the key before.
     """
 
     key: str
@@ -66,6 +66,7 @@ class KeyCommit:
     whole: bool = False
     partition_id: str = ""
     returns: tuple[str, ...] = ()
+    attaches: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from catalog.clickhouse.connection import (
 from catalog.clickhouse.keeper_node import MAIN_KEEPER, node_of
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.table_text import ttl_columns
-from catalog.clickhouse.views import written_table
+from catalog.clickhouse.views import ViewError, written_table
 from catalog.some import some
 from tableformat.clickhouse_codes import (
     ACCESS_DENIED,
@@ -383,4 +383,6 @@ def _not_merge_tree(name: TableName, kind: str, target: TableName | None) -> Uns
         f"Cannot read partitions of {name}: its engine is {kind}, and only tables of the "
         f"MergeTree family have partitions and parts. {way}"
     )
+    if kind == "MaterializedView":
+        return ViewError(message, code=NOT_IMPLEMENTED, target=target)
     return UnsupportedError(message, code=NOT_IMPLEMENTED)

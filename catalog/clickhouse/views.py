@@ -10,9 +10,10 @@ import re
 from typing import Final
 
 from catalog.clickhouse.connection import Connection, texts
+from tableformat.errors import UnsupportedError
 from tableformat.names import TableName, quote_string, split_identifiers
 
-__all__ = ["written_table"]
+__all__ = ["ViewError", "written_table"]
 
 _WORD: Final = r"(?:`(?:[^`\\]|\\.|``)+`|\w+)"
 _NAME: Final = rf"{_WORD}(?:\.{_WORD})?"
@@ -20,6 +21,15 @@ _NAME: Final = rf"{_WORD}(?:\.{_WORD})?"
 _TO: Final = re.compile(
     rf"\ACREATE MATERIALIZED VIEW {_NAME}(?: [^(`]*?)?? TO (?P<to>{_NAME})(?=[ (]|\Z)"
 )
+
+
+class ViewError(UnsupportedError):
+    """A view was named, which has no parts; `target` is the table that it writes to, if known."""
+
+    def __init__(self, message: str, *, code: int | None, target: TableName | None) -> None:
+        """Remember the table."""
+        super().__init__(message, code=code)
+        self.target = target
 
 
 def written_table(

@@ -55,8 +55,9 @@ class Call:
 
     `arguments` has every parameter by name, defaults filled in. `conf` are the SQL settings of the
     caller's session; they hold secrets, so no repr shows them. `source` is the table that the
-    argument of that name stands for where no text can say it. `current` is the session's catalog
-    and then its namespace; where none is given, whatever they are when a name is looked up.
+    argument of that name stands for where no text can say it, `tables` those that names of a
+    statement stand for. `current` is the session's catalog and then its namespace; where none is
+    given, whatever they are when a name is looked up.
     """
 
     spark: SparkSession
@@ -65,6 +66,7 @@ class Call:
     conf: Mapping[str, str] = field(repr=False)
     source: SourceTable | None = None
     current: tuple[str, ...] | None = None
+    tables: Mapping[str, SourceTable] = field(default_factory=dict)
 
     def text(self, name: str) -> str:
         """Return an argument that is a text.

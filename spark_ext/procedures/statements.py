@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
 from catalog.intact_files import checks
+from spark_ext.exports_from import SessionExports
 from spark_ext.killing import KilledPartition, kill_in_session
 from spark_ext.operating import Operation, check_operation, operate
 from spark_ext.other_tables import OtherTables
@@ -20,16 +22,17 @@ from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Valu
 from spark_ext.procedures.exporting import EXPORTED, exported_rows, without_figures
 from spark_ext.sql.asked import asked_by, exports_of
 from spark_ext.sql.background import begin_in_session
-from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger
+from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger, session_ledger
 from spark_ext.sql.exporting import export_in_session
 from spark_ext.sql.grammar import parse_statement
-from spark_ext.sql.names import Names
+from spark_ext.sql.names import Names, Parts
 from spark_ext.sql.passing_on import run_by_clickhouse
 from spark_ext.sql.refreshing import refresh
-from spark_ext.sql.session_settings import SourceTable
+from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.statement_settings import read_operation_settings, read_statement_settings
 from spark_ext.sql.statements import Alter, ChangeRows, KillQuery, MoveToTable, Optimize, Statement
 from spark_ext.sql.wording import in_statement
+from spark_ext.wiring import Places
 from tableformat.clickhouse_codes import SYNTAX_ERROR
 from tableformat.errors import RefusedError, UsageError
 from tableformat.export.outcome import Outcome
@@ -97,15 +100,19 @@ def _on_lake(
     """
     operation = check_operation(statement, table)
     settings = read_operation_settings(operation, call.conf)
+    lake = open_named(table.catalog, call.conf)
+    told = session_ledger(SessionSettings.of(call.conf), lake)
+    exports = SessionExports(call.spark, lambda place: Places(place, lake, told), settings)
+    opened = partial(open_named, conf=call.conf)
     others = OtherTables(
-        names.table,
-        partial(open_named, conf=call.conf),
+        partial(_named, names, call.tables),
+        opened,
+        exports,
         allow_empty=settings.allow_empty,
         checks=checks(fast=settings.fast),
         sources=names.settings.sources,
     )
     with contextlib.closing(open_session_ledger(call.conf, table.catalog)) as ledger:
-        lake = open_named(table.catalog, call.conf)
         try:
             ended = tuple(operate(operation, table, lake, ledger, _LOGGER.info, others))
         finally:
@@ -116,6 +123,11 @@ def _on_lake(
             message = f"Cannot change partition {one.partition_id} of {table}: {one.message}"
             raise RefusedError(message, code=one.code)
     return ended
+
+
+def _named(names: Names, given: Mapping[str, SourceTable], parts: Parts) -> SourceTable | LakeName:
+    """Return the table of a name: one that was given with the statement, or the session's."""
+    return given.get(".".join(parts)) or names.table(parts)
 
 
 def _moved_to(statement: Operation, names: Names) -> tuple[LakeName, ...]:

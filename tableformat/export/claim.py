@@ -63,7 +63,8 @@ class Wish:
     everything that main holds in the lake partition is replaced, whoever wrote it. `same_table`:
     the source table is the one that was exported, although its node in Keeper is another;
     `same_as`: it is the one that was exported under this identity. `shards` is how many tables of
-    this name hold rows of the same partitions.
+    this name hold rows of the same partitions. `attaches` and `replaces`: it is ATTACH or REPLACE
+    PARTITION … FROM the table.
     """
 
     force: bool = False
@@ -74,6 +75,13 @@ class Wish:
     same_table: bool = False
     same_as: str = ""
     shards: int = 1
+    attaches: bool = False
+    replaces: bool = False
+
+    @property
+    def is_of_statement(self) -> bool:
+        """Whether a statement on the lake table asks."""
+        return self.attaches or self.replaces
 
 
 def check_wish(wish: Wish) -> Wish:

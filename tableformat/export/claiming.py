@@ -148,6 +148,9 @@ class Claiming:
     def _look_there(self, work: Work, partition: tuple[str | None, ...]) -> None:
         """Refuse before hours of writing what the commit would refuse after them (step 6)."""
         wish = self._wish
+        if wish.is_of_statement:
+            # ATTACH adds beside whatever is there, and of REPLACE the statement's plan tells.
+            return
         if wish.whole:
             self._whole.leaving(work.state, work.key.hash, partition, work.held)
         elif not goes_on(work.held, beside=wish.beside, force=wish.force):
@@ -158,7 +161,7 @@ class Claiming:
         before, now = work.held.rows, frozen.visible_rows
         if now == 0 and self._wish.whole:
             raise no_lake_partition()
-        if now == 0 and before == 0:
+        if now == 0 and (before == 0 or self._wish.is_of_statement):
             return Answer(Status.EMPTY, "all its rows are deleted")
         allowed = self._wish.force and (now > 0 or self._wish.allow_empty)
         if now < before and not allowed:

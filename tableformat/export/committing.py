@@ -89,7 +89,7 @@ class Committing:
             for one, _ in ready.values():
                 yield self.cancelled.stopped(one, error)
             return
-        outcomes = commit(self.commit_ports, wanted)
+        outcomes = (self.ports.landing or commit)(self.commit_ports, wanted)
         for key, (one, written) in ready.items():
             yield self._outcome(one, written.row, outcomes[key])
 
@@ -117,10 +117,8 @@ class Committing:
             if isinstance(row, Stale):
                 yield one, None
             else:
-                yield (
-                    one,
-                    WrittenClaim(row, receipts, wish.force, wish.beside, whole=wish.whole),
-                )
+                own = WrittenClaim(row, receipts, wish.force, wish.beside, whole=wish.whole)
+                yield one, replace(own, attaches=wish.attaches)
 
     def _with_files(self, one: Claimed, receipts: tuple[Receipt, ...]) -> Row:
         """Return the row of a partition with its files on the claim."""

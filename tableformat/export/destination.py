@@ -72,6 +72,7 @@ class WrittenClaim:
     may_shrink: bool
     beside: bool
     whole: bool = False
+    attaches: bool = False
 
     @property
     def key_commit(self) -> KeyCommit:
@@ -87,6 +88,7 @@ class WrittenClaim:
             self.beside,
             self.whole,
             self.row.key.partition_id,
+            attaches=self.attaches,
         )
 
 

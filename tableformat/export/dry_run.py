@@ -16,6 +16,7 @@ from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Direct
 from tableformat.errors import RefusedError
 from tableformat.export import claim
+from tableformat.export.answering import answered
 from tableformat.export.commit import unsettled_mark
 from tableformat.export.destination import fit, in_spec, schema_change
 from tableformat.export.foreign import OwnKeys
@@ -177,7 +178,7 @@ class _Existing:
         content = claim.content_of(plan.table, parts) if parts else None
         files_at = partial(self.table.files_of, self.state, key.hash)
         in_main = holding(row, self.state, key.hash, files_at)
-        said = claim.answer(row, content, wish, in_main, now)
+        said = answered(row, content, wish, in_main, now)
         said = claim.never_replacing(said, in_main) if self.state.tree else said
         return said if isinstance(said, claim.Answer) else in_main
 

@@ -19,6 +19,7 @@ from tableformat.effects import Step
 from tableformat.errors import DestinationError, LedgerError, TableFormatError
 from tableformat.export import claim
 from tableformat.export.abandoning import Abandoning
+from tableformat.export.answering import answered
 from tableformat.export.cancelled import Cancelled, NoneLeftError
 from tableformat.export.claiming import Claiming, Planned
 from tableformat.export.commit import Ports, settle_mark, unsettled_mark
@@ -160,7 +161,7 @@ class GroupJob:
             return self._told(partition_id.value, Status.REFUSED, other, row, begun)
         content = claim.content_of(self._to.table, parts)
         held = held_in_main(self._commit_ports, row, state, key.hash)
-        said = claim.answer(row, content if parts else None, self._wish, held, begun)
+        said = answered(row, content if parts else None, self._wish, held, begun)
         said = claim.never_replacing(said, held) if self._to.tree else said
         if isinstance(said, claim.Answer):
             self._abandoning.after(row, said.status)

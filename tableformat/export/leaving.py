@@ -12,6 +12,7 @@ from typing import Protocol, Self
 
 from tableformat.committer import KeyCommit, LakeTableState
 from tableformat.errors import InternalError, RefusedError
+from tableformat.export.answering import there_twice
 from tableformat.export.claim import shrinks
 from tableformat.export.foreign import OwnKeys, goes_on, refuse_foreign
 from tableformat.export.in_main import Holding, holding
@@ -83,6 +84,11 @@ class LeavingMain:
         if not held.is_certain and not (held.as_left and key.may_shrink):
             message = f"Cannot commit: {held.text} Rows could be there twice. Nothing was changed."
             raise RefusedError(message)
+        if key.attaches:
+            if held.files:
+                message = f"Cannot attach: {there_twice(held)} Nothing was changed."
+                raise RefusedError(message)
+            return Leaving()
         rows = sum(r.rows for r in key.receipts)
         if rows < held.rows and not key.may_shrink:
             message = f"Cannot commit: {shrinks(held.rows, rows)} Nothing was changed."

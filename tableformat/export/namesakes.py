@@ -62,9 +62,18 @@ class Namesakes:
         if len(found) < wish.shards:
             return ""
         held_of = "; ".join(f"of {source} ({text})" for source, text in found.items())
-        return (
+        there = (
             f"rows of another table {self.table.name} may be there already: {held_of}. This one is "
-            f"{self.table.identity}. If it is the same table, restored, moved or made anew, go on "
+            f"{self.table.identity}."
+        )
+        if wish.attaches:
+            return (
+                f"{there} If it is the same table, made anew, use REPLACE PARTITION; if its rows "
+                "are others, EXPORT PARTITION adds them with "
+                "export_merge_tree_part_overwrite_file_if_exists = 1."
+            )
+        return (
+            f"{there} If it is the same table, restored, moved or made anew, go on "
             f"with --same-as {next(iter(found))}; if its rows are others, add them with "
             "--overwrite-file-if-exists."
         )
@@ -99,6 +108,9 @@ def namesakes(
 def is_kept_back(row: Row | None, wish: Wish) -> bool:
     """Whether rows of namesakes keep a partition back, if there are any: on its first export."""
     is_first = row is None or row.done is None
+    if wish.is_of_statement:
+        # Of REPLACE they leave with everything else.
+        return is_first and wish.attaches
     return is_first and not (wish.beside or (wish.force and wish.whole))
 
 

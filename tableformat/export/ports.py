@@ -14,12 +14,12 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 
-from tableformat.committer import LakeTable
+from tableformat.committer import Commit, CommitOutcome, LakeTable
 from tableformat.effects import Effects
 from tableformat.errors import TableFormatError
 from tableformat.export.limits import Allotment
 from tableformat.export.outcome import Outcome
-from tableformat.export.settling import Pause
+from tableformat.export.settling import Pause, Ports
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.export.verification import LakeDigests
 from tableformat.ledger import Ledger, Owner
@@ -31,6 +31,7 @@ from tableformat.storage import Storage
 __all__ = [
     "JobPorts",
     "Lake",
+    "Lands",
     "Observer",
     "ObserverAround",
     "Silent",
@@ -196,6 +197,10 @@ class Silent:
         """Hear what became of one partition."""
 
 
+Lands = Callable[[Ports, Commit], dict[str, CommitOutcome]]
+"""Makes a commit of a job visible, and answers as `commit.commit` does."""
+
+
 def _nothing() -> None:
     """Do nothing."""
 
@@ -216,7 +221,8 @@ class JobPorts:
     `writer` waits for it. With `digests` every export is verified after its commit. Once
     `should_stop`, no slice and no group of partitions is begun any more. `query_id` names the
     statement that the job is for, '' where it has no name. `allotment` is what the exports of this
-    application share.
+    application share. `landing` commits in place of `commit.commit`: a statement that lets more
+    change in the same snapshot.
     """
 
     effects: Effects
@@ -239,3 +245,4 @@ class JobPorts:
     should_stop: Callable[[], bool] = _never
     query_id: str = ""
     allotment: Allotment = field(default_factory=Allotment)
+    landing: Lands | None = None

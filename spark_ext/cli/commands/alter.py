@@ -7,7 +7,7 @@ names, a bare db.t after EXPORT's ALTER TABLE too, and a lake table has its cata
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from catalog.iceberg import LOCAL_CATALOG, configured_catalogs, open_catalog
+from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
 from catalog.intact_files import checks
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import local_tables
@@ -37,6 +37,8 @@ from spark_ext.cli.options import (
 )
 from spark_ext.cli.output import Output
 from spark_ext.cli.statement_answer import check_ending, rendered, write_answer
+from spark_ext.cli.statement_exports import statement_exports
+from spark_ext.exports_from import ExportsFrom
 from spark_ext.killing import kill_queries
 from spark_ext.operating import Operation, check_operation, operate
 from spark_ext.other_tables import OtherTables
@@ -76,6 +78,7 @@ __all__ = ["alter"]
 
 _SOURCE: Final = "ch"
 _COLUMNS: Final = tuple(column.name for column in EXPORTED)
+_Exports = Callable[[OpenedCatalog, str | None, StatementSettings], ExportsFrom]
 
 
 @click.command()
@@ -133,11 +136,15 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
     try:
         if isinstance(read, KillQuery):
             return running.kill(read, dry_run=dry_run)
-        if not isinstance(read, Alter) or not exports_of(read):
-            return running.change(dry_run=dry_run)
         spark = SparkSettings(master, tuple(given.items()))
-        with Stopping(grace, running.output.note) as stopping:
-            hosts = pairs("--cluster-host", cluster_host)
+        hosts, stopping = (
+            pairs("--cluster-host", cluster_host),
+            Stopping(grace, running.output.note),
+        )
+        if not isinstance(read, Alter) or not exports_of(read):
+            exports = partial(statement_exports, spark, hosts, stopping, running)
+            return running.change(exports, dry_run=dry_run)
+        with stopping:
             return running.export(read, spark, given, hosts, stopping, dry_run=dry_run)
     except TableFormatError as error:
         error.message = in_alter(error.message)
@@ -246,14 +253,14 @@ class _Running:
         self.note(together.message)
         return code
 
-    def change(self, *, dry_run: bool) -> int:
+    def change(self, exports: _Exports, *, dry_run: bool) -> int:
         """Let ClickHouse run the statement, or refuse it by name; return the exit code."""
         read = self.statement
         if isinstance(read, KillQuery):
             raise TypeError(read)
         table = self.names.table(read.table.parts)
         if not isinstance(table, SourceTable):
-            return self._operate(check_operation(read, table), table, dry_run=dry_run)
+            return self._operate(check_operation(read, table), table, exports, dry_run=dry_run)
         if self.fast:
             message = (
                 f"Cannot use --fast on {table.table}: it is a table of ClickHouse, which compares "
@@ -271,7 +278,14 @@ class _Running:
             self.output.say(said)
         return 0
 
-    def _operate(self, read: Operation, table: LakeName, *, dry_run: bool) -> int:
+    def _operate(
+        self,
+        read: Operation,
+        table: LakeName,
+        exports: _Exports,
+        *,
+        dry_run: bool,
+    ) -> int:
         """Run a statement on a lake table; return the exit code."""
         warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
         opened = partial(open_catalog, warehouse=warehouse, time_outs=time_outs)
@@ -280,6 +294,7 @@ class _Running:
         others = OtherTables(
             self.names.table,
             opened,
+            exports(lake, self.settings.ledger, given),
             allow_empty=given.allow_empty,
             checks=checks(fast=given.fast),
             sources=self.settings.sources,
