@@ -34,6 +34,7 @@ _TYPES: Final[Mapping[str, type]] = {
     "MAP<STRING, STRING>": Mapping,
 }
 _NOTHING: Final[Mapping[str, str]] = {}
+_NO_TABLES: Final[Mapping[str, SessionTable]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,9 @@ def export_partitions(  # noqa: PLR0913  one parameter for each of the procedure
     return _called(EXPORT_PARTITIONS, spark, {k: v for k, v in locals().items() if k != "spark"})
 
 
-def sql(spark: SparkSession, text: str) -> DataFrame:
+def sql(
+    spark: SparkSession, text: str, *, tables: Mapping[str, SessionTable] = _NO_TABLES
+) -> DataFrame:
     """Run a statement of ClickHouse's about partitions, else whatever Spark makes of the text.
 
     Of ClickHouse's is what Spark and Iceberg refuse (docs/reference/statements.md); without the
@@ -163,14 +166,23 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     Args:
         spark: the session.
         text: one statement.
+        tables: tables of open sessions by the names that stand for them behind FROM.
 
     Raises:
+        UsageError: tables are given with a statement that is Spark's.
         TableFormatError: it is one of ClickHouse's, and cannot be read or done.
     """
     try:
         if parse_statement(text) is None:
+            if tables:
+                message = (
+                    f"Cannot use tables {', '.join(tables)} in a statement of Spark: they stand "
+                    "behind FROM of ATTACH and REPLACE PARTITION. Leave tables out."
+                )
+                raise UsageError(message)
             return spark.sql(text)
-        rows = EXECUTE_ALTER.run(_call(spark, {"statement": text}))
+        held = {name: table.named() for name, table in tables.items()}
+        rows = EXECUTE_ALTER.run(replace(_call(spark, {"statement": text}), tables=held))
     except TableFormatError as error:
         _say(error, in_statement(error.message))
         raise

@@ -173,6 +173,34 @@ def _temporary(program: _Program) -> None:
     session.close()
 
 
+def _attached(program: _Program) -> None:
+    """Attach and replace partitions from a temporary table, which is made again between."""
+    session = _SESSION()
+    definition = f"CREATE TEMPORARY TABLE mine (p UInt8, k UInt64) {_KEY}"
+    _run(session, definition, f"INSERT INTO mine {_ROWS}(4)")
+    mine = {"mine": SessionTable(session, "mine")}
+
+    def tried(step: str, statement: str) -> None:
+        try:
+            found = spark_ext.sql(program.spark, statement, tables=mine)
+            program.said[step] = [
+                [row.partition_id, row.status, row.rows] for row in found.collect()
+            ]
+        except TableFormatError as error:
+            program.said[step] = {"message": error.message, "code": error.code}
+
+    program.export("the first of it", "from_session", mine["mine"], partition="0")
+    with program.unchanged("session behind FROM", session):
+        tried("attached", "ALTER TABLE lake.n.from_session ATTACH PARTITION 1 FROM mine")
+        tried("attached again", "ALTER TABLE lake.n.from_session ATTACH PARTITION 1 FROM mine")
+    _run(session, "DROP TEMPORARY TABLE mine", definition, f"INSERT INTO mine {_ROWS}(4, 6)")
+    tried("attached anew", "ALTER TABLE lake.n.from_session ATTACH PARTITION 1 FROM mine")
+    tried("replaced", "ALTER TABLE lake.n.from_session REPLACE PARTITION 1 FROM mine")
+    tried("of Spark", "SELECT 1")
+    session.close()
+    program.lake("lake of statements", "from_session")
+
+
 def _wrong(program: _Program) -> None:
     """Give what is no table of a session."""
     session = _SESSION()
@@ -187,6 +215,7 @@ def _main(root: Path) -> None:
         program = _Program(spark, root)
         _tables(program)
         _temporary(program)
+        _attached(program)
         _wrong(program)
     (root / SAID).write_text(json.dumps(program.said))
 

@@ -6,6 +6,7 @@ The package is also the function `spark_ext.sql(spark, text)`, which `spark_ext.
 import sys
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,18 +14,19 @@ from pyspark.sql import DataFrame, SparkSession
 class _CallablePackage(ModuleType):
     """This package, which can be called: a module's class is the documented place for that."""
 
-    def __call__(self, spark: SparkSession, text: str) -> DataFrame:
+    def __call__(self, spark: SparkSession, text: str, **how: Any) -> DataFrame:
         """Run a statement of ClickHouse's about partitions, else whatever Spark makes of it.
 
         Args:
             spark: the session.
             text: one statement.
+            how: as `spark_ext.python_api.sql` has it.
 
         Raises:
             TableFormatError: it is one of ClickHouse's, and cannot be read or done.
         """
         # Not at the top: it is made of this package's own modules.
-        found: DataFrame = import_module("spark_ext.python_api").sql(spark, text)
+        found: DataFrame = import_module("spark_ext.python_api").sql(spark, text, **how)
         return found
 
 

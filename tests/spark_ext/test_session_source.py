@@ -112,3 +112,19 @@ def test_what_cannot_be_done_is_said(
 
 def test_a_table_of_a_session_is_shown_without_the_session(said: dict[str, Any]) -> None:
     assert said["shown"] == "SessionTable(table='db.t')"
+
+
+def test_partitions_are_attached_and_replaced_from_a_temporary_table(said: dict[str, Any]) -> None:
+    """One that is made again brings its rows in the place of those before, never beside them."""
+    assert said["attached"] == [["1", "attached", 2]]
+    assert said["attached again"] == [["1", "unchanged", 2]]
+    assert "use REPLACE PARTITION" in said["attached anew"]["message"]
+    assert said["replaced"] == [["1", "replaced", 3]]
+    assert said["lake of statements"] == [0, 2, 5, 7, 9]
+    step = said["session behind FROM"]
+    assert step["before"] == step["after"]
+
+
+def test_tables_are_not_given_with_a_statement_of_sparks(said: dict[str, Any]) -> None:
+    """Harm prevented: a name means a table of Spark's, and nobody is told."""
+    assert "they stand behind FROM" in said["of Spark"]["message"]
