@@ -146,8 +146,6 @@ class LandingReplaced:
     ) -> dict[str, CommitOutcome] | None:
         """Plan on M, claim what leaves and commit; None when it is to be planned anew."""
         landing, state = self.running.landing, load_table(self.running.ports.commit)
-        if landing.settle_left(self.which, state, leases):
-            return None
         landing.refuse_moving(self.which, state)
         brings = tuple(self._key(one.key) for one in wanted.keys)
         statement = Replacing(self.which, self.table, brings, self.stays)
