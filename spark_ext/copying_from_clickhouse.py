@@ -17,8 +17,7 @@ from spark_ext.replacing_from_clickhouse import Replacement
 from spark_ext.running_exports import exit_code
 from spark_ext.sharding import each_table
 from spark_ext.sql.session_settings import SourceTable
-from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
-from tableformat.errors import RefusedError, TableFormatError
+from tableformat.errors import TableFormatError
 from tableformat.export.dry_run import EXPORT, REPLACE, rehearse
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Lake
@@ -169,17 +168,13 @@ def from_clickhouse(
 
     Raises:
         NotFoundError: there is no such table (code 60).
-        RefusedError: the tables differ; all differences are told (code of the first). Or every
-            partition is to be replaced (code 344).
+        RefusedError: the tables differ; all differences are told (code of the first).
         UnsupportedError: it has no partitions.
         SourceError: it cannot be read.
     """
     if replaces and isinstance(which, AllPartitions):
-        message = (
-            f"{what}: one partition is replaced from ClickHouse at a time, as in ClickHouse. "
-            "Write a statement for each, or ATTACH PARTITION ALL."
-        )
-        raise RefusedError(message, code=SUPPORT_IS_DISABLED)
+        # The grammar has refused it, as ClickHouse does.
+        raise TypeError(which)
     tables = others.exports.tables(source)
     found = tuple(looked_at(what, one, which, to) for one in tables)
     running, lake = on

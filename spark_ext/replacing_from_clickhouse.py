@@ -145,8 +145,13 @@ class Replacement:
         if not stays and not self.of.allow_empty:
             raise self.of.nothing_comes()
         ended = running.run(Replacing(which, self.of.table, stays=stays))
-        if ended.status not in (Status.UNCHANGED, Status.EMPTY) or not self.told:
-            self.told.append(ended)
+        if ended.status is Status.REPLACED and stays:
+            there = [one for one in self.told if one.status is Status.UNCHANGED]
+            text = f"its rows are there already; {ended.rows:,} others left main"
+            rows, files = sum(one.rows for one in there), sum(one.data_files for one in there)
+            self.told = [replace(ended, rows=rows, data_files=files, message=text)]
+        elif ended.status not in (Status.UNCHANGED, Status.EMPTY) or not self.told:
+            self.told = [ended]
 
     def _together(self, gathered: tuple[tuple[Ports, Commit], ...]) -> Commit:
         """Return one commit of the exports of several tables.
