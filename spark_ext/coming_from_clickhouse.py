@@ -90,6 +90,7 @@ class Coming:
             force=self.replaces,
             ttl=given.manifest_ttl,
             allow_empty=self.replaces and self.allow_empty,
+            beside=not self.replaces and given.overwrite_file_if_exists,
             attaches=not self.replaces,
             replaces=self.replaces,
         )

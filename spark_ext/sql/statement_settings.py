@@ -184,8 +184,11 @@ def read_operation_settings(statement: Statement, conf: Mapping[str, str]) -> St
         UsageError: a setting is unknown, has a value of another type, or two values.
         UnsupportedError: a setting cannot act here, or is one of exports (code 344).
     """
+    commands = statement.commands if isinstance(statement, Alter) else ()
+    attaches = any(isinstance(one, AttachFrom) for one in commands)
+    allowed = _OF_LAKE_TABLES | ({f"{_PART}_overwrite_file_if_exists"} if attaches else frozenset())
     for setting in statement.ending.settings:
-        if setting.name in SETTINGS and setting.name not in _OF_LAKE_TABLES:
+        if setting.name in SETTINGS and setting.name not in allowed:
             message = (
                 f"Cannot use the setting {setting.name} in a statement on a lake table: it is one "
                 "of exports, and has no effect there. Leave it out."

@@ -69,7 +69,7 @@ class Namesakes:
         if wish.attaches:
             return (
                 f"{there} If it is the same table, made anew, use REPLACE PARTITION; if its rows "
-                "are others, EXPORT PARTITION adds them with "
+                "are others, add them with SETTINGS "
                 "export_merge_tree_part_overwrite_file_if_exists = 1."
             )
         return (
@@ -110,7 +110,7 @@ def is_kept_back(row: Row | None, wish: Wish) -> bool:
     is_first = row is None or row.done is None
     if wish.is_of_statement:
         # Of REPLACE they leave with everything else.
-        return is_first and wish.attaches
+        return is_first and wish.attaches and not wish.beside
     return is_first and not (wish.beside or (wish.force and wish.whole))
 
 
