@@ -42,7 +42,7 @@ def answered(
         return Answer(Status.REFUSED, unfinished(row, row.move))
     if content is None:
         return Answer(Status.EMPTY, "the source has no part of it")
-    if row is not None and _is_there(row, content, held):
+    if row is not None and _has_it(row, content, held):
         return Answer(Status.UNCHANGED, f"its rows are there already: {held.text}")
     if wish.attaches and (held.files or not held.is_known):
         return Answer(Status.REFUSED, there_twice(held))
@@ -57,7 +57,7 @@ def there_twice(held: Holding) -> str:
     )
 
 
-def _is_there(row: Row, content: Content, held: Holding) -> bool:
+def _has_it(row: Row, content: Content, held: Holding) -> bool:
     """Whether main has an export of the key, whole, and the source is as it was then."""
     done = row.done
     if done is None or not held.holds(done.landed):
