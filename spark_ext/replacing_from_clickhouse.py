@@ -18,7 +18,8 @@ from tableformat.export.commit_lists import store_list
 from tableformat.export.destination import WrittenClaim
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.settling import Ports
-from tableformat.operations.replacing import LandingReplaced, Replacing, Staying
+from tableformat.operations.landing_replaced import LandingReplaced
+from tableformat.operations.replacing import Replacing, Staying
 from tableformat.operations.which import OnePartition
 
 __all__ = ["Replacement"]

@@ -1,33 +1,23 @@
 """ALTER TABLE … REPLACE PARTITION … FROM a ClickHouse table: exports come, all else leaves.
 
-One snapshot brings the files of the exports and lets everything else go that the partition has, of
-whatever key and whoever wrote it (decision 0013). The exports are a job's, which asks here instead
-of committing itself: its keys are claimed and written by then. The others are claimed as those of
-any statement, and every turn plans anew.
+What it has come, or leaves there, are exports; everything else that the partition has leaves, of
+whatever key and whoever wrote it (decision 0013). How both land in one snapshot:
+`landing_replaced.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final
+from dataclasses import dataclass
+from typing import ClassVar
 
-from tableformat.committer import Commit, CommitOutcome, Committed, NotSent, Unknown
-from tableformat.errors import InternalError, RefusedError, TableFormatError
-from tableformat.export.commit import commit
-from tableformat.export.leases import Leases
-from tableformat.export.loading import load_table
+from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
-from tableformat.export.settling import Ports
-from tableformat.ledger import Key, Row
-from tableformat.operations.as_planned import AsPlanned, is_for_another, planned
+from tableformat.ledger import Key
 from tableformat.operations.partition_files import PartitionFiles
 from tableformat.operations.planned import KeyChange, Plan
-from tableformat.operations.running import Running, works_on_it
 from tableformat.operations.which import OnePartition
 
-__all__ = ["LandingReplaced", "Replacing", "Staying"]
-
-_MOST_PLANS: Final = 20
+__all__ = ["Replacing", "Staying"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,126 +68,3 @@ class Replacing:
         changes = (KeyChange(key, leaves=files.get(key, ())) for key in keys)
         here = sum(f.rows for one in there.keys if one.key in staying for f in one.files)
         return Plan(tuple(changes), here)
-
-
-@dataclass(slots=True)
-class LandingReplaced:
-    """Commits what exports bring together with what leaves for it; runs statements by `running`.
-
-    `snapshot_id` is where it landed, None before it has.
-    """
-
-    running: Running
-    which: OnePartition
-    table: str
-    stays: tuple[Staying, ...] = ()
-    snapshot_id: int | None = field(default=None, init=False)
-
-    def land(self, ports: Ports, wanted: Commit) -> dict[str, CommitOutcome]:
-        """Make a commit of exports visible; answers for its keys as `commit` does.
-
-        Args:
-            ports: those of the exports.
-            wanted: what they bring, all of it claimed and written.
-        """
-        ended: dict[str, CommitOutcome] = {}
-        try:
-            with self._leases() as leases:
-                ended = self._landed(ports, wanted, leases)
-        except TableFormatError as error:
-            if not ended:
-                return {one.key: NotSent(error) for one in wanted.keys}
-            # It is committed, or known not to be: leases that are not given back end by themselves.
-            self.running.ports.note(str(error))
-        own = {one.key: ended[one.key] for one in wanted.keys}
-        if all(isinstance(one, Committed) for one in own.values()):
-            return self._swept(wanted, own, ended)
-        return own
-
-    def _leases(self) -> Leases:
-        ports = self.running.ports
-        return Leases(
-            ports.commit.ledger,
-            ports.owner,
-            effects=ports.commit.effects,
-            is_alive=ports.is_alive,
-            note=ports.note,
-        )
-
-    def _landed(self, ports: Ports, wanted: Commit, leases: Leases) -> dict[str, CommitOutcome]:
-        """Take turns until one has an outcome.
-
-        Raises:
-            RefusedError: another run works on the partition, or changes it again and again.
-            TableFormatError: the table or the ledger failed before anything was sent.
-        """
-        for _ in range(_MOST_PLANS):
-            ended = self._turn(ports, wanted, leases)
-            if ended is not None:
-                return ended
-        message = (
-            f"Cannot run REPLACE {self.which} FROM {self.table}: the partition was changed by "
-            f"others {_MOST_PLANS} times while it was looked at. Run the statement again."
-        )
-        raise RefusedError(message)
-
-    def _turn(
-        self, ports: Ports, wanted: Commit, leases: Leases
-    ) -> dict[str, CommitOutcome] | None:
-        """Plan on M, claim what leaves and commit; None when it is to be planned anew."""
-        landing, state = self.running.landing, load_table(self.running.ports.commit)
-        landing.refuse_moving(self.which, state)
-        brings = tuple(self._key(one.key) for one in wanted.keys)
-        statement = Replacing(self.which, self.table, brings, self.stays)
-        plan = planned(statement, self.running.partitions, state)
-        leaves = Plan(tuple(one for one in plan.changes if one.key not in brings))
-        held = leases.take_all(tuple(one.key.hash for one in leaves.changes))
-        if held:
-            message = f"Cannot run {statement}: {works_on_it(held)}. Run the statement again."
-            raise RefusedError(message)
-        rows: tuple[Row, ...] | None = ()
-        if leaves.changes:
-            rows = landing.claim(statement, leaves, state)
-        if rows is None:
-            return None
-        others = landing.commit_of(statement, leaves, rows, ((),) * len(rows), state)
-        told = ("mergeberg.statement", str(statement))
-        together = replace(
-            wanted, keys=(*wanted.keys, *others.keys), summary=(*wanted.summary, told)
-        )
-        ended = commit(ports, together, AsPlanned(statement, self.running.partitions, plan))
-        has_landed = all(isinstance(ended[one.key], Committed) for one in wanted.keys)
-        if not has_landed and any(is_for_another(one) for one in ended.values()):
-            return None
-        if any(not isinstance(ended[row.key.hash], Committed) for row in rows):
-            landing.note_error(rows, f"{statement} did not land with them")
-        return ended
-
-    def _key(self, key: str) -> Key:
-        row = self.running.landing.row_of(key)
-        if row is None:
-            message = f"The ledger lost the row of key {key}. This is a bug, please report it."
-            raise InternalError(message)
-        return row.key
-
-    def _swept(
-        self,
-        wanted: Commit,
-        own: dict[str, CommitOutcome],
-        ended: dict[str, CommitOutcome],
-    ) -> dict[str, CommitOutcome]:
-        """Let leave what has not left with it: an earlier run's request had landed meanwhile."""
-        landed = [one for one in own.values() if isinstance(one, Committed)]
-        self.snapshot_id = landed[0].snapshot_id
-        if all(isinstance(one, Committed) for one in ended.values()):
-            return own
-        stays = tuple(Staying(self._key(one.key), one.fingerprint) for one in wanted.keys)
-        try:
-            left = self.running.run(Replacing(self.which, self.table, stays=(*self.stays, *stays)))
-            why = left.message if left.status.exit_code else ""
-        except TableFormatError as error:
-            why = str(error)
-        if not why:
-            return own
-        text = f"it landed in snapshot {self.snapshot_id}, and what else is there stays: {why}"
-        return dict.fromkeys(own, Unknown(text))

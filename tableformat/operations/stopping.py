@@ -26,6 +26,7 @@ from tableformat.operations.copying import CopyFrom
 from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
 from tableformat.operations.planned import KeyChange
+from tableformat.operations.replacing import Replacing
 from tableformat.operations.statement import OperationPorts, Statement
 
 __all__ = ["Stopping", "gives_way", "passed_over"]
@@ -52,7 +53,9 @@ def passed_over(row: Row | None, statement: Statement, ports: OperationPorts) ->
 
 
 def _may_stop(one: Statement) -> bool:
-    return isinstance(one, Drop | Detach) or (isinstance(one, CopyFrom) and one.replaces)
+    if isinstance(one, CopyFrom):
+        return one.replaces
+    return isinstance(one, Drop | Detach | Replacing)
 
 
 def _name(statement: Statement, ports: OperationPorts) -> str:

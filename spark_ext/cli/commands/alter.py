@@ -37,7 +37,7 @@ from spark_ext.cli.options import (
 )
 from spark_ext.cli.output import Output
 from spark_ext.cli.statement_answer import check_ending, rendered, write_answer
-from spark_ext.cli.statement_exports import statement_exports
+from spark_ext.cli.statement_exports import check_it_waits, check_not_stopped, statement_exports
 from spark_ext.exports_from import ExportsFrom
 from spark_ext.killing import kill_queries
 from spark_ext.operating import Operation, check_operation, operate
@@ -65,7 +65,6 @@ from spark_ext.wiring import Places
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, SYNTAX_ERROR
 from tableformat.errors import (
     DestinationError,
-    StoppedError,
     TableFormatError,
     UnsupportedError,
     UsageError,
@@ -187,7 +186,7 @@ class _Running:
         """Run the exports of the statement; return the exit code."""
         settings = read_statement_settings(read, conf)
         asked = asked_by(read, settings, self.names)
-        _check_it_waits(settings)
+        check_it_waits(settings)
         exporting = Exporting(
             spark, self.output, as_json=self.as_json, observer=self, said=in_alter
         )
@@ -197,7 +196,7 @@ class _Running:
         try:
             for one in asked:
                 try:
-                    _check_not_stopped(one, stopping)
+                    check_not_stopped(one, stopping)
                     places = self._places(one, looks_only=dry_run)
                     tables = local_tables(
                         places.source, one.request.table, cluster=one.cluster, cluster_hosts=hosts
@@ -374,34 +373,6 @@ class _Running:
             write_answer(outfile, text)
         if outfile is None or outfile.stdout:
             self.output.document(text.rstrip("\n"))
-
-
-def _check_it_waits(settings: StatementSettings) -> None:
-    """Check that the exports are waited for: nobody would go on with them when the command ends.
-
-    Raises:
-        UnsupportedError: the settings say that they are only begun.
-    """
-    if not settings.wait:
-        message = (
-            "Cannot export without waiting: `mergeberg alter` ends with its exports. Leave "
-            "export_merge_tree_partition_wait = 0 out."
-        )
-        raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
-
-
-def _check_not_stopped(asked: SessionExport, stopping: Stopping) -> None:
-    """Check that an export may be begun.
-
-    Raises:
-        StoppedError: the command was told to stop.
-    """
-    if stopping.is_told():
-        message = (
-            f"Cannot export {asked.request.table} to {asked.request.to}: the command was told to "
-            "stop before. Run the same command again."
-        )
-        raise StoppedError(message)
 
 
 def _together(errors: Sequence[TableFormatError]) -> TableFormatError:

@@ -18,7 +18,7 @@ from tableformat.export.ports import JobPorts
 from tableformat.export.selection import ById
 from tableformat.ledger import LeaseHeld, Owner, Row
 from tableformat.names import PartitionId
-from tableformat.operations.replacing import LandingReplaced
+from tableformat.operations.landing_replaced import LandingReplaced
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt, KilledAt
 from tests.fakes import TABLE
