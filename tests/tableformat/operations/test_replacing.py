@@ -249,7 +249,9 @@ def test_a_death_at_any_effect_and_the_same_statement_again(
     bring(tmp_path / "count", prepared(tmp_path / "counted"), attaches=attaches, effects=counting)
     assert {Step.CLAIM, Step.SEND, Step.SETTLE} <= set(counting.steps)
     whole = 15 if attaches else 23
-    for number, step in enumerate(counting.steps):
+    # What leads to the claim is that of any export, and is gone through by the other cases.
+    first = counting.steps.index(Step.CLAIM) if after and not attaches else 0
+    for number, step in list(enumerate(counting.steps))[first:]:
         directory = tmp_path / str(number)
         source = prepared(directory)
         before = rows_in_main(directory)
