@@ -155,9 +155,11 @@ def drop_detached(
     effects: Effects | None = None,
     table: object = None,
     rows: SaidOfRows | None = None,
+    alive: bool = False,
 ) -> Outcome:
     """Drop what is detached."""
-    one = running(directory, effects=effects, table=cast("IcebergTable | None", table), rows=rows)
+    found = cast("IcebergTable | None", table)
+    one = running(directory, effects=effects, table=found, rows=rows, alive=alive)
     return DropDetached(which).run(one.ports, one.partitions)
 
 

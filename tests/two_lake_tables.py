@@ -106,9 +106,10 @@ def fetch(
     effects: Effects | None = None,
     table: object = None,
     rows: SaidOfRows | None = None,
+    alive: bool = False,
 ) -> Outcome:
     """Fetch from the other table, as a new process."""
-    ready, there = _from_other(directory, which, effects, table, rows)
+    ready, there = _from_other(directory, which, effects, table, rows, alive=alive)
     return ready.run(Fetch(which, str(there.name), there.keys))
 
 
@@ -139,11 +140,12 @@ def moving(
     here: object = None,
     there: object = None,
     rows: SaidOfRows | None = None,
+    alive: bool = False,
 ) -> Moving:
     """Return what moves partitions, as a new process."""
     found = cast("IcebergTable", here or lake(directory))
     into = cast("IcebergTable", there or other(directory))
-    one = running(directory, effects=effects, table=found, rows=rows)
+    one = running(directory, effects=effects, table=found, rows=rows, alive=alive)
     two = running(directory, effects=effects, table=into, rows=rows, name=OTHER)
     two = replace(two, ports=replace(two.ports, owner=one.ports.owner, is_alive=one.ports.is_alive))
 

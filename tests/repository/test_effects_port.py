@@ -72,6 +72,7 @@ ALLOWED = {
         ("empty_commits.py", "send_empty", "ledger.next_epoch"),
         ("rebuilding.py", "_count_up", "ledger.next_epoch"),
         ("landing.py", "claim", "ledger.next_epoch"),
+        ("stopping.py", "_ask", "ledger.next_epoch"),
         ("ending_moves.py", "_claimed_again", "ledger.next_epoch"),
     },
     "the thread that renews leases runs beside the job; a lease proves nothing": {

@@ -1,0 +1,205 @@
+"""REPLACE PARTITION of one table by several processes, each of its own, while others append to it.
+
+Each replaces its partition again and again by that of two tables in turn, which hold other rows;
+another engine appends to a partition that none of them has. The catalog and the ledger are SQLite,
+in a directory. ClickHouse is not asked: in which partition rows of others lie is given.
+
+    python -m tests.bench.replacing [--processes N] [--times N] [--rows N] [--directory DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
+
+from catalog.file_copies import CopiedFiles
+from catalog.iceberg_table import IcebergTable
+from catalog.intact_files import refuse_changed_files
+from catalog.processes import this_process
+from spark_ext.wiring import commit_ports, new_transaction
+from tableformat.branches import MAIN_BRANCH
+from tableformat.effects import Direct, Step
+from tableformat.export.claim import Wish
+from tableformat.export.job import ExportRequest, export
+from tableformat.export.outcome import Outcome
+from tableformat.export.selection import AllPartitions
+from tableformat.file_names import key_in
+from tableformat.ledger import Owner
+from tableformat.names import LakeName, TableName
+from tableformat.operations.copying import CopyFrom, other_table
+from tableformat.operations.partition_files import Partitions as LakePartitions
+from tableformat.operations.running import Running
+from tableformat.operations.statement import OperationPorts
+from tests.lake_statements import SaidOfRows, partition
+from tests.places.found import place_at
+from tests.scenarios import TO, Partitions, ledger_of, ledger_rows, parts_of, ports_of
+
+__all__ = ["Replaced", "append_again", "in_turns_of", "made", "replace_again", "rows_of"]
+
+T = TypeVar("T")
+_SOURCES: Final = (LakeName("lake", ("n",), "a"), LakeName("lake", ("n",), "b"))
+_OF_OTHERS: Final = SaidOfRows(rest="others")
+_ROOT: Final = Path(__file__).parents[2]
+
+
+@dataclass
+class Replaced:
+    """What became of the statements of one process; `requests` to the catalog, of all of them."""
+
+    statuses: dict[str, int] = field(default_factory=dict)
+    requests: int = 0
+    seconds: float = 0.0
+    messages: list[str] = field(default_factory=list)
+
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        """Count a request: these are the effects of its statements."""
+        self.requests += step is Step.SEND
+        return act()
+
+
+def made(directory: Path, count: int, rows: int) -> None:
+    """Make the table, and the two that are copied from; partitions have that many rows, or more."""
+    names = [f"p{number}" for number in range(count)]
+    for more, name in enumerate((TO, *_SOURCES)):
+        source = Partitions(by_id={one: parts_of(one, rows + more) for one in names})
+        request = ExportRequest(TableName("db", "t"), name, AllPartitions(), Wish(force=True), {})
+        done = tuple(export(request, ports_of(directory, source), slots=1))
+        assert {o.status.value for o in done} == {"committed"}
+
+
+def _table(directory: Path, name: LakeName) -> IcebergTable:
+    found = place_at(directory).lake().table(name)
+    assert found is not None
+    return found
+
+
+def replace_again(directory: Path, name: str, times: int) -> Replaced:
+    """Replace one partition so many times; return what became of it each time."""
+    told, statuses = Replaced(), Counter[str]()
+    # Threads of a test are not one owner.
+    owner = replace(this_process(), start=uuid.uuid4().hex)
+    began = time.monotonic()
+    for number in range(times):
+        ended = _replace(directory, name, _SOURCES[number % 2], owner, told)
+        statuses[ended.status.value] += 1
+        if ended.message:
+            told.messages.append(ended.message)
+    told.seconds, told.statuses = time.monotonic() - began, dict(statuses)
+    return told
+
+
+def _replace(directory: Path, name: str, of: LakeName, owner: Owner, told: Replaced) -> Outcome:
+    here, there = _table(directory, TO), _table(directory, of)
+    ledger = ledger_of(directory)
+    try:
+        state, which = there.load(), partition(name)
+        commit = replace(commit_ports(here, ledger), effects=told)
+        copies = CopiedFiles(state, there.storages, here.load(), here.storages)
+        intact = partial(refuse_changed_files, here.storages, here.load().location, lambda _: None)
+        ports = OperationPorts(
+            commit, owner, lambda _: True, new_transaction, lambda _: None, intact, copies
+        )
+        from_other = other_table(
+            state, LakePartitions(of, there, ledger, _OF_OTHERS, Direct()), which
+        )
+        lies = LakePartitions(TO, here, ledger, _OF_OTHERS, told)
+        return Running(ports, TO, lies).run(CopyFrom(which, from_other, replaces=True))
+    finally:
+        ledger.close()
+
+
+def append_again(directory: Path, is_over: Callable[[], bool]) -> int:
+    """Append one row at a time as another engine does, until it is over; return how many."""
+    catalog, appended = place_at(directory).lake().catalog, 0
+    column = pa.field("n", pa.int64(), nullable=False)
+    row = pa.table([pa.array([-1])], pa.schema([column]))
+    while not is_over():
+        try:
+            catalog.load_table(TO.identifier).append(row)
+            appended += 1
+        except CommitFailedException:
+            # Somebody was faster: as any engine, it tries again.
+            continue
+    return appended
+
+
+def rows_of(directory: Path) -> Counter[str]:
+    """Return the rows that the table has of each partition, of others by ''."""
+    named = {row.key.hash: row.key.partition_id for row in ledger_rows(directory)}
+    table, found = _table(directory, TO), Counter[str]()
+    for file in table.files_on(table.load(), MAIN_BRANCH):
+        found[named.get(key_in(file.path), "")] += file.rows
+    return found
+
+
+def in_turns_of(times: int, rows: int) -> int:
+    """Return the rows that a partition has after so many replacements."""
+    return rows + 1 + (times - 1) % 2
+
+
+def main() -> None:
+    """Measure, and print one line for each number of processes."""
+    arguments = argparse.ArgumentParser(prog="python -m tests.bench.replacing")
+    arguments.add_argument("--processes", type=int, action="append", help="default: 1, 2 and 4")
+    arguments.add_argument("--times", type=int, default=25, help="statements of a process")
+    arguments.add_argument("--rows", type=int, default=10_000, help="of a partition")
+    arguments.add_argument("--directory", type=Path, help="where everything is made for a while")
+    arguments.add_argument("--of", help="replace this partition in --directory: a process of it")
+    given = arguments.parse_args()
+    if given.of:
+        told = replace_again(given.directory, given.of, given.times)
+        sys.stdout.write(json.dumps(asdict(told)) + "\n")
+        return
+    _say("| processes | statements | refused | per second | requests for one | appends of others |")
+    _say("|---|---|---|---|---|---|")
+    for count in given.processes or (1, 2, 4):
+        with tempfile.TemporaryDirectory(prefix="mergeberg-bench-", dir=given.directory) as place:
+            _say(_measured(Path(place), count, given.times, given.rows))
+
+
+def _measured(directory: Path, count: int, times: int, rows: int) -> str:
+    made(directory, count, rows)
+    words = ("--directory", str(directory), "--times", str(times))
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.replacing", "--of", f"p{number}", *words],
+            cwd=_ROOT, stdout=subprocess.PIPE, text=True,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    appended = append_again(directory, lambda: all(one.poll() is not None for one in running))
+    told = [Replaced(**json.loads(one.communicate()[0])) for one in running]
+    done = sum(one.statuses.get("replaced", 0) for one in told)
+    wanted = Counter({f"p{n}": in_turns_of(times, rows) for n in range(count)})
+    wanted[""] = appended
+    found = rows_of(directory)
+    assert found == wanted, (found, wanted)
+    seconds = max(one.seconds for one in told)
+    requests = sum(one.requests for one in told) / (count * times)
+    return (
+        f"| {count} | {count * times} | {count * times - done} | {done / seconds:.1f} "
+        f"| {requests:.2f} | {appended} |"
+    )
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
