@@ -65,12 +65,12 @@ class _Rows:
 
     @staticmethod
     def _numbers(path: str) -> pa.ChunkedArray:
-        return pq.read_table(path.removeprefix("file://")).column("n")
+        return pq.read_table(path.removeprefix("file://")).column(0)
 
 
 def numbers_in(path: str) -> list[int]:
     """Return the rows of a file."""
-    found: list[int] = pq.read_table(path.removeprefix("file://")).column("n").to_pylist()
+    found: list[int] = pq.read_table(path.removeprefix("file://")).column(0).to_pylist()
     return found
 
 

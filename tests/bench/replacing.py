@@ -53,16 +53,18 @@ __all__ = ["Replaced", "append_again", "in_turns_of", "made", "replace_again", "
 T = TypeVar("T")
 _SOURCES: Final = (LakeName("lake", ("n",), "a"), LakeName("lake", ("n",), "b"))
 _OF_OTHERS: Final = SaidOfRows(rest="others")
+_BETWEEN_APPENDS: Final = 1.0
 _ROOT: Final = Path(__file__).parents[2]
 
 
 @dataclass
 class Replaced:
-    """What became of the statements of one process; `requests` to the catalog, of all of them."""
+    """What became of the statements of one process, and what they took, all together."""
 
     statuses: dict[str, int] = field(default_factory=dict)
     requests: int = 0
     seconds: float = 0.0
+    processor: float = 0.0
     messages: list[str] = field(default_factory=list)
 
     def __call__(self, step: Step, act: Callable[[], T], /) -> T:
@@ -92,13 +94,14 @@ def replace_again(directory: Path, name: str, times: int) -> Replaced:
     told, statuses = Replaced(), Counter[str]()
     # Threads of a test are not one owner.
     owner = replace(this_process(), start=uuid.uuid4().hex)
-    began = time.monotonic()
+    began, processor = time.monotonic(), time.process_time()
     for number in range(times):
         ended = _replace(directory, name, _SOURCES[number % 2], owner, told)
         statuses[ended.status.value] += 1
         if ended.message:
             told.messages.append(ended.message)
-    told.seconds, told.statuses = time.monotonic() - began, dict(statuses)
+    told.seconds, told.processor = time.monotonic() - began, time.process_time() - processor
+    told.statuses = dict(statuses)
     return told
 
 
@@ -122,12 +125,15 @@ def _replace(directory: Path, name: str, of: LakeName, owner: Owner, told: Repla
         ledger.close()
 
 
-def append_again(directory: Path, is_over: Callable[[], bool]) -> int:
-    """Append one row at a time as another engine does, until it is over; return how many."""
+def append_again(directory: Path, goes_on: Callable[[int], bool]) -> int:
+    """Append one row at a time as another engine does; return how many.
+
+    `goes_on` says whether there is to be another one, after so many.
+    """
     catalog, appended = place_at(directory).lake().catalog, 0
     column = pa.field("n", pa.int64(), nullable=False)
     row = pa.table([pa.array([-1])], pa.schema([column]))
-    while not is_over():
+    while goes_on(appended):
         try:
             catalog.load_table(TO.identifier).append(row)
             appended += 1
@@ -164,8 +170,9 @@ def main() -> None:
         told = replace_again(given.directory, given.of, given.times)
         sys.stdout.write(json.dumps(asdict(told)) + "\n")
         return
-    _say("| processes | statements | refused | per second | requests for one | appends of others |")
-    _say("|---|---|---|---|---|---|")
+    of_one = "CPU s of one | requests of one"
+    _say(f"| processes | statements | refused | per second | {of_one} | appends |")
+    _say("|---|---|---|---|---|---|---|")
     for count in given.processes or (1, 2, 4):
         with tempfile.TemporaryDirectory(prefix="mergeberg-bench-", dir=given.directory) as place:
             _say(_measured(Path(place), count, given.times, given.rows))
@@ -181,7 +188,12 @@ def _measured(directory: Path, count: int, times: int, rows: int) -> str:
         )
         for number in range(count)
     ]  # fmt: skip
-    appended = append_again(directory, lambda: all(one.poll() is not None for one in running))
+
+    def goes_on(_: int) -> bool:
+        time.sleep(_BETWEEN_APPENDS)
+        return any(one.poll() is None for one in running)
+
+    appended = append_again(directory, goes_on)
     told = [Replaced(**json.loads(one.communicate()[0])) for one in running]
     done = sum(one.statuses.get("replaced", 0) for one in told)
     wanted = Counter({f"p{n}": in_turns_of(times, rows) for n in range(count)})
@@ -190,9 +202,10 @@ def _measured(directory: Path, count: int, times: int, rows: int) -> str:
     assert found == wanted, (found, wanted)
     seconds = max(one.seconds for one in told)
     requests = sum(one.requests for one in told) / (count * times)
+    processor = sum(one.processor for one in told) / (count * times)
     return (
         f"| {count} | {count * times} | {count * times - done} | {done / seconds:.1f} "
-        f"| {requests:.2f} | {appended} |"
+        f"| {processor:.2f} | {requests:.2f} | {appended} |"
     )
 
 

@@ -136,8 +136,12 @@ def _in(directory: Path, history: History) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=8, deadline=None, suppress_health_check=SLOW)
 @given(history=histories)
+@example(History((), "update", "drop", Step.WRITE_FILES, 1, alive=True))
+@example(History((), "replace from", "others compact", Step.SEND, 1))
+@example(History((), "detach", "others rename n", Step.STAGE, 1))
+@example(History((), "drop", "others make the table anew", Step.CLAIM, 1))
 @example(History((), "move", "export there", Step.SEND, 1))
 @example(History(("export there", "drop"), "attach from", "export", Step.SEND, 1))
 @example(History(("detach",), "attach", "export", Step.CLAIM, 1))
@@ -147,7 +151,7 @@ def test_two_at_once_have_a_serial_order(tmp_path: Path, history: History) -> No
 
 
 @pytest.mark.soak
-@settings(max_examples=600, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=1_000, deadline=None, suppress_health_check=SLOW)
 @given(history=histories)
 def test_many_pairs_at_once_have_a_serial_order(tmp_path: Path, history: History) -> None:
     """The same, longer."""

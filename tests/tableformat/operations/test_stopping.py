@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import State
 from tableformat.operations.statement import Statement
 from tableformat.operations.which import AllPartitions
-from tests.dying import Dies, KilledAt
+from tests.dying import Dies, DiesAt, KilledAt
 from tests.lake_statements import (
     IN_FILES,
     LATER,
@@ -320,3 +321,36 @@ def test_of_two_that_stop_the_same_one_does_it_after_the_other(tmp_path: Path) -
     assert [one.status for one in told] == [Status.DETACHED, Status.EMPTY]
     assert rows_of(tmp_path, "p1") == []
     assert rows_of(tmp_path, "p1", DETACHED_BRANCH) == TWELVE
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_who_stops_another_may_die_at_any_effect(tmp_path: Path, *, after: bool) -> None:
+    """Harm prevented: half an UPDATE, or one that says it was killed and comes later."""
+    changed = sorted(n + 1000 if n < 3 else n for n in TWELVE)
+
+    def updated(at: Path, by: DiesAt) -> Status:
+        def dies() -> None:
+            with contextlib.suppress(Dies):
+                _drop(at, by)
+
+        return _update(at, BeforeFile(dies, 2)).status
+
+    in_files(tmp_path / "count")
+    counting = DiesAt(10_000, after=False)
+    assert updated(tmp_path / "count", counting) is Status.KILLED
+    for number, step in enumerate(counting.steps):
+        at = tmp_path / str(number)
+        in_files(at)
+
+        ended = updated(at, DiesAt(number, after=after))
+
+        rows = rows_of(at, "p1")
+        assert (ended, rows) in (
+            (Status.CHANGED, changed),
+            (Status.KILLED, TWELVE),
+            (Status.KILLED, []),
+        ), step
+        dropped = running(at).run(drop("p1")).status
+        assert dropped is (Status.DROPPED if rows else Status.EMPTY), step
+        assert rows_of(at, "p1") == []
