@@ -15,44 +15,22 @@ from typing import Final
 
 import pytest
 
-from tableformat.effects import Effects
 from tableformat.errors import TableFormatError
 from tableformat.export.outcome import Status
-from tableformat.operations.freeze import Freeze, Unfreeze
-from tableformat.operations.statement import Alone
 from tests.faults.test_lying_catalog import (
     IMPATIENT,
     assert_dead_for_ever,
     assert_nothing_is_missing,
     served,
 )
-from tests.lake_statements import running
+from tests.history_acts import ACTS, Seat, Seen, seen
 from tests.lying_catalog.faults import WAITING, Fault, Kind, When, every_fault
 from tests.lying_catalog.server import PATIENT, LyingCatalog
 from tests.places.far import FarPlace
 from tests.places.local import LocalPlace
 from tests.scenarios import Partitions, pyiceberg
-from tests.tableformat.operations.test_histories import ACTS, SAID, Act, Seen, seen
-from tests.two_lake_tables import P1, fetch, prepared
+from tests.two_lake_tables import prepared
 
-
-def _alone(statement: Alone) -> Act:
-    def act(at: Path, _: Partitions, _by: Effects | None) -> Status:
-        one = running(at, rows=SAID)
-        return statement.run(one.ports, one.partitions).status
-
-    return act
-
-
-def _fetch(at: Path, _: Partitions, _by: Effects | None) -> Status:
-    return fetch(at, P1, rows=SAID).status
-
-
-_ALL: Final = ACTS | {
-    "fetch": _fetch,
-    "freeze": _alone(Freeze(P1, "kept")),
-    "unfreeze": _alone(Unfreeze(P1, "kept")),
-}
 _IS_THERE: Final = ("export there", "drop")
 BEFORE: Final = {
     "drop": ("others append",),
@@ -97,7 +75,7 @@ def at_an_address(directory: Path, *, patient: bool = True) -> Iterator[LyingCat
 def done(name: str, at: Path, source: Partitions) -> Status | None:
     """Run a statement as a new process; None where it failed."""
     try:
-        return _ALL[name](at, source, None)
+        return ACTS[name](at, source, Seat())
     except TableFormatError:
         return None
 
