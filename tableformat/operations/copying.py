@@ -87,7 +87,7 @@ def other_table(state: LakeTableState, partitions: Partitions, which: Which) -> 
         if one.key.stays
     )
     # They are of one key here, whichever keys they have there.
-    others = tuple(f for one in wanted if not one.key.stays for f in one.files)
+    others = tuple(f for one in wanted if not one.key.stays for f in one.files if f.rows)
     keys = (*exports, *_of_others(others, state, partitions))
     unsure = tuple(at.row.key for at in there.in_main.values() if _may_be_others(at))
     return OtherTable(name, state.layout.table_uuid, state.main, keys, unsure)

@@ -233,6 +233,9 @@ class Partitions:
             row = known.get(key_in(file.path))
             if row is not None:
                 key = row.key
+            elif partition_id is None and each and not file.rows:
+                # It lies in no partition, and has nothing that could change.
+                continue
             elif partition_id is None and each:
                 key = self.key_of_others(file, state)
             elif partition_id is None or self._lies_in(file, state, partition_id):
@@ -275,6 +278,8 @@ class Partitions:
         return self._seen[file.path]
 
     def _lies_in(self, file: BranchFile, state: LakeTableState, partition_id: PartitionId) -> bool:
+        if not file.rows:
+            return False
         ids = self._ids(file, state)
         if partition_id in ids and len(ids) > 1:
             others = ", ".join(sorted(str(i) for i in ids if i != partition_id))
