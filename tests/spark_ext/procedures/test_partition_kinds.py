@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 import pyarrow as pa
@@ -58,7 +59,7 @@ def said(session: NoSpark, statement: str) -> list[object]:
     return [row["status"] for row in alter(session, statement)]
 
 
-def rows(places: Places, name: str) -> list[tuple[object, ...]]:
+def rows(places: Places, name: str) -> list[tuple[Any, ...]]:
     """Return the rows of a lake table."""
     found = opened(places, name).scan().to_arrow().select(["p", "id", "s", "x"]).to_pylist()
     return sorted(tuple(row.values()) for row in found)
@@ -106,7 +107,7 @@ def prepared() -> list[str]:
 
 
 @pytest.fixture
-def every(places: Places, session: NoSpark, prepared: list[str]) -> list[tuple[object, ...]]:
+def every(places: Places, session: NoSpark, prepared: list[str]) -> list[tuple[Any, ...]]:
     """Make two lake tables with partitions of every kind; return the rows of each."""
     places.reads_parts = True
     if not prepared:
@@ -157,7 +158,7 @@ def each(command: str) -> str:
 
 
 def test_the_partitions_are_of_every_kind(
-    places: Places, session: NoSpark, every: list[tuple[object, ...]]
+    places: Places, session: NoSpark, every: list[tuple[Any, ...]]
 ) -> None:
     parts: defaultdict[str, set[str]] = defaultdict(set)
     for part in session.call("parts", table="ch.db.kinds"):
@@ -177,7 +178,7 @@ def test_the_partitions_are_of_every_kind(
 
 
 def test_statements_on_one_table_work_on_every_kind(
-    places: Places, session: NoSpark, every: list[tuple[object, ...]]
+    places: Places, session: NoSpark, every: list[tuple[Any, ...]]
 ) -> None:
     """Harm prevented: a statement that takes one file for all, or an old file for a new one."""
     table = "ALTER TABLE lake.n.one"
@@ -212,7 +213,7 @@ def test_statements_on_one_table_work_on_every_kind(
 
 
 def test_statements_between_two_tables_work_on_every_kind(
-    places: Places, session: NoSpark, every: list[tuple[object, ...]]
+    places: Places, session: NoSpark, every: list[tuple[Any, ...]]
 ) -> None:
     """ATTACH, REPLACE and FETCH from, and MOVE to; what others wrote comes, too."""
     table = "ALTER TABLE lake.n.one"
