@@ -1,0 +1,100 @@
+"""What is detached outlives the housekeeping of a real Trino: its expiry and removal of orphans."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.ledgers.uris import open_ledger
+from spark_ext.operating import check_operation, operate
+from spark_ext.other_tables import OtherTables
+from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.statements import Alter
+from tableformat.names import LakeName, TableName
+from tests.readers.far import far_catalog
+from tests.real_export import RealExport
+from tests.services.minio import MinIO
+from tests.services.trino import trino
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
+
+KEYS = "PARTITION BY p ORDER BY k"
+_NO_AGE = "lake.expire_snapshots_min_retention=0s,lake.remove_orphan_files_min_retention=0s"
+"""Trino keeps what is younger than a week, unless its session says otherwise."""
+
+
+def asked(port: int, sql: str) -> list[list[Any]]:
+    """Return the rows that Trino answers."""
+    told = {
+        "X-Trino-User": "tests",
+        "X-Trino-Catalog": "lake",
+        "X-Trino-Schema": "n",
+        "X-Trino-Session": _NO_AGE,
+    }
+    rows: list[list[Any]] = []
+    with contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
+        connection.request("POST", "/v1/statement", sql, told)
+        said = json.load(connection.getresponse())
+        while "nextUri" in said:
+            connection.request("GET", urlsplit(said["nextUri"]).path, headers=told)
+            said = json.load(connection.getresponse())
+            rows += said.get("data", [])
+    assert "error" not in said, said["error"]["message"]
+    return rows
+
+
+def altered(exports: RealExport, name: LakeName, command: str) -> list[str]:
+    """Run a statement on the lake table; return what became of each partition."""
+    read = parse_statement(f"ALTER TABLE {name} {command}")
+    assert isinstance(read, Alter)
+    lake = exports.catalog("lake")
+    others = OtherTables(lambda _: name, lambda _: lake)
+    ledger = open_ledger(exports.ledger, local_warehouse=None)
+    try:
+        done = operate(check_operation(read, name), name, lake, ledger, lambda _: None, others)
+        return [outcome.status.value for outcome in done]
+    finally:
+        ledger.close()
+
+
+def test_what_is_detached_outlives_trinos_expiry_and_removal_of_orphans(
+    minio_server_of_session: MinIO, tmp_path: Path
+) -> None:
+    """Harm prevented: rows that were put aside are gone after a night's housekeeping."""
+    table, name = TableName("db", "t"), LakeName("lake", ("n",), "t")
+    with (
+        EmbeddedConnection(tmp_path / "clickhouse", create=True) as connection,
+        far_catalog(minio_server_of_session, tmp_path) as far,
+        trino(minio_server_of_session, far.store.catalog) as server,
+    ):
+        exports = RealExport(connection, tmp_path, far=far.properties)
+        for sql in (
+            f"CREATE TABLE {table.sql} (p UInt8, k UInt32) ENGINE = MergeTree {KEYS}",
+            f"INSERT INTO {table.sql} SELECT number % 2, number FROM numbers(10)",
+        ):
+            connection.command(sql)
+        exports.run(table)
+        assert altered(exports, name, "DETACH PARTITION ID '0'") == ["detached"]
+        found = exports.lake(table)
+        orphan = f"{found.location()}/data/orphan.parquet"
+        storage = exports.catalog("lake").storages(orphan)
+        storage.put(orphan, b"nobody refers to it")
+        before = len(found.metadata.snapshots)
+
+        for act in ("expire_snapshots", "remove_orphan_files"):
+            asked(server.port, f"ALTER TABLE t EXECUTE {act}(retention_threshold => '0s')")
+
+        assert len(exports.lake(table).metadata.snapshots) < before
+        assert orphan not in {one.location for one in storage.list(found.location())}
+        at = "SELECT k FROM t FOR VERSION AS OF 'detached' ORDER BY k"
+        assert asked(server.port, at) == [[0], [2], [4], [6], [8]]
+        assert asked(server.port, "SELECT count(*) FROM t") == [[5]]
+        assert altered(exports, name, "ATTACH PARTITION ID '0'") == ["attached"]
+        assert asked(server.port, "SELECT count(*) FROM t") == [[10]]
