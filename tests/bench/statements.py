@@ -146,7 +146,7 @@ def _freeze(directory: Path) -> Outcome:
 
 def _update(directory: Path) -> Outcome:
     # The numbers below are those of the other partition's files.
-    return change(directory, P1, above=2, below=2 + _CHANGED + 1)
+    return change(directory, P1, between=(2, 2 + _CHANGED + 1))
 
 
 @contextlib.contextmanager

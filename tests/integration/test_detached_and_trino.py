@@ -7,12 +7,14 @@ import json
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 from urllib.parse import urlsplit
 
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.ledgers.uris import open_ledger
+from spark_ext.exports_from import SessionExports
 from spark_ext.operating import check_operation, operate
 from spark_ext.other_tables import OtherTables
 from spark_ext.sql.grammar import parse_statement
@@ -55,7 +57,8 @@ def altered(exports: RealExport, name: LakeName, command: str) -> list[str]:
     read = parse_statement(f"ALTER TABLE {name} {command}")
     assert isinstance(read, Alter)
     lake = exports.catalog("lake")
-    others = OtherTables(lambda _: name, lambda _: lake)
+    no_exports = create_autospec(SessionExports, instance=True)
+    others = OtherTables(lambda _: name, lambda _: lake, no_exports)
     ledger = open_ledger(exports.ledger, local_warehouse=None)
     try:
         done = operate(check_operation(read, name), name, lake, ledger, lambda _: None, others)
