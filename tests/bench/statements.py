@@ -89,6 +89,7 @@ def _measured(name: str, act: Callable[[], Outcome], ends: Status) -> Measured:
         outcome = act()
         seconds = time.monotonic() - began
     assert outcome.status is ends, outcome
+    sys.stderr.write(f"· {name}: {seconds:.2f} s\n")
     return Measured(name, seconds, sum(seen[one] for one in _OPENING), seen["create"])
 
 
