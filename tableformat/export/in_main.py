@@ -231,8 +231,11 @@ def _of_files(
     """Say what the files that main has of a key are."""
     found, left = [], list(files)
     for one in landed:
-        own = [f for f in left if is_of_transaction(f.path, key, one.transaction_id)]
-        left = [f for f in left if f not in own]
+        own: list[FileInMain] = []
+        rest: list[FileInMain] = []
+        for f in left:
+            (own if is_of_transaction(f.path, key, one.transaction_id) else rest).append(f)
+        left = rest
         if own and not _complete(one, own):
             ancestors = list(state.ancestors())
             if any(s.snapshot_id == one.snapshot_id for s in ancestors):

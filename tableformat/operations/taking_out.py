@@ -19,7 +19,8 @@ def taken_out(which: Which, there: PartitionFiles) -> Plan:
     have = {one.key: one.files for one in there.keys}
     changes = []
     for gone in which.of(there.keys):
-        left = tuple(f for f in have[gone.key] if f not in gone.files)
+        leave = frozenset(f.path for f in gone.files)
+        left = tuple(f for f in have[gone.key] if f.path not in leave)
         # Of a partition that goes whole nothing is left, wherever others had put its rows.
         known = not isinstance(which, OnePart) or there.knows(gone.key)
         holds = held_of(left) if known else None
