@@ -82,7 +82,7 @@ def test_a_partition_comes_from_the_table_that_is_replicated_under_the_path(
     assert old_servers.query(1, left) == "0"
 
 
-def test_a_path_under_which_nothing_is_known_is_said_with_the_code_of_clickhouse(
+def test_a_path_of_no_table_or_of_two_is_refused_the_first_with_the_code_of_clickhouse(
     old_servers: OldPair, session: NoSpark, tmp_path: Path
 ) -> None:
     made(old_servers, "there")
@@ -101,20 +101,10 @@ def test_a_path_under_which_nothing_is_known_is_said_with_the_code_of_clickhouse
     assert told.value.code == theirs.value.code
     assert len(rows(tmp_path, "there")) == 2
 
-
-def test_a_path_that_may_mean_two_tables_is_refused(
-    old_servers: OldPair, session: NoSpark, tmp_path: Path
-) -> None:
-    """Harm prevented: rows of a table that has the same path in another ZooKeeper."""
-    made(old_servers, "twice")
-    alter(
-        session, f"ALTER TABLE ch.passed.twice EXPORT PARTITION 2 TO TABLE lake.n.twice {ALLOWED}"
-    )
+    # Another ZooKeeper may have another table under the same path.
     session.settings["spark.mergeberg.source.other"] = old_servers.url(2)
     session.settings["spark.mergeberg.source.other.allow-insecure"] = "true"
-
-    with pytest.raises(RefusedError, match=r"ch\.passed\.twice, other\.passed\.twice are") as told:
-        alter(session, f"ALTER TABLE lake.n.twice FETCH PARTITION 1 FROM '{PATH.format('twice')}'")
-
+    with pytest.raises(RefusedError, match=r"ch\.passed\.there, other\.passed\.there are") as told:
+        alter(session, f"ALTER TABLE lake.n.there FETCH PARTITION 1 FROM '{PATH.format('there')}'")
     assert told.value.code == 36
-    assert len(rows(tmp_path, "twice")) == 2
+    assert len(rows(tmp_path, "there")) == 2
