@@ -104,7 +104,7 @@ def test_a_path_of_no_table_or_of_two_is_refused_the_first_with_the_code_of_clic
     # Another ZooKeeper may have another table under the same path.
     session.settings["spark.mergeberg.source.other"] = old_servers.url(2)
     session.settings["spark.mergeberg.source.other.allow-insecure"] = "true"
-    with pytest.raises(RefusedError, match=r"ch\.passed\.there, other\.passed\.there are") as told:
+    with pytest.raises(RefusedError, match=r"ch\.passed\.there, other\.passed\.there are") as twice:
         alter(session, f"ALTER TABLE lake.n.there FETCH PARTITION 1 FROM '{PATH.format('there')}'")
-    assert told.value.code == 36
+    assert twice.value.code == 36
     assert len(rows(tmp_path, "there")) == 2
