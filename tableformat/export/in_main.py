@@ -8,6 +8,7 @@ main can tell where the rows are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -19,8 +20,11 @@ from tableformat.ledger import Held, Landed, Row
 
 __all__ = ["FilesAt", "Holding", "Kind", "changes_rows", "holding"]
 
-# The first words of statements that change rows, and take no partition or part away.
-_EDITING: Final = ("UPDATE ", "DELETE ", "CLEAR COLUMN ", "CLEAR INDEX ", "OPTIMIZE ")
+# How statements begin that write rows anew, and take no partition or part away.
+_EDITING: Final = re.compile(
+    r"(?:UPDATE|DELETE|CLEAR COLUMN|CLEAR INDEX|OPTIMIZE"
+    r"|MOVE PART(?:ITION ID)? '[^']*' TO (?:DISK|VOLUME)) "
+)
 
 FilesAt = Callable[[int], tuple[FileInMain, ...]]
 """The key's files in a snapshot of the table, by its id."""
@@ -93,8 +97,8 @@ class Holding:
 
 
 def changes_rows(statement: str) -> bool:
-    """Whether a statement changes rows where they are, and takes no partition or part away."""
-    return statement.startswith(_EDITING)
+    """Whether a statement writes rows anew, and takes no partition or part away."""
+    return _EDITING.match(statement) is not None
 
 
 def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt) -> Holding:

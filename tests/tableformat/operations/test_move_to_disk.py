@@ -17,8 +17,11 @@ from tableformat.branches import MAIN_BRANCH
 from tableformat.disks import Disks
 from tableformat.effects import Effects, Step
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
+from tableformat.export.in_main import changes_rows
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import State
+from tableformat.names import LakeName
+from tableformat.operations.leave import Leave
 from tableformat.operations.move_to_disk import MoveToDisk
 from tableformat.operations.which import OnePart, OnePartition
 from tests.cleaning_up import left_behind
@@ -220,8 +223,18 @@ def test_what_a_statement_changed_stays_changed(tmp_path: Path, source: Partitio
     assert move(tmp_path).status is Status.MOVED
 
     later = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
-    assert (later.status, "since" in later.message) == (Status.UNCHANGED, True)
+    assert (later.status, "TO DISK" in later.message) == (Status.UNCHANGED, True), later.message
     assert (places(tmp_path), numbers(tmp_path)) == (["cold", "cold"], before)
+
+
+@pytest.mark.usefixtures("source")
+def test_rows_that_went_to_another_table_are_not_taken_for_moved_to_a_disk(tmp_path: Path) -> None:
+    """Harm prevented: an export answers that its rows are here while another table has them."""
+    disks = Disks.of(state(tmp_path))
+    for to in (disks.disk("cold", "Cannot"), disks.volume("slow", "Cannot")):
+        for which in (P1, part_in(tmp_path, "p1")):
+            assert changes_rows(str(MoveToDisk(which, to, disks)))
+    assert not changes_rows(str(Leave(P1, LakeName("lake", ("n",), "to disk"))))
 
 
 @pytest.mark.usefixtures("source")
