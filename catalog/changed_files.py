@@ -40,7 +40,7 @@ from tableformat.parquet.file_format import FileFormat
 from tableformat.parquet.writer import SortField, WrittenFile, write_file
 from tableformat.receipt import Receipt
 
-__all__ = ["ROW_NUMBER", "ChangedFiles", "LeftOfFiles"]
+__all__ = ["ROW_NUMBER", "ChangedFiles", "LeftOfFiles", "declared_order"]
 
 _CHUNK: Final = 65_536
 
@@ -117,7 +117,7 @@ class ChangedFiles:
     def _rewritten(self, of: Rewrite, local: Path, path: str, schema: Schema) -> WrittenFile:
         with pq.ParquetFile(local) as parquet:
             ids = {f.field_id for f in schema.fields if f.name not in self.changes.sets}
-            sort = _order(parquet, of.files[0].path, ids)
+            sort = declared_order(parquet, of.files[0].path, ids)
             written_as = file_schema(schema)
             kept = filters_kept((parquet,), written_as, self.without)
             with closing(self._rows(of, parquet, schema)) as rows:
@@ -155,7 +155,9 @@ class ChangedFiles:
                 begin, at = end, upto
 
 
-def _order(parquet: pq.ParquetFile, path: str, ids: Collection[int]) -> tuple[SortField, ...]:
+def declared_order(
+    parquet: pq.ParquetFile, path: str, ids: Collection[int]
+) -> tuple[SortField, ...]:
     """Return the order that a file says its rows have, by columns of these ids.
 
     A file says it of each row group, and those of the new one are others. From one to the next only

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
 
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
@@ -38,15 +39,26 @@ class FilePartitions:
             return FilePartition((), "")
         with ScratchDirectory("divide") as scratch:
             local = self.storages(file.path).fetch(file.path, scratch.path)
-            ids = {field.field_id for field in columns.fields}
             try:
                 with pq.ParquetFile(local) as parquet:
-                    names = [f.name for f in parquet.schema_arrow if _id_of(f) in ids]
-                    rows = parquet.iter_batches(columns=names)
+                    rows = parquet.iter_batches(columns=_names(parquet, columns))
                     return file_partition(file.path, rows, columns, self.destination)
             except (OSError, pa.ArrowException) as error:
                 message = f"Cannot read {file.path}: {error}. Run the statement again."
                 raise DestinationError(message) from error
+
+
+def _names(parquet: pq.ParquetFile, columns: Schema) -> list[str]:
+    """Return the names of columns in a file, which are found by field id.
+
+    Raises:
+        OSError: it lacks one.
+    """
+    there = {_id_of(field): field.name for field in parquet.schema_arrow}
+    if lacking := [field.name for field in columns.fields if field.field_id not in there]:
+        message = f"it lacks {', '.join(lacking)}, by which the other table is divided"
+        raise OSError(message)
+    return [there[field.field_id] for field in columns.fields]
 
 
 def _id_of(field: pa.Field) -> int:

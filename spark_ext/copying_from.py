@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from catalog.clickhouse.row_partitions import RowPartitions
-from catalog.file_copies import CopiedFiles
 from catalog.file_partitions import FilePartitions
 from catalog.iceberg import OpenedCatalog
+from catalog.rewritten_copies import copies_between
 from spark_ext.other_tables import (
     OtherTables,
     RememberingTable,
@@ -26,6 +26,7 @@ from tableformat.operations.copying import OtherTable, other_table
 from tableformat.operations.dividing import divided_here
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.running import Running
+from tableformat.operations.statement import Copies
 from tableformat.operations.which import AllPartitions, OnePart, OnePartition
 
 __all__ = ["FromOther", "copied_from", "copying", "fetched_from"]
@@ -41,7 +42,7 @@ class FromOther:
 
     which: OnePartition | AllPartitions
     other: OtherTable
-    copies: CopiedFiles
+    copies: Copies
     named: OnePartition | AllPartitions | None = None
 
 
@@ -67,7 +68,7 @@ def copied_from(
 
     Raises:
         NotFoundError: there is no such table (code 60).
-        UnsupportedError: it is a table of ClickHouse, or files would have to be written anew.
+        UnsupportedError: it is a table of ClickHouse, or its columns in the lake are others.
         RefusedError: the tables differ; all differences are told (code of the first). Or rows of a
             partition there would lie in several here (code 36).
         DestinationError: a table cannot be read.
@@ -83,14 +84,14 @@ def copied_from(
     with RowPartitions(remembered, catalog.storages) as rows:
         partitions = Partitions(name, found.table, to.ledger, rows, Direct())
         other = other_table(state, partitions, which)
-    copies = CopiedFiles(state, catalog.storages, there, to.found.storages, others.checks)
+    between = (state, catalog.storages, there, to.found.storages, others.checks)
     if not otherwise:
-        return FromOther(which, other, copies)
+        return FromOther(which, other, copies_between(*between))
     with RowPartitions(to.source, catalog.storages) as rows:
         differ = f"{what}: {differences(remembered.table, to.source.table)[0].text}"
         lie = divided_here(differ, which, other, lambda file: rows.ids(file.path, state))
-    partitioned = FilePartitions(state, catalog.storages, there)
-    return FromOther(*lie, replace(copies, partitions=partitioned), named=which)
+    copies = copies_between(*between, FilePartitions(state, catalog.storages, there))
+    return FromOther(*lie, copies, named=which)
 
 
 def fetched_from(
@@ -99,7 +100,7 @@ def fetched_from(
     which: OnePartition | OnePart,
     to: RememberingTable,
     others: OtherTables,
-) -> tuple[OtherTable, CopiedFiles]:
+) -> tuple[OtherTable, Copies]:
     """Return what another table has of a partition or a part, and what copies its files.
 
     Args:
@@ -119,7 +120,8 @@ def fetched_from(
     refuse_unlike(what, (state, remembered), (there, to.source))
     with RowPartitions(remembered, catalog.storages) as rows:
         other = other_table(state, Partitions(name, found.table, to.ledger, rows, Direct()), which)
-    return other, CopiedFiles(state, catalog.storages, there, to.found.storages, others.checks)
+    between = (state, catalog.storages, there, to.found.storages, others.checks)
+    return other, copies_between(*between)
 
 
 def _selected(
@@ -139,6 +141,6 @@ def _selected(
     return name, catalog, found
 
 
-def copying(running: Running, copy: CopiedFiles) -> Running:
+def copying(running: Running, copy: Copies) -> Running:
     """Return what runs statements, with copies of these files."""
     return replace(running, ports=replace(running.ports, copy=copy))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from catalog.file_copies import CopiedFiles
 from catalog.intact_files import Checks
+from catalog.rewritten_copies import copies_between
 from catalog.storages.opening import Storages
 from spark_ext.other_tables import (
     OtherTables,
@@ -142,4 +142,4 @@ def _copies(
     here: LakeTableState,
     there: LakeTableState,
 ) -> Copies:
-    return CopiedFiles(here, source, there, destination, checks)
+    return copies_between(here, source, there, destination, checks)

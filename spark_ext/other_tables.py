@@ -23,8 +23,8 @@ from spark_ext.wiring import commit_ports, new_transaction
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import LakeTableState
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
-from tableformat.iceberg.copies import different_columns
 from tableformat.iceberg.properties import RememberedSource, remembered_source
+from tableformat.iceberg.written_anew import other_form
 from tableformat.ledger import Ledger
 from tableformat.mergetree.alike import differences
 from tableformat.names import LakeName
@@ -149,7 +149,7 @@ def refuse_unlike(
 
     Raises:
         RefusedError: they differ; all differences are told (code of the first).
-        UnsupportedError: only their files do.
+        UnsupportedError: only their columns in the lake do.
     """
     (state, of), (there, to) = source, destination
     found = differences(of.table, to.table, moves=moves, divides=divides)
@@ -159,9 +159,9 @@ def refuse_unlike(
     if of.conversions != to.conversions:
         message = f"{what}: their columns were exported with other conversions."
         raise RefusedError(message, code=BAD_ARGUMENTS)
-    if odd := different_columns(state, there, divides=divides):
+    if odd := other_form(state, there, divides=divides):
         message = (
-            f"{what}: files cannot be copied as they are, because {odd}. Export the partition from "
-            "ClickHouse instead; files that have to be written anew are not there yet."
+            f"{what}: files of one cannot be written as those of the other, because {odd}. Change "
+            "the lake table with ALTER TABLE, or export the partition from ClickHouse instead."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)

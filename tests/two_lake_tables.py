@@ -15,8 +15,9 @@ from tableformat.effects import Direct, Effects, Step
 from tableformat.export.claim import Wish
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome, Status
-from tableformat.names import LakeName
+from tableformat.names import LakeName, PartitionId
 from tableformat.operations.copying import CopyFrom, OtherTable, other_table
+from tableformat.operations.dividing import divided_here
 from tableformat.operations.fetching import Fetch
 from tableformat.operations.moving import Moving
 from tableformat.operations.partition_files import Partitions as LakePartitions
@@ -51,6 +52,7 @@ __all__ = [
     "move",
     "moving",
     "other",
+    "piece",
     "prepared",
     "rows_of_p1",
     "to_other",
@@ -97,6 +99,21 @@ def copy(
     """Attach from the other table, or replace, as a new process."""
     ready, there = _from_other(directory, which, effects, table, rows, alive=alive)
     return ready.run(CopyFrom(which, there, replaces=replaces, allow_empty=allow_empty))
+
+
+def piece(
+    directory: Path,
+    which: OnePartition | AllPartitions,
+    within: str,
+    *,
+    effects: Effects | None = None,
+    table: object = None,
+) -> Outcome:
+    """Attach from the other table what lies in one partition here, as a new process."""
+    ready, there = _from_other(directory, which, effects, table, None)
+    lie = frozenset({PartitionId(within)})
+    here, there = divided_here("Cannot", which, there, lambda _: lie)
+    return ready.run(CopyFrom(here, there, replaces=False, named=which))
 
 
 def fetch(

@@ -109,6 +109,9 @@ def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:
         for i, field in enumerate(data.schema)
         if field.metadata and FIELD_ID_KEY in field.metadata
     }
+    if not there and len(data.schema):
+        # By id none of its columns would be there: every value would become NULL.
+        raise _other_form(data.schema.names[0], "no field ids", "known by its id")
     columns = []
     for of in schema.fields:
         written = _field(of, escape=True)

@@ -102,9 +102,9 @@ class Landing:
             LedgerError: the ledger failed.
         """
         sized = tuple(
-            replace(row, claim=replace(row.claim, bytes=sum(r.file_bytes for r in made)))
+            replace(row, claim=replace(row.claim, bytes=_size(made)))
             for row, change, made in zip(rows, plan.changes, receipts, strict=True)
-            if change.like is not None and change.rewrites
+            if change.like is not None and _size(made) != row.claim.bytes
         )
         if not sized:
             return rows
@@ -224,6 +224,10 @@ class Landing:
             self.ports.note(f"the ledger could not be told why: {error}")
 
 
+def _size(receipts: tuple[Receipt, ...]) -> int:
+    return sum(r.file_bytes for r in receipts)
+
+
 def _check_rows(receipts: tuple[Receipt, ...], change: KeyChange) -> None:
     """Check that what was written is what was planned, before anybody sees it."""
     made, planned = [r.rows for r in receipts], [n for r in change.rewrites for n in r.made]
@@ -251,7 +255,7 @@ def _claim_of(
             parts=tuple(replace(part, remote_paths=()) for part in change.like.parts),
             rows=sum(made),
             data_files=len(made),
-            # Of what is written anew it is noted when it is there.
+            # Of what is written anew it is noted when it is there, as `noted` does.
             bytes=sum(f.bytes for f in change.copies),
         )
     own = (Held(transaction_id, len(made), sum(made)),) if made and not change.aside else ()

@@ -221,18 +221,20 @@ class Moving:
             copies = self.copies(*begun.states)
             landing = replace(landing, ports=replace(landing.ports, copy=copies))
             receipts = landing.written(begun.rows_there, begun.added, begun.states[1])
+            rows = landing.noted(begun.rows_there, begun.added, receipts)
         except TableFormatError as error:
             landing.note_error(begun.rows_there, error.message)
             let_go(self.here.ports.commit, begun.rows_here, error.message)
             told = self.here.told(begun.leave, Status.FAILED, error.message)
             return replace(told, code=error.code)
-        wanted = landing.commit_of(
-            begun.copy, begun.added, begun.rows_there, receipts, begun.states[1]
-        )
+        if rows is None:
+            let_go(self.here.ports.commit, begun.rows_here, "")
+            return None
+        wanted = landing.commit_of(begun.copy, begun.added, rows, receipts, begun.states[1])
         as_planned = AsPlanned(begun.copy, self.there.partitions, begun.added)
         guarded = _WhileHere(as_planned, self.here, begun)
         ended = commit(self.there.ports.commit, wanted, guarded)
-        made = self.there.outcome(begun.copy, begun.added, begun.rows_there, tuple(ended.values()))
+        made = self.there.outcome(begun.copy, begun.added, rows, tuple(ended.values()))
         if made is None or made.status is Status.FAILED:
             why = "" if made is None else made.message
             let_go(self.here.ports.commit, begun.rows_here, why)

@@ -19,7 +19,7 @@ from pyiceberg.types import (
 )
 
 from tableformat.errors import InternalError, UnsupportedError
-from tableformat.iceberg.arrow_schema import file_schema, to_file
+from tableformat.iceberg.arrow_schema import columns_of_file, file_schema, to_file
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -113,3 +113,11 @@ def test_no_column_is_written_in_a_large_form() -> None:
 def test_a_table_of_other_tools_with_other_types_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"column t: .*timestamp"):
         file_schema(Schema(NestedField(1, "t", TimestampType(), required=False)))
+
+
+def test_a_file_without_field_ids_is_refused() -> None:
+    """Harm prevented: none of its columns is found by id, and all values become NULL."""
+    schema = Schema(NestedField(1, "note", StringType(), required=False))
+
+    with pytest.raises(UnsupportedError, match="the file has no field ids"):
+        columns_of_file(pa.table({"note": ["a"]}), schema)
