@@ -151,6 +151,7 @@ def test_rows_keep_their_order_and_the_bloom_filters(plain: Lake) -> None:
     assert sorted(filters, key=len) == [set(), set(), {"id", "n"}]
 
 
+@pytest.mark.soak  # Of any file `tests/tableformat/iceberg` shows it.
 def test_a_file_without_field_ids_is_refused(plain: Lake) -> None:
     """Harm prevented: no column is found in it by id, and every value that may be NULL is."""
     table = opened(plain.places, plain.one)
@@ -206,7 +207,11 @@ def test_a_column_that_was_dropped_and_added_is_the_new_one(lake: Lake) -> None:
             lambda update: update.update_column("t.x", LongType()),
             "column t is struct<x int, y list<decimal(20, 4) or NULL>> there and struct<x long, ",
         ),
-        (lambda update: update.add_column("more", StringType()), "column more is only here"),
+        pytest.param(
+            lambda update: update.add_column("more", StringType()),
+            "column more is only here",
+            marks=pytest.mark.soak,
+        ),
     ],
     ids=["another type", "one column more"],
 )
