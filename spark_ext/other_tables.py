@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.iceberg import OpenedCatalog
@@ -23,6 +24,7 @@ from spark_ext.wiring import commit_ports, new_transaction
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import LakeTableState
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
+from tableformat.export.settling import Ports
 from tableformat.iceberg.properties import RememberedSource, remembered_source
 from tableformat.iceberg.written_anew import other_form
 from tableformat.ledger import Ledger
@@ -37,10 +39,21 @@ __all__ = [
     "RememberingTable",
     "Runners",
     "no_table",
+    "operation_ports",
     "other_name",
     "refuse_unlike",
     "source_of",
 ]
+
+
+_MOST_ATTEMPTS: Final = 100
+"""Of a commit: others who change other partitions without a pause refuse no statement."""
+
+
+def operation_ports(table: IcebergTable, ledger: Ledger) -> Ports:
+    """Return what the commit protocol acts on for a statement."""
+    ports = commit_ports(table, ledger)
+    return replace(ports, storage=table.storages, most_attempts=_MOST_ATTEMPTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,7 @@ class Runners:
     def on(self, table: RememberingTable, storages: Storages) -> Running:
         """Return what runs statements on a table."""
         rows = self.stack.enter_context(RowPartitions(table.source, storages))
-        commit = replace(commit_ports(table.found, self.ledger), storage=table.found.storages)
+        commit = operation_ports(table.found, self.ledger)
         location = table.found.load().location
         intact = partial(self.checks, table.found.storages, location, self.note)
         ports = OperationPorts(

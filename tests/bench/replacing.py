@@ -30,7 +30,8 @@ from catalog.file_copies import CopiedFiles
 from catalog.iceberg_table import IcebergTable
 from catalog.intact_files import refuse_changed_files
 from catalog.processes import this_process
-from spark_ext.wiring import commit_ports, new_transaction
+from spark_ext.other_tables import operation_ports
+from spark_ext.wiring import new_transaction
 from tableformat.branches import MAIN_BRANCH
 from tableformat.effects import Direct, Step
 from tableformat.export.claim import Wish
@@ -110,7 +111,7 @@ def _replace(directory: Path, name: str, of: LakeName, owner: Owner, told: Repla
     ledger = ledger_of(directory)
     try:
         state, which = there.load(), partition(name)
-        commit = replace(commit_ports(here, ledger), effects=told)
+        commit = replace(operation_ports(here, ledger), effects=told)
         copies = CopiedFiles(state, there.storages, here.load(), here.storages)
         intact = partial(refuse_changed_files, here.storages, here.load().location, lambda _: None)
         ports = OperationPorts(
