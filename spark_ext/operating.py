@@ -1,7 +1,6 @@
 """Statements on lake tables: which there are, and everything they need opened.
 
-The command line, Spark SQL and Python hand over the statement as it was read, and the table. One
-that is not there yet says so by name before anything is done.
+The command line, Spark SQL and Python hand over the statement as it was read, and the table.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from spark_ext.sql import statements as commands
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import Alter, ChangeRows, Command, Optimize
-from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED, UNKNOWN_TABLE
-from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, UNKNOWN_TABLE
+from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Outcome
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.ledger import Ledger
@@ -59,31 +58,18 @@ from tableformat.operations.running import Running
 from tableformat.operations.statement import Alone
 from tableformat.operations.which import AllPartitions, OnePart, OnePartition, Which
 
-__all__ = ["Operation", "check_operation", "operate"]
+__all__ = ["Operation", "operate", "operation_of"]
 
 Operation: TypeAlias = Alter | Optimize
 """A statement that changes a lake table."""
 
 
-def check_operation(statement: Alter | Optimize | ChangeRows, table: LakeName) -> Operation:
-    """Return a statement on a lake table that can be run; nothing is opened.
-
-    Raises:
-        UnsupportedError: its operation is not there yet (code 48).
-    """
-    if isinstance(statement, ChangeRows):
-        of = statement.table, (statement.command,), statement.cluster, statement.ending
-        return Alter(*of)
-    if isinstance(statement, Optimize) or all(_is_there(one) for one in statement.commands):
+def operation_of(statement: Alter | Optimize | ChangeRows) -> Operation:
+    """Return a statement as commands: those of SQL that change rows are ALTER TABLE's."""
+    if not isinstance(statement, ChangeRows):
         return statement
-    what = ", ".join(render_command(one) for one in statement.commands)
-    message = (
-        f"Cannot run {what} on the lake table {table}: this operation is not there yet; EXPORT, "
-        "DROP, DETACH, ATTACH, REPLACE, MOVE, FETCH, DROP DETACHED, "
-        "FREEZE, UNFREEZE, FORGET, UPDATE, DELETE, CLEAR and OPTIMIZE are. "
-        "Nothing was changed."
-    )
-    raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    of = statement.table, (statement.command,), statement.cluster, statement.ending
+    return Alter(*of)
 
 
 def operate(
@@ -99,7 +85,7 @@ def operate(
     """Run the commands of a statement one after the other; yield what became of each partition.
 
     Args:
-        statement: as `check_operation` returned it.
+        statement: as `operation_of` returned it.
         table: the lake table that it is about.
         lake: the catalog that has it.
         ledger: of the exports to it.
@@ -186,18 +172,6 @@ _OfKeys = (
     Drop | Detach | Attach | CopyFrom | Fetch | ChangesOfRows | Optimizing | Clearing | MovingToDisk
 )
 """What changes main, and with it what the ledger knows of keys."""
-_There = (
-    commands.Drop | commands.Detach | commands.Attach | commands.DropDetached
-    | commands.Freeze | commands.Unfreeze | commands.Forget
-    | commands.AttachFrom | commands.ReplaceFrom | commands.MoveToTable
-    | commands.MoveToDisk | commands.MoveToVolume | commands.Fetch
-    | commands.Update | commands.Delete | commands.ClearColumn | commands.ClearIndex
-)  # fmt: skip
-
-
-def _is_there(command: Command) -> bool:
-    """Whether a command can be run on lake tables."""
-    return isinstance(command, _There)
 
 
 def _statement(command: Command, source: RememberedSource) -> _OfKeys | Alone:
@@ -219,7 +193,7 @@ def _statement(command: Command, source: RememberedSource) -> _OfKeys | Alone:
         case commands.Forget(partition):
             return Forget(OnePartition(_id(partition, source)))
         case _:
-            # `check_operation` has refused it.
+            # An EXPORT never comes here, and all others were looked at before.
             raise TypeError(command)
 
 

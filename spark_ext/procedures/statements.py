@@ -16,7 +16,7 @@ from typing import Final
 from catalog.intact_files import checks
 from spark_ext.exports_from import SessionExports
 from spark_ext.killing import KilledPartition, kill_in_session
-from spark_ext.operating import Operation, check_operation, operate
+from spark_ext.operating import Operation, operate, operation_of
 from spark_ext.other_tables import OtherTables
 from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.exporting import EXPORTED, exported_rows, without_figures
@@ -77,7 +77,6 @@ def _not_exporting(statement: Statement, names: Names, call: Call) -> Rows:
         call: the session that it was given in.
 
     Raises:
-        UnsupportedError: it is about a table of the lake, and this operation is not there yet.
         TableFormatError: its ClickHouse, the lake table or the ledger refuses it.
     """
     if isinstance(statement, KillQuery):
@@ -98,7 +97,7 @@ def _on_lake(
     Raises:
         TableFormatError: a partition is not as it was asked for; the message says which and why.
     """
-    operation = check_operation(statement, table)
+    operation = operation_of(statement)
     settings = read_operation_settings(operation, call.conf)
     lake = open_named(table.catalog, call.conf)
     told = session_ledger(SessionSettings.of(call.conf), lake)

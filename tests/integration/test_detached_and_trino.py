@@ -15,7 +15,7 @@ import pytest
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.ledgers.uris import open_ledger
 from spark_ext.exports_from import SessionExports
-from spark_ext.operating import check_operation, operate
+from spark_ext.operating import operate, operation_of
 from spark_ext.other_tables import OtherTables
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statements import Alter
@@ -61,7 +61,7 @@ def altered(exports: RealExport, name: LakeName, command: str) -> list[str]:
     others = OtherTables(lambda _: name, lambda _: lake, no_exports)
     ledger = open_ledger(exports.ledger, local_warehouse=None)
     try:
-        done = operate(check_operation(read, name), name, lake, ledger, lambda _: None, others)
+        done = operate(operation_of(read), name, lake, ledger, lambda _: None, others)
         return [outcome.status.value for outcome in done]
     finally:
         ledger.close()

@@ -40,7 +40,7 @@ from spark_ext.cli.statement_answer import check_ending, rendered, write_answer
 from spark_ext.cli.statement_exports import check_it_waits, check_not_stopped, statement_exports
 from spark_ext.exports_from import ExportsFrom
 from spark_ext.killing import kill_queries
-from spark_ext.operating import Operation, check_operation, operate
+from spark_ext.operating import Operation, operate, operation_of
 from spark_ext.other_tables import OtherTables
 from spark_ext.procedures.exporting import EXPORTED, exported_rows
 from spark_ext.session import SparkSettings
@@ -259,7 +259,7 @@ class _Running:
             raise TypeError(read)
         table = self.names.table(read.table.parts)
         if not isinstance(table, SourceTable):
-            return self._operate(check_operation(read, table), table, exports, dry_run=dry_run)
+            return self._operate(operation_of(read), table, exports, dry_run=dry_run)
         if self.fast:
             message = (
                 f"Cannot use --fast on {table.table}: it is a table of ClickHouse, which compares "

@@ -292,23 +292,6 @@ def test_an_export_does_not_stand_beside_another_command(session: NoSpark) -> No
         )
 
 
-@pytest.mark.parametrize(
-    ("statement", "what"),
-    [
-        ("ALTER TABLE lake.n.t MOVE PART '1_1_1_0' TO DISK 'd'", "MOVE PART '1_1_1_0' TO DISK"),
-        ("ALTER TABLE lake.n.t MOVE PARTITION 1 TO VOLUME 'v'", "MOVE PARTITION 1 TO VOLUME 'v'"),
-    ],
-)
-def test_an_operation_on_a_lake_table_that_is_not_there_yet_is_refused_by_its_name(
-    session: NoSpark, statement: str, what: str
-) -> None:
-    with pytest.raises(UnsupportedError, match="this operation is not there yet") as refused:
-        alter(session, statement)
-
-    assert refused.value.message.startswith(f"Cannot run {what}")
-    assert refused.value.code == 48
-
-
 def test_a_statement_about_a_clickhouse_table_is_run_by_its_clickhouse(
     many: Places, session: NoSpark
 ) -> None:
