@@ -29,6 +29,12 @@ class ListedExport:
         return self.row.done.landed.snapshot_id if self.row.done else None
 
     @property
+    def changed_by(self) -> str:
+        """The last statement on the lake table that changed it since, '' for none."""
+        changed = self.row.changed
+        return f"{changed.statement} (snapshot {changed.snapshot_id})" if changed else ""
+
+    @property
     def last_error(self) -> str:
         """The beginning of the last error, '' when there is none."""
         return self.row.last_error.splitlines()[0][:_SHOWN] if self.row.last_error else ""

@@ -66,6 +66,7 @@ def _listed(one: ListedExport) -> tuple[str | int | None, ...]:
         timestamp(row.claim.begun),
         timestamp(row.updated),
         one.last_error or None,
+        one.changed_by or None,
     )
 
 
@@ -150,6 +151,9 @@ EXPORTS: Final = Procedure(
         Column("create_time", "TIMESTAMP", "when the export was begun"),
         Column("update_time", "TIMESTAMP", "when the ledger last heard of it"),
         Column("last_error", "STRING", "why the last one did not end well"),
+        Column(
+            "changed_by", "STRING", "the last statement on the lake table that changed it since"
+        ),
     ),
     run=_exports,
 )

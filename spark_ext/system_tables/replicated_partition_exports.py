@@ -58,6 +58,7 @@ def export_row(one: ListedExport, processed_number: int) -> tuple[Value, ...]:
         row.last.transaction_id,
         one.snapshot_id if is_done else None,
         row.last_error,
+        one.changed_by,
     )
 
 
@@ -87,6 +88,11 @@ REPLICATED_PARTITION_EXPORTS: Final = SystemTable(
         Column("transaction_id", "STRING", "the export, also in the names of its files"),
         Column("snapshot_id", "BIGINT", "of COMPLETED, the snapshot that made it visible"),
         Column("last_error", "STRING", "why it did not end, '' when nothing went wrong"),
+        Column(
+            "changed_by",
+            "STRING",
+            "the last statement on the lake table that changed it since, '' for none",
+        ),
     ),
     run=_run,
 )

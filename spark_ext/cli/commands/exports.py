@@ -38,7 +38,7 @@ __all__ = ["exports"]
 _COLUMNS: Final = (
     "source_table", "destination_table", "partition_id", "status", "rows", "data_files",
     "snapshot_id", "parts_total", "parts_processed", "parts_failed", "create_time", "update_time",
-    "last_error",
+    "last_error", "changed_by",
 )  # fmt: skip
 
 
@@ -233,4 +233,5 @@ def _record(one: ListedExport, names: frozenset[str] | None) -> dict[str, Any]:
         "create_time": shown_time(row.claim.begun),
         "update_time": shown_time(row.updated),
         "last_error": one.last_error,
+        "changed_by": one.changed_by,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -56,6 +57,24 @@ def test_an_export_is_listed_with_where_and_when_it_landed(
     assert row["last_error"] is None
     ago = datetime.now(UTC) - datetime.fromisoformat(row["update_time"])
     assert timedelta(0) <= ago < timedelta(minutes=5)
+
+
+def test_what_a_statement_did_to_an_export_since_is_listed(
+    places: Places, session: NoSpark
+) -> None:
+    """Harm prevented: a partition that was dropped is listed as if its rows were there."""
+    exported(places, "taken")
+    (before,) = session.call("exports", table="lake.n.taken")
+
+    session.call("execute_alter", statement="ALTER TABLE lake.n.taken DROP PARTITION 202401")
+
+    (row,) = session.call("exports", table="lake.n.taken")
+    assert before["changed_by"] is None
+    assert row["status"] == "COMPLETED"
+    assert re.fullmatch(r"DROP PARTITION ID '202401' \(snapshot \d+\)", row["changed_by"])
+    on_the_line = places.outcomes("exports", "list")
+    said = {r["changed_by"] for r in on_the_line if r["destination_table"] == "lake.n.taken"}
+    assert said == {row["changed_by"]}
 
 
 def test_exports_are_chosen_by_either_table_and_by_status(places: Places, session: NoSpark) -> None:
