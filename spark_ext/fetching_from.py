@@ -34,7 +34,7 @@ from tableformat.operations.fetching import Fetch
 from tableformat.operations.running import Running
 from tableformat.operations.which import OnePart, OnePartition
 
-__all__ = ["fetching"]
+__all__ = ["fetching", "key_of_nobodys"]
 
 _A_NAME: Final = re.compile(r"[^/:]+\.[^/:]+")
 _A_LOCATION: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -66,7 +66,7 @@ def fetching(
         TableFormatError: a catalog, a storage or the ledger failed.
     """
     what = f"Cannot run FETCH {which} FROM {quote_string(path)} on {to.name}"
-    key_of = partial(_key, what, which.partition_id, running, to)
+    key_of = partial(key_of_nobodys, what, which.partition_id, running, to)
     if _A_NAME.fullmatch(path):
         other, copy = fetched_from(what, split_identifiers(path), which, to, others)
         return copying(running, copy), Fetch(which, str(other.name), other.keys)
@@ -101,7 +101,7 @@ def _from_files(
     wanted = _part(what, which, files) if isinstance(which, OnePart) else files
     keys: tuple[OtherKey, ...] = ()
     if wanted:
-        key = _key(what, which.partition_id, running, to)
+        key = key_of_nobodys(what, which.partition_id, running, to)
         keys = (OtherKey(key, tuple(one.file for one in wanted)),)
     seen = {one.file.path: one for one in wanted}
     ready = replace(running, ports=replace(running.ports, copy=ForeignFiles(seen, state, storages)))
@@ -165,7 +165,7 @@ def _name_of(partition_id: PartitionId, one: ForeignFile) -> str:
     return str(lake_part_name(partition_id, one.file.path))
 
 
-def _key(
+def key_of_nobodys(
     what: str,
     partition_id: PartitionId,
     running: Running,

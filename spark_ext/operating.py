@@ -16,6 +16,7 @@ from spark_ext.changing_rows import ChangesRows, changing
 from spark_ext.clearing_index import clearing_index
 from spark_ext.copying_from import copied_from, copying
 from spark_ext.copying_from_clickhouse import FromClickHouse, from_clickhouse
+from spark_ext.copying_from_view import copying_from_view
 from spark_ext.fetching_from import fetching
 from spark_ext.moving_to import moved_to
 from spark_ext.moving_to_disk import moving_to_disk
@@ -46,6 +47,7 @@ from tableformat.operations.attach import Attach
 from tableformat.operations.change_rows import ChangeRows as ChangesOfRows
 from tableformat.operations.clear_index import ClearIndex as Clearing
 from tableformat.operations.copying import CopyFrom
+from tableformat.operations.copying_view import CopyFromView
 from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
 from tableformat.operations.drop_detached import DropDetached
@@ -148,6 +150,11 @@ def _prepared(
     replaces = isinstance(command, commands.ReplaceFrom)
     named = partial(_partition, command.partition)
     what = f"Cannot run {render_command(command)} on {to.name}"
+    if (view := others.view(command.table.parts)) is not None:
+        return copying_from_view(
+            what, (str(command.table), view), named, running, to, runners.stack,
+            replaces=replaces, allow_empty=others.allow_empty,
+        )  # fmt: skip
     name = others.table(command.table.parts)
     if isinstance(name, SourceTable):
         return running, from_clickhouse(
@@ -169,7 +176,16 @@ def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outco
 _BY_MONTH: Final = "toYYYYMM("
 _DIGITS_OF_A_MONTH: Final = 6
 _OfKeys = (
-    Drop | Detach | Attach | CopyFrom | Fetch | ChangesOfRows | Optimizing | Clearing | MovingToDisk
+    Drop
+    | Detach
+    | Attach
+    | CopyFrom
+    | CopyFromView
+    | Fetch
+    | ChangesOfRows
+    | Optimizing
+    | Clearing
+    | MovingToDisk
 )
 """What changes main, and with it what the ledger knows of keys."""
 

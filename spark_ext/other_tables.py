@@ -19,6 +19,7 @@ from catalog.processes import may_be_alive, this_process
 from catalog.sources import SourcePlace
 from catalog.storages.opening import Storages
 from spark_ext.exports_from import ExportsFrom
+from spark_ext.spark_views import View, no_view
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.wiring import commit_ports, new_transaction
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED, UNKNOWN_TABLE
@@ -63,7 +64,8 @@ class OtherTables:
     `table` says what a name means, `catalog` opens a catalog by its name, `exports` runs those of
     a statement whose table is ClickHouse's. `allow_empty` is the setting
     allow_replace_partition_from_empty_source; `checks` refuses files that are not as they were
-    written. `sources` are those of the session, by name.
+    written. `sources` are those of the session, by name. `view` returns the temporary view that a
+    name means.
     """
 
     table: Callable[[tuple[str, ...]], SourceTable | LakeName]
@@ -72,6 +74,7 @@ class OtherTables:
     allow_empty: bool = False
     checks: Checks = refuse_changed_files
     sources: Mapping[str, SourcePlace] = field(default_factory=dict, repr=False)
+    view: Callable[[tuple[str, ...]], View | None] = no_view
 
 
 @dataclass(frozen=True, slots=True)

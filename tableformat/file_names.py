@@ -23,6 +23,8 @@ __all__ = [
     "is_stop_mark",
     "key_in",
     "stop_mark",
+    "view_begun",
+    "views_directory",
 ]
 
 RECEIPTS: Final = "metadata/mergeberg"
@@ -33,6 +35,7 @@ _EXPORTED: Final = re.compile(
 )
 
 _STOP_MARK: Final = re.compile(r"stop-[^/]+/\.?now[^/]*")
+_VIEW: Final = re.compile(r"views/(?P<milliseconds>\d+)-[^/]+/[^/]+")
 
 
 def data_below(location: str, tree: str) -> str:
@@ -48,6 +51,23 @@ def stop_mark(receipts: str, job: str) -> str:
 def is_stop_mark(location: str, receipts: str) -> bool:
     """Whether something below the receipts' location is the mark of a job, begun or finished."""
     return _STOP_MARK.fullmatch(location.removeprefix(f"{receipts.rstrip('/')}/")) is not None
+
+
+def views_directory(location: str, milliseconds: int, unique: str) -> str:
+    """Return where rows of a view are while a statement at a time works on them.
+
+    Args:
+        location: of the lake table.
+        milliseconds: when it began.
+        unique: tells it from others of that moment.
+    """
+    return f"{location.rstrip('/')}/{RECEIPTS}/views/{milliseconds}-{unique}"
+
+
+def view_begun(location: str, receipts: str) -> int | None:
+    """Return when the statement began whose view's rows are in a file, None for other files."""
+    found = _VIEW.fullmatch(location.removeprefix(f"{receipts.rstrip('/')}/"))
+    return None if found is None else int(found["milliseconds"])
 
 
 def data_file_name(

@@ -33,8 +33,12 @@ class _Java:
     current: tuple[str, ...]
 
     def __getattr__(self, name: str) -> Any:
-        """Answer to sessionState() and catalogManager()."""
-        return lambda: self
+        """Answer to sessionState(), catalogManager() and the like."""
+        return lambda *_: self
+
+    def isDefined(self) -> bool:  # noqa: N802  the name is Scala's
+        """Return whether there is a temporary view: none is."""
+        return False
 
     def name(self) -> str:
         """Return the catalog's name."""

@@ -8,6 +8,7 @@ mean are ClickHouse's business.
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from catalog.clickhouse.connection import ClickHouseError, texts
+from catalog.clickhouse.file_rows import ROW_NUMBER, numbered
 from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.partition_values import KeyTables, key_columns
 from catalog.closing import Closing
@@ -31,6 +33,7 @@ from tableformat.names import PartitionId, quote_identifier, quote_string
 __all__ = ["RowPartitions"]
 
 _TABLE: Final = "default.rows"
+_NUMBERED: Final = "default.numbered"
 _ALL: Final = frozenset({PartitionId("all")})
 _SETTINGS: Final = "max_partitions_per_insert_block = 0, input_format_null_as_default = 0"
 
@@ -93,14 +96,63 @@ class RowPartitions(Closing):
             reason = error.reason if isinstance(error, ClickHouseError) else str(error)
             raise OSError(reason) from error
 
+    def numbers_in(self, path: Path, wanted: PartitionId, state: LakeTableState) -> pa.Array:
+        """Return the numbers of the rows of a file of this host that lie in a partition.
+
+        Args:
+            path: a file of the key's columns, at least one, and `file_rows.ROW_NUMBER`.
+            wanted: the partition.
+            state: of the table, whose field ids the columns have.
+
+        Raises:
+            OSError: it cannot be read, lacks a column of the key, has a value that is none, or not
+                every row of it came to lie in a partition.
+        """
+        clickhouse = self._opened()
+        found = clickhouse.directory / f"numbers-{uuid.uuid4().hex}.parquet"
+        try:
+            self._insert(path, state, _NUMBERED, (ROW_NUMBER,))
+            (lie,) = texts(clickhouse, f"SELECT toString(count()) FROM {_NUMBERED}")
+            if (rows := pq.read_metadata(path).num_rows) != int(lie):
+                message = f"{int(lie):,} of {rows:,} rows were told their partition"
+                raise OSError(message)
+            clickhouse.command(
+                f"INSERT INTO FUNCTION file({quote_string(str(found))}, Parquet)"
+                f" SELECT {ROW_NUMBER} FROM {_NUMBERED}"
+                f" WHERE _partition_id = {quote_string(str(wanted))} ORDER BY {ROW_NUMBER}"
+            )
+            return pq.read_table(found).column(ROW_NUMBER).combine_chunks().cast(pa.int64())
+        except (pa.ArrowException, ClickHouseError) as error:
+            reason = error.reason if isinstance(error, ClickHouseError) else str(error)
+            raise OSError(reason) from error
+        finally:
+            found.unlink(missing_ok=True)
+
     def _opened(self) -> OwnClickHouse:
         if self._held is None:
             self._held = OwnClickHouse("partitions")
             source = self._source.table
-            KeyTables(self._held, source).make(_TABLE, self._key, source.engine.partition_by)
+            tables, key = KeyTables(self._held, source), source.engine.partition_by
+            tables.make(_TABLE, self._key, key)
+            if self._key:
+                tables.make(_NUMBERED, (*self._key, *numbered(ROW_NUMBER)), key)
         return self._held
 
     def _asked(self, path: Path, state: LakeTableState) -> frozenset[PartitionId]:
+        self._insert(path, state, _TABLE)
+        found = texts(self._opened(), f"SELECT DISTINCT _partition_id FROM {_TABLE}")
+        return frozenset(PartitionId(one) for one in found)
+
+    def _insert(
+        self, path: Path, state: LakeTableState, into: str, more: tuple[str, ...] = ()
+    ) -> None:
+        """Let a table have the distinct values of the key's columns, and of numbers.
+
+        Raises:
+            OSError: the file lacks a column of the key.
+            pa.ArrowException: it cannot be read.
+            ClickHouseError: likewise, or a value is none.
+        """
         clickhouse = self._opened()
         wanted = source_columns(self._key, self._source.conversions)
         schema = table_of(state).schema()
@@ -109,18 +161,20 @@ class RowPartitions(Closing):
         if lacking:
             message = f"it lacks {lacking}, which the partition key reads"
             raise OSError(message)
-        link = clickhouse.directory / "rows.parquet"
+        # A name of its own for each, so that nothing that was kept of another is read.
+        link = clickhouse.directory / f"rows-{uuid.uuid4().hex}.parquet"
         link.symlink_to(path)
+        structure = ", ".join((_read(read_as), *(f"{name} UInt64" for name in more)))
+        names = ", ".join((*map(quote_identifier, self.columns), *more))
+        values = ", ".join((self._values(read_as), *more))
         try:
-            clickhouse.command(f"TRUNCATE TABLE {_TABLE}")
+            clickhouse.command(f"TRUNCATE TABLE {into}")
             clickhouse.command(
-                f"INSERT INTO {_TABLE} SETTINGS {_SETTINGS} SELECT DISTINCT {self._values(read_as)}"
-                f" FROM file({quote_string(str(link))}, Parquet, {quote_string(_read(read_as))})"
+                f"INSERT INTO {into} ({names}) SETTINGS {_SETTINGS} SELECT DISTINCT {values}"
+                f" FROM file({quote_string(str(link))}, Parquet, {quote_string(structure)})"
             )
-            found = texts(clickhouse, f"SELECT DISTINCT _partition_id FROM {_TABLE}")
         finally:
             link.unlink()
-        return frozenset(PartitionId(one) for one in found)
 
     def _values(self, read_as: tuple[FileColumn, ...]) -> str:
         """Return the key's columns as the source's types; what is no value of one is refused."""

@@ -20,6 +20,7 @@ from spark_ext.operating import Operation, operate, operation_of
 from spark_ext.other_tables import OtherTables
 from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.exporting import EXPORTED, exported_rows, without_figures
+from spark_ext.spark_views import session_views
 from spark_ext.sql.asked import asked_by, exports_of
 from spark_ext.sql.background import begin_in_session
 from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger, session_ledger
@@ -110,6 +111,7 @@ def _on_lake(
         allow_empty=settings.allow_empty,
         checks=checks(fast=settings.fast),
         sources=names.settings.sources,
+        view=session_views(call.spark, call.conf, call.tables),
     )
     with contextlib.closing(open_session_ledger(call.conf, table.catalog)) as ledger:
         try:

@@ -21,7 +21,7 @@ from tableformat.export.cleaning import Cleaning
 from tableformat.export.commit_lists import ListedExport, list_location, listed_in
 from tableformat.export.dead import Listing, Verdict, list_verdict, manifest_verdict
 from tableformat.export.thing import Kind, Thing
-from tableformat.file_names import is_stop_mark
+from tableformat.file_names import is_stop_mark, view_begun
 from tableformat.ledger import Row
 from tableformat.manifest_names import sequence_number_in
 from tableformat.names import TransactionId
@@ -76,6 +76,11 @@ class MetadataSweeping:
                 yield from self._commit_list(one, state, row_of)
             elif is_stop_mark(one.location, own):
                 yield self._of_the_living(Kind.STOP_MARK, one, state, "its job is over")
+            elif (began := view_begun(one.location, own)) is not None:
+                # Nothing refers to it; a statement that still reads it fails, and changes nothing.
+                proved = Verdict(may_go=True, why="of a view, while a statement divided its rows")
+                judged = self._filtered(proved, began)
+                yield Thing(Kind.VIEW_ROWS, one.location, one.size, judged.may_go, judged.why)
 
     def _of_the_living(
         self, kind: Kind, one: StoredObject, state: LakeTableState, why: str

@@ -18,6 +18,7 @@ class Kind(StrEnum):
     METADATA = "metadata file"
     LIST = "list of a commit"
     STOP_MARK = "mark to stop"
+    VIEW_ROWS = "rows of a view"
     STAGING_TABLE = "staging table"
 
 

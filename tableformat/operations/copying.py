@@ -53,7 +53,7 @@ class OtherTable:
     them.
     """
 
-    name: LakeName
+    name: LakeName | str
     table_uuid: str
     snapshot_id: int | None
     keys: tuple[OtherKey, ...]
