@@ -149,3 +149,31 @@ def test_what_is_detached_or_frozen_is_read_by_spark_and_outlives_its_expiry(
         [],
         [1, 2, 3, 4, 5],
     )
+
+
+def test_a_partition_comes_from_a_temporary_view_as_spark_names_it(spark: SparkSession) -> None:
+    """Harm prevented: a view that has other rows each time is half of one and half of another."""
+    export = "EXPORT PARTITION ALL TO TABLE lake.n.w"
+    alter(spark, f"{export} SETTINGS allow_experimental_export_merge_tree_part = 1", "ch.db.t")
+    spark.range(0, 40, 1, 4).selectExpr(
+        "CAST(id % 2 + 1 AS SHORT) AS p", "id * 10 + CAST(rand() * 10 AS INT) AS id"
+    ).repartition(3).createOrReplaceTempView("`new rows`")
+    spark.sql("SELECT 1 AS p, 7L AS id").createOrReplaceGlobalTempView("shared")
+    spark.sql("SELECT 1 AS p, 'x' AS id").createOrReplaceTempView("odd")
+
+    def seen() -> list[tuple[int, int]]:
+        return [(r.p, r.id) for r in spark.sql("SELECT p, id FROM lake.n.w ORDER BY id").collect()]
+
+    before = seen()
+    for view, said in (("odd", "its column id is string"), ("nowhere", "nowhere")):
+        statement = f"ALTER TABLE lake.n.w REPLACE PARTITION 1 FROM {view}"
+        asked = {"call": "execute_alter", "catalog": "lake", "arguments": {"statement": statement}}
+        assert said in json.loads(answer(json.dumps(asked), spark))["error"]["message"]
+    assert seen() == before
+
+    assert alter(spark, "REPLACE PARTITION 1 FROM `new rows`", "lake.n.w") == ["replaced"]
+    assert [(p, number // 10) for p, number in seen() if p == 1] == [(1, i) for i in range(0, 40, 2)]
+    assert [one for one in seen() if one[0] == 2] == [(2, 4), (2, 5)]
+    alter(spark, "DROP PARTITION 1", "lake.n.w")
+    assert alter(spark, "ATTACH PARTITION 1 FROM global_temp.shared", "lake.n.w") == ["attached"]
+    assert seen() == [(2, 4), (2, 5), (1, 7)]
