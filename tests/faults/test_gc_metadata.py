@@ -21,7 +21,7 @@ from tableformat.export.claim import Wish
 from tableformat.export.leases import Leases
 from tableformat.export.slices import FileFormat
 from tableformat.export.thing import Kind, Thing
-from tableformat.file_names import stop_mark
+from tableformat.file_names import stop_mark, views_directory
 from tableformat.ledger import LeaseHeld, Owner
 from tableformat.manifest_names import sequence_number_in
 from tests.cleaning_up import clean_up, sweeping
@@ -261,6 +261,24 @@ def test_the_mark_of_a_job_that_died_while_it_stopped_goes_when_nobody_works(
     assert [(t.may_go, t.why) for t in kept] == [(False, "an export into the table is under way")]
     assert [(t.may_go, t.why) for t in gone] == [(True, "its job is over")]
     assert not mark.exists()
+
+
+def test_rows_of_a_view_that_a_killed_driver_left_go_when_they_are_old(tmp_path: Path) -> None:
+    source = Partitions()
+    run(tmp_path, source)
+    one = replace(sweeping(tmp_path), older_than=5_000)
+    files = []
+    for began in (one.now - 6_000, one.now - 4_000):
+        below = views_directory(state(tmp_path).location, began, "one")
+        files.append(Path(urlparse(below).path, "rows.parquet"))
+        files[-1].parent.mkdir(parents=True)
+        files[-1].touch()
+
+    found = of_kind(clean_up(one), Kind.VIEW_ROWS)
+
+    assert [t.may_go for t in found] == [True, False]
+    assert [path.exists() for path in files] == [False, True]
+    assert_exported_once(tmp_path, source)
 
 
 def test_the_metadata_file_of_a_commit_that_lost_its_race_goes(

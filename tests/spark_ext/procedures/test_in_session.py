@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlparse
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.storages.opening import Storages
+from spark_ext.spark_views import SparkView
 from spark_ext.sql.dispatch import answer
+from tableformat.file_names import RECEIPTS
 from tests.iceberg_spark import catalog_settings, iceberg_spark
 from tests.local_spark import SPARK_MARKS
 
@@ -172,8 +176,26 @@ def test_a_partition_comes_from_a_temporary_view_as_spark_names_it(spark: SparkS
     assert seen() == before
 
     assert alter(spark, "REPLACE PARTITION 1 FROM `new rows`", "lake.n.w") == ["replaced"]
-    assert [(p, number // 10) for p, number in seen() if p == 1] == [(1, i) for i in range(0, 40, 2)]
+    assert [(p, number // 10) for p, number in seen() if p == 1] == [
+        (1, i) for i in range(0, 40, 2)
+    ]
     assert [one for one in seen() if one[0] == 2] == [(2, 4), (2, 5)]
     alter(spark, "DROP PARTITION 1", "lake.n.w")
     assert alter(spark, "ATTACH PARTITION 1 FROM global_temp.shared", "lake.n.w") == ["attached"]
     assert seen() == [(2, 4), (2, 5), (1, 7)]
+
+
+def test_where_tasks_run_on_other_hosts_a_view_lies_below_the_table_for_a_moment(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "master", "spark://elsewhere:7077")
+    spark.range(0, 5, 1, 3).createOrReplaceTempView("five")
+
+    with SparkView(spark, "`five`").written(str(tmp_path), Storages()) as files:
+        below = {str(Path(one.location).parent.parent) for one in files}
+        found = [pq.read_table(one.location).column("id").to_pylist() for one in files]
+        assert below == {str(tmp_path / RECEIPTS / "views")}
+        assert sorted(number for rows in found for number in rows) == [*range(5)]
+        assert [one.rows for one in files] == [len(rows) for rows in found]
+
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

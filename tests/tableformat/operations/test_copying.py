@@ -34,6 +34,7 @@ from tests.scenarios import (
     Partitions,
     lake,
     parts_of,
+    pyiceberg,
     row_of,
     rows_by_key,
     rows_in_main,
@@ -118,10 +119,16 @@ def test_replacing_takes_away_all_that_was_there(tmp_path: Path, source: Partiti
     source.by_id["p2"] = parts_of("p2", 4, 5)
     to_other(tmp_path, source)
     said = SaidOfRows({add_foreign(tmp_path, 6): frozenset({"p2"})})
+    before = len(pyiceberg(tmp_path).metadata.snapshots)
 
     done = copy(tmp_path, partition("p2"), replaces=True, rows=said)
 
     assert (done.status, done.rows) == (Status.REPLACED, 9)
+    table = pyiceberg(tmp_path)
+    made = table.current_snapshot()
+    assert made is not None
+    assert made.summary is not None
+    assert (len(table.metadata.snapshots), made.summary.operation) == (before + 1, "overwrite")
     assert rows_in_main(tmp_path) == 9
 
 

@@ -140,6 +140,10 @@ def test_everything_else_leaves_in_the_snapshot_that_brings_the_export(tmp_path:
 
     assert (done.status, done.rows) == (Status.REPLACED, 20)
     assert (rows_in_main(tmp_path), snapshots(tmp_path)) == (23, before + 1)
+    made = pyiceberg(tmp_path).current_snapshot()
+    assert made is not None
+    assert made.summary is not None
+    assert made.summary.operation == "overwrite"
     changed = neighbour_row(tmp_path).changed
     assert changed is not None
     assert changed.statement == "REPLACE PARTITION ID 'p1' FROM ch.db.t"
