@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from pyiceberg.table.snapshots import Operation
 
 from tableformat.effects import Effects, Step
 from tableformat.export.claim import Wish
@@ -143,7 +144,7 @@ def test_everything_else_leaves_in_the_snapshot_that_brings_the_export(tmp_path:
     made = pyiceberg(tmp_path).current_snapshot()
     assert made is not None
     assert made.summary is not None
-    assert made.summary.operation == "overwrite"
+    assert made.summary.operation is Operation.OVERWRITE
     changed = neighbour_row(tmp_path).changed
     assert changed is not None
     assert changed.statement == "REPLACE PARTITION ID 'p1' FROM ch.db.t"
