@@ -17,22 +17,22 @@ from tests.session_lake import ALLOWED, alter, opened
 from tests.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
-PATH = "/tables/passed/{}"
+PATH = "/tables/fetched/{}"
 
 
 def made(pair: OldPair, name: str) -> None:
     """Make a replicated table on both servers, filled at the first."""
     for number in (1, 2):
-        pair.query(number, "CREATE DATABASE IF NOT EXISTS passed")
-        pair.query(number, f"DROP TABLE IF EXISTS passed.{name}")
+        pair.query(number, "CREATE DATABASE IF NOT EXISTS fetched")
+        pair.query(number, f"DROP TABLE IF EXISTS fetched.{name}")
         pair.query(
             number,
-            f"CREATE TABLE passed.{name} (p UInt8, k UInt64, s String) ENGINE ="
+            f"CREATE TABLE fetched.{name} (p UInt8, k UInt64, s String) ENGINE ="
             f" ReplicatedMergeTree('{PATH.format(name)}', 'r{number}') PARTITION BY p ORDER BY k",
         )
-    pair.query(1, f"INSERT INTO passed.{name} SELECT 1, number, 'a' FROM numbers(3)")
-    pair.query(1, f"INSERT INTO passed.{name} SELECT 2, number, 'b' FROM numbers(2)")
-    pair.query(2, f"SYSTEM SYNC REPLICA passed.{name}")
+    pair.query(1, f"INSERT INTO fetched.{name} SELECT 1, number, 'a' FROM numbers(3)")
+    pair.query(1, f"INSERT INTO fetched.{name} SELECT 2, number, 'b' FROM numbers(2)")
+    pair.query(2, f"SYSTEM SYNC REPLICA fetched.{name}")
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_partition_comes_from_the_table_that_is_replicated_under_the_path(
 ) -> None:
     made(old_servers, "kept")
     alter(
-        session, f"ALTER TABLE ch.passed.kept EXPORT PARTITION ALL TO TABLE lake.n.kept {ALLOWED}"
+        session, f"ALTER TABLE ch.fetched.kept EXPORT PARTITION ALL TO TABLE lake.n.kept {ALLOWED}"
     )
     before = rows(tmp_path, "kept")
     alter(session, "ALTER TABLE lake.n.kept DROP PARTITION 1")
@@ -87,15 +87,15 @@ def test_a_path_of_no_table_or_of_two_is_refused_the_first_with_the_code_of_clic
 ) -> None:
     made(old_servers, "there")
     alter(
-        session, f"ALTER TABLE ch.passed.there EXPORT PARTITION 2 TO TABLE lake.n.there {ALLOWED}"
+        session, f"ALTER TABLE ch.fetched.there EXPORT PARTITION 2 TO TABLE lake.n.there {ALLOWED}"
     )
-    statement = "FETCH PARTITION 2 FROM '/tables/passed/nowhere'"
+    statement = "FETCH PARTITION 2 FROM '/tables/fetched/nowhere'"
 
     with pytest.raises(NotFoundError, match=r"no source of the session \(ch\) has a table") as told:
         alter(session, f"ALTER TABLE lake.n.there {statement}")
 
     place = SourcePlace(old_servers.url(1), allow_insecure=True, allow_alter=True)
-    table = TableName("passed", "there")
+    table = TableName("fetched", "there")
     with pytest.raises((SourceError, RefusedError)) as theirs:
         pass_on(place, table, f"ALTER TABLE {table.sql} {statement}")
     assert told.value.code == theirs.value.code
@@ -104,7 +104,8 @@ def test_a_path_of_no_table_or_of_two_is_refused_the_first_with_the_code_of_clic
     # Another ZooKeeper may have another table under the same path.
     session.settings["spark.mergeberg.source.other"] = old_servers.url(2)
     session.settings["spark.mergeberg.source.other.allow-insecure"] = "true"
-    with pytest.raises(RefusedError, match=r"ch\.passed\.there, other\.passed\.there are") as twice:
+    both = r"ch\.fetched\.there, other\.fetched\.there are"
+    with pytest.raises(RefusedError, match=both) as twice:
         alter(session, f"ALTER TABLE lake.n.there FETCH PARTITION 1 FROM '{PATH.format('there')}'")
     assert twice.value.code == 36
     assert len(rows(tmp_path, "there")) == 2

@@ -148,12 +148,6 @@ def test_a_statement_about_a_clickhouse_table_needs_a_permission(places: Places)
     assert run(places, "ALTER TABLE ch.db.other ATTACH PARTITION 202402", "--allow-alter")[0] == 0
 
 
-def test_an_operation_on_a_lake_table_that_is_not_there_yet_is_refused(places: Places) -> None:
-    code, _, err = run(places, "ALTER TABLE lake.n.t MOVE PARTITION 1 TO DISK 'd'")
-
-    assert (code, "Cannot run MOVE PARTITION" in err) == (3, True), err
-
-
 @pytest.mark.parametrize("statement", ["SELECT 1", "ALTER TABLE ch.db.t EXPORT NONSENSE"])
 def test_what_cannot_be_read_is_a_wrong_use(places: Places, statement: str) -> None:
     code, _, err = run(places, statement)
