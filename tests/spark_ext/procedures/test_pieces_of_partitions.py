@@ -133,6 +133,7 @@ def test_exports_and_days_are_not_there_beside_each_other(lake: Lake) -> None:
     assert "could be there twice" in said
 
 
+@pytest.mark.soak
 def test_a_day_keeps_where_it_comes_from_when_its_month_goes_on(lake: Lake) -> None:
     """Harm prevented: the day is brought again to where its month was moved to."""
     third = f"{lake.months}_third"
