@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +13,7 @@ from pyspark.sql import SparkSession
 from catalog.clickhouse.digests import FileDigests
 from catalog.hive import OpenedTree
 from catalog.iceberg import OpenedCatalog
+from catalog.jitter import jitter
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import ledger_warnings, open_ledger
 from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
@@ -212,7 +212,7 @@ def commit_ports(table: LakeTable, ledger: Ledger) -> Ports:
 
 
 def _back_off(attempt: int) -> None:
-    time.sleep(random.uniform(0, min(5.0, 0.05 * 2 ** min(attempt, 8))))  # noqa: S311  jitter, not a secret
+    time.sleep(jitter(min(5.0, 0.05 * 2 ** min(attempt, 8))))
 
 
 def new_transaction(epoch: int) -> TransactionId:

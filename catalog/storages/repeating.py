@@ -7,13 +7,13 @@ was asked before may have happened.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
 from typing import Final, TypeVar
 
+from catalog.jitter import jitter
 from tableformat.errors import DestinationError
 
 __all__ = ["Failed", "repeated"]
@@ -63,7 +63,7 @@ def repeated(
         try:
             return request()
         except failures as error:
-            wait = random.uniform(0, _pause(tried))  # noqa: S311  jitter, not a secret
+            wait = jitter(_pause(tried))
             found = failed(error)
             too_late = time.monotonic() + wait > until
             if not found.is_transient or too_late or stopped.is_set():
