@@ -32,7 +32,7 @@ def parts(sides: BothSides, example: Example, detached: Detached) -> dict[str, i
     return dict(there)
 
 
-def compare(
+def assert_both_do_the_same(
     sides: BothSides,
     example: Example,
     statements: tuple[str, ...],
@@ -74,7 +74,7 @@ def test_an_example_of_one_server_does_the_same_in_the_lake(
     def detached() -> set[str]:
         return set(sides.parts_there(example.name, detached=True))
 
-    compare(sides, example, example.statements, sides.there, detached)
+    assert_both_do_the_same(sides, example, example.statements, sides.there, detached)
 
 
 @examples
@@ -105,4 +105,6 @@ def test_an_example_of_two_replicas_does_the_same_in_the_lake(
         place = Path(old_servers.replica(2).directory, "data", "data", "db", name, "detached")
         return {one.name.partition("_")[0] for one in place.iterdir()}
 
-    compare(sides, example, (*example.replicated, *example.statements), told, detached)
+    assert_both_do_the_same(
+        sides, example, (*example.replicated, *example.statements), told, detached
+    )

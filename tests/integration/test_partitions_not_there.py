@@ -76,7 +76,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BothSides]:
         yield made
 
 
-def ended(sides: BothSides, what: str, of: str, state: str = "") -> str:
+def assert_ends_alike(sides: BothSides, what: str, of: str, state: str = "") -> str:
     """Run a statement on both sides; check that it ends, and leaves the same rows, as there."""
     statement = STATEMENTS[what].format(of)
 
@@ -117,12 +117,12 @@ def test_what_is_not_there_ends_as_in_clickhouse(sides: BothSides, what: str, st
         "detached": f"PARTITION ID '{DETACHED[what]}'",
     }
 
-    ended(sides, what, of[state], state)
+    assert_ends_alike(sides, what, of[state], state)
 
 
 @pytest.mark.parametrize("what", STATEMENTS)
 def test_a_value_that_is_none_of_the_key_is_the_same_error(sides: BothSides, what: str) -> None:
-    assert ended(sides, what, "PARTITION 'x'") == "code 53"
+    assert assert_ends_alike(sides, what, "PARTITION 'x'") == "code 53"
 
 
 @pytest.mark.parametrize("part", [f"{UNKNOWN}_1_1_0", f"{KEPT}_900_900_0"])
@@ -130,7 +130,7 @@ def test_a_value_that_is_none_of_the_key_is_the_same_error(sides: BothSides, wha
 def test_a_part_that_is_not_there_is_the_same_error(sides: BothSides, what: str, part: str) -> None:
     code = 232 if what in ("DROP", "DETACH") else 233
 
-    assert ended(sides, what, f"PART '{part}'") == f"code {code}"
+    assert assert_ends_alike(sides, what, f"PART '{part}'") == f"code {code}"
 
 
 @pytest.mark.parametrize(
