@@ -48,6 +48,38 @@ def test_every_named_test_exists() -> None:
     assert sorted(test for test in named if not exists(test)) == []
 
 
+def test_every_named_test_is_run_by_make_test() -> None:
+    """Harm prevented: a whole run that ends with what did not run, and could have begun with it."""
+    named = load_requirements().named_tests()
+
+    assert sorted(test for test in named if is_left_to_soak(test)) == []
+
+
+def is_left_to_soak(test: str) -> bool:
+    """Tell whether `path::name` of that file, or all of the file, is marked `soak`."""
+    path, name = test.split("::")[:2]
+    marks: list[str] = []
+    for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            marks += [ast.unparse(mark) for mark in node.decorator_list]
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            marks.append(ast.unparse(node.value))
+    return any("mark.soak" in mark and "parametrize" not in mark for mark in marks)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "left"),
+    [
+        ("repository/test_requirements.py", "test_every_named_test_exists", False),
+        ("tableformat/operations/test_histories.py", "test_two_at_once_have_a_serial_order", False),
+        ("spark_ext/cli/test_gs.py", "test_a_tree_in_gs_is_written_once_and_can_be_verified", True),
+        ("integration/test_detached_and_trino.py", "altered", True),
+    ],
+)  # fmt: skip
+def test_what_is_left_to_soak_is_told(path: str, name: str, left: bool) -> None:  # noqa: FBT001 - expected value
+    assert is_left_to_soak(f"tests/{path}::{name}") is left
+
+
 def exists(test: str) -> bool:
     """Tell whether `path::name` or `path::Class::name` is a test function of that file."""
     path, *names = test.split("::")
