@@ -1,15 +1,17 @@
 """REPLACE PARTITION of one table by several processes, each of its own, while others append to it.
 
 Each replaces its partition again and again by that of two tables in turn, which hold other rows;
-another engine appends to a partition that none of them has. The catalog and the ledger are SQLite,
-in a directory. ClickHouse is not asked: in which partition rows of others lie is given.
+another engine appends to a partition that none of them has. The catalog is SQLite, or PostgreSQL
+with --postgresql, the ledger SQLite, and files are in a directory. ClickHouse is not asked: in
+which partition rows of others lie is given.
 
-    python -m tests.bench.replacing [--processes N] [--times N] [--rows N] [--directory DIR]
+    python -m tests.bench.replacing [--postgresql] [--processes N] [--times N] [--rows N]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -17,7 +19,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +32,7 @@ from catalog.file_copies import CopiedFiles
 from catalog.iceberg_table import IcebergTable
 from catalog.intact_files import refuse_changed_files
 from catalog.processes import this_process
+from catalog.time_outs import DEFAULT_TIME_OUTS
 from spark_ext.other_tables import operation_ports
 from spark_ext.wiring import new_transaction
 from tableformat.branches import MAIN_BRANCH
@@ -46,8 +49,11 @@ from tableformat.operations.partition_files import Partitions as LakePartitions
 from tableformat.operations.running import Running
 from tableformat.operations.statement import OperationPorts
 from tests.lake_statements import SaidOfRows, partition
+from tests.places.far import FarPlace
 from tests.places.found import place_at
+from tests.places.local import LocalPlace
 from tests.scenarios import TO, Partitions, ledger_of, ledger_rows, parts_of, ports_of
+from tests.services.postgres import Postgres, postgres
 
 __all__ = ["Replaced", "append_again", "in_turns_of", "made", "replace_again", "rows_of"]
 
@@ -164,6 +170,7 @@ def main() -> None:
     arguments.add_argument("--processes", type=int, action="append", help="default: 1, 2 and 4")
     arguments.add_argument("--times", type=int, default=25, help="statements of a process")
     arguments.add_argument("--rows", type=int, default=10_000, help="of a partition")
+    arguments.add_argument("--postgresql", action="store_true", help="as the catalog")
     arguments.add_argument("--directory", type=Path, help="where everything is made for a while")
     arguments.add_argument("--of", help="replace this partition in --directory: a process of it")
     given = arguments.parse_args()
@@ -174,9 +181,23 @@ def main() -> None:
     of_one = "CPU s of one | requests of one"
     _say(f"| processes | statements | refused | per second | {of_one} | appends |")
     _say("|---|---|---|---|---|---|---|")
-    for count in given.processes or (1, 2, 4):
-        with tempfile.TemporaryDirectory(prefix="mergeberg-bench-", dir=given.directory) as place:
-            _say(_measured(Path(place), count, given.times, given.rows))
+    with postgres() if given.postgresql else contextlib.nullcontext() as server:
+        for count in given.processes or (1, 2, 4):
+            with _place(given.directory, server) as place:
+                _say(_measured(place, count, given.times, given.rows))
+
+
+@contextlib.contextmanager
+def _place(directory: Path | None, server: Postgres | None) -> Iterator[Path]:
+    """Lend a directory that stands for a new world; its catalog is in the server, if any."""
+    with tempfile.TemporaryDirectory(prefix="mergeberg-bench-", dir=directory) as made:
+        here = LocalPlace(Path(made))
+        if server is not None:
+            uri = server.uri(server.account())
+            catalog = {"type": "sql", "uri": uri, "warehouse": here.warehouse}
+            times = asdict(DEFAULT_TIME_OUTS)
+            FarPlace(catalog, here.ledger_uri, here.warehouse, "", times).name_in(Path(made))
+        yield Path(made)
 
 
 def _measured(directory: Path, count: int, times: int, rows: int) -> str:
