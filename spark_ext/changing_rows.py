@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from catalog.changed_files import ChangedFiles
 from catalog.clickhouse.row_changes import RowChanges
@@ -13,8 +13,9 @@ from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import ClearColumn, Delete, Update
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
-from tableformat.mergetree.expression import Call, Expression
+from tableformat.mergetree.expression import Expression
 from tableformat.mergetree.expression_text import columns_of, render_expression
+from tableformat.mergetree.outside_of_row import functions_outside
 from tableformat.mergetree.row_change import RowChange
 from tableformat.operations.change_rows import ChangeRows
 from tableformat.operations.running import Running
@@ -25,8 +26,6 @@ __all__ = ["ChangesRows", "changing"]
 
 ChangesRows: TypeAlias = Update | Delete | ClearColumn
 """The commands that change rows."""
-# What would be another thing in the ClickHouse of our own that runs the statement.
-_OUTSIDE: Final = ("file", "dict", "joinget", "catboostevaluate")
 
 
 def changing(
@@ -96,21 +95,11 @@ def _refuse_outside(text: str, expressions: tuple[Expression, ...]) -> None:
     Raises:
         UnsupportedError: there is one.
     """
-    found = next((name for one in expressions for name in _functions(one) if _reads(name)), None)
+    # In the ClickHouse of our own that runs the statement they would be another thing.
+    found = next((name for one in expressions for name in functions_outside(one)), None)
     if found is not None:
         message = (
             f"Cannot run {text}: the function {found} reads what is outside of the row, and a lake "
             "table has none of it. Compute the value first."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
-
-
-def _reads(function: str) -> bool:
-    return function.lower().startswith(_OUTSIDE)
-
-
-def _functions(expression: Expression) -> tuple[str, ...]:
-    if not isinstance(expression, Call):
-        return ()
-    inside = (name for one in expression.arguments for name in _functions(one))
-    return (expression.function, *inside)

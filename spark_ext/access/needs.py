@@ -44,6 +44,7 @@ from spark_ext.sql.statements import (
 )
 from tableformat.access.privileges import Act, Need, Of, Privilege, asked_of
 from tableformat.access.scope import EVERYTHING, Scope
+from tableformat.mergetree.outside_of_row import reads_outside
 from tableformat.names import LakeName, split_identifiers
 
 __all__ = ["needs_of"]
@@ -108,8 +109,24 @@ def _command(command: Command, table: Parts, names: Names) -> tuple[Need, ...]:
         case Fetch(_, path):
             of, fetched = _either(names, table), _fetched(names, path)
             return asked_of(Act.FETCH, {Of.TABLE: of, Of.FROM: fetched})
+        case Update() | Delete():
+            of = _either(names, table)
+            return (
+                *asked_of(_OF_ONE_TABLE[type(command)], {Of.TABLE: of}),
+                *_read_beside(command, table, names),
+            )
         case _:
             return asked_of(_OF_ONE_TABLE[type(command)], {Of.TABLE: _either(names, table)})
+
+
+def _read_beside(command: Update | Delete, table: Parts, names: Names) -> tuple[Need, ...]:
+    """Return SELECT on a whole source where its ClickHouse may read other tables for the rows."""
+    values = (v for _, v in command.assignments) if isinstance(command, Update) else ()
+    if names.clickhouse_table(table) is None or not any(
+        map(reads_outside, (command.where, *values))
+    ):
+        return ()
+    return (Need(Privilege.SELECT, Scope((table[0],), below=True)),)
 
 
 def _fetched(names: Names, path: str) -> Scope:

@@ -81,6 +81,15 @@ STATEMENTS = {
     "ALTER TABLE ch.db.t MOVE PARTITION 1 TO TABLE ch.db.u": (
         "SELECT ON ch.db.t, ALTER DELETE ON ch.db.t, INSERT ON ch.db.u"
     ),
+    "ALTER TABLE ch.db.t DELETE WHERE a IN (1, 2)": "ALTER DELETE ON ch.db.t",
+    # A ClickHouse that runs the statement reads other tables for these.
+    "ALTER TABLE ch.db.t DELETE WHERE NOT (a IN db.u)": "ALTER DELETE ON ch.db.t, SELECT ON ch.*",
+    "ALTER TABLE ch.db.t UPDATE a = joinGet('db.u', 'v', b), b = 1 WHERE 1": (
+        "ALTER UPDATE ON ch.db.t, SELECT ON ch.*"
+    ),
+    "DELETE FROM ch.db.t IN PARTITION 1 WHERE notIn(a, u)": (
+        "ALTER DELETE ON ch.db.t, SELECT ON ch.*"
+    ),
     "KILL QUERY WHERE query_id = 'a' TEST": "KILL QUERY ON *.*",
 }
 CALLS: dict[str, list[tuple[dict[str, Value], str]]] = {
