@@ -28,6 +28,8 @@ VOLUME_PREFIX: Final = "mergeberg.volume."
 OWN_DISK: Final = "default"
 """The disk, and unless a property says otherwise the volume, of the table's own data directory."""
 _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/", re.DOTALL)
+# PyIceberg and Iceberg's S3FileIO cut a name off at the first two, Hadoop takes the others out.
+_READ_AS_ANOTHER: Final = re.compile(r"[?#]|(?<![:/])//|/\.\.?/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +116,17 @@ class Disks:
                 f"{DISK_PREFIX}{name} to a place, as s3://BUCKET/DIRECTORY."
             )
             raise NotFoundError(message, code=UNKNOWN_DISK)
+        why = ""
         if _ABSOLUTE.match(place) is None:
-            said = place.removesuffix(self.uuid).rstrip("/")
-            message = (
-                f"{what}: the table's property {DISK_PREFIX}{name} is {said!r}, and no absolute "
-                "place. Set it to one, as s3://BUCKET/DIRECTORY or /mnt/cold."
+            why = "and no absolute place. Set it to one, as s3://BUCKET/DIRECTORY or /mnt/cold"
+        elif name != OWN_DISK and _READ_AS_ANOTHER.search(place) is not None:
+            why = (
+                "a place that other engines read as another one. Set it to one without ?, #, //, "
+                "/./ and /../"
             )
+        if why:
+            said = place.removesuffix(self.uuid).rstrip("/")
+            message = f"{what}: the table's property {DISK_PREFIX}{name} is {said!r}, {why}."
             raise RefusedError(message, code=BAD_ARGUMENTS)
         return place
 

@@ -94,3 +94,31 @@ def test_a_place_that_depends_on_where_it_is_asked_is_refused(place: str) -> Non
     """Harm prevented: files go below the directory in which the command was started."""
     with pytest.raises(RefusedError, match=f"mergeberg.disk.cold is '{place}', and no absolute"):
         disks({"mergeberg.disk.cold": place}).disk("cold", "Cannot run it")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "s3://b/a#1",
+        "s3://b/a?x=1",
+        "/mnt/a//b",
+        "s3://b//a",
+        "//mnt/a",
+        "file:///mnt/./a",
+        "/mnt/..",
+    ],
+)
+def test_nothing_is_moved_to_a_place_that_other_engines_read_as_another(place: str) -> None:
+    """Harm prevented: rows that were moved can be read here, and by nobody else."""
+    found = disks({DISK_PREFIX + "cold": place, VOLUME_PREFIX + "slow": "cold"})
+
+    for to in (found.disk, found.volume):
+        with pytest.raises(RefusedError, match="other engines") as refused:
+            to("cold" if to == found.disk else "slow", "Cannot")
+        assert (refused.value.code, place in refused.value.message) == (36, True)
+
+
+def test_files_come_back_to_where_the_table_itself_is_whatever_its_name() -> None:
+    odd = replace(STATE, location="file:///mnt//a?/t")
+
+    assert Disks.of(odd).disk(OWN_DISK, "Cannot").places == ("file:///mnt//a?/t/data",)
