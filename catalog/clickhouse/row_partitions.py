@@ -28,6 +28,7 @@ from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.snapshot import table_of
 from tableformat.mergetree.digest_sql import source_columns
 from tableformat.mergetree.type_text import render_type
+from tableformat.mergetree.types import DataType, DateTime, LowCardinality, Nullable, Simple
 from tableformat.names import PartitionId, quote_identifier, quote_string
 
 __all__ = ["RowPartitions"]
@@ -36,6 +37,8 @@ _TABLE: Final = "default.rows"
 _NUMBERED: Final = "default.numbered"
 _ALL: Final = frozenset({PartitionId("all")})
 _SETTINGS: Final = "max_partitions_per_insert_block = 0, input_format_null_as_default = 0"
+
+_MOMENT: Final = "toDateTime64('{}', 6, 'UTC')"
 
 
 class RowPartitions(Closing):
@@ -172,6 +175,7 @@ class RowPartitions(Closing):
             clickhouse.command(
                 f"INSERT INTO {into} ({names}) SETTINGS {_SETTINGS} SELECT DISTINCT {values}"
                 f" FROM file({quote_string(str(link))}, Parquet, {quote_string(structure)})"
+                f" WHERE {self._inside(read_as)}"
             )
         finally:
             link.unlink()
@@ -182,6 +186,35 @@ class RowPartitions(Closing):
         return ", ".join(
             f"accurateCast({written[one.name]}, {quote_string(one.type_text)})" for one in self._key
         )
+
+    def _inside(self, read_as: tuple[FileColumn, ...]) -> str:
+        """Return what is true, and refuses times before or after those of the source's types.
+
+        `accurateCast` makes other times of them, 136 or 179 years away.
+        """
+        written = {one.name: quote_identifier(one.written or "") for one in read_as}
+        tests = ["1"]
+        for one in self._key:
+            if (ends := _ends(one.type)) is not None:
+                said = f"column {one.name} has a value that the source's {one.type_text} has not"
+                outside = f"{written[one.name]} NOT BETWEEN {ends[0]} AND {ends[1]}"
+                tests.append(f"throwIf(ifNull({outside}, 0), {quote_string(said)}) = 0")
+        return " AND ".join(tests)
+
+
+def _ends(of: DataType) -> tuple[str, str] | None:
+    """Return the first and the last time of a type as the lake's, None where it has them all."""
+    match of:
+        case Nullable(inner) | LowCardinality(inner):
+            return _ends(inner)
+        case Simple("Date"):
+            return "toDate32('1970-01-01')", "toDate32('2149-06-06')"
+        case DateTime():
+            return _MOMENT.format("1970-01-01 00:00:00"), _MOMENT.format(
+                "2106-02-07 06:28:15.999999"
+            )
+        case _:
+            return None
 
 
 def _read(columns: tuple[FileColumn, ...]) -> str:

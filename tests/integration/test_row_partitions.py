@@ -5,6 +5,8 @@ The oracle is the export itself: a file of it holds rows of the partition of its
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+
 import pyarrow as pa
 import pytest
 
@@ -131,3 +133,47 @@ def test_a_file_that_is_gone_is_named(exports: RealExport) -> None:
         pytest.raises(DestinationError, match=r"Cannot .*gone\.parquet"),
     ):
         rows.ids(gone, state_of(table))
+
+
+OUTSIDE: dict[str, tuple[list[date], list[date]]] = {
+    "Date": (
+        [date(1970, 1, 1), date(2149, 6, 6)],
+        [date(1969, 12, 31), date(2149, 6, 7), date(2200, 1, 1)],
+    ),
+    "Nullable(DateTime('Asia/Tokyo'))": (
+        [datetime(1970, 1, 1, tzinfo=UTC), datetime(2106, 2, 7, 6, 28, 15, 999_999, tzinfo=UTC)],
+        [
+            datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC),
+            datetime(2106, 2, 7, 6, 28, 16, tzinfo=UTC),
+            datetime(2160, 3, 9, 6, 28, 16, tzinfo=UTC),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("of", OUTSIDE)
+def test_a_time_that_the_source_has_none_of_lies_in_no_partition(
+    exports: RealExport, of: str
+) -> None:
+    """Harm prevented: a row of others of the year 2160 goes with DROP PARTITION 202402."""
+    name = made(exports, f"outside_{of[:4]}", f"c {of}", "toYYYYMM(c)", "toDate('2024-02-01')")
+    exports.run(name, partition_spec="unpartitioned")
+    inside, outside = OUTSIDE[of]
+    table = exports.lake(name)
+    source = remembered_source(table.properties)
+    assert source is not None
+
+    with RowPartitions(source, exports.catalog("lake").storages) as of_rows:
+
+        def ids(*values: date) -> frozenset[PartitionId]:
+            before = {f.file_path for f in exports.data_files(name)}
+            table = exports.lake(name)
+            rows = [{"c": value, "n": 1} for value in values]
+            table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+            (path,) = {f.file_path for f in exports.data_files(name)} - before
+            return of_rows.ids(path, state_of(exports.lake(name)))
+
+        assert len(ids(*inside)) == 2
+        for value in outside:
+            with pytest.raises(DestinationError, match="column c has a value that the source"):
+                ids(inside[0], value)
