@@ -13,7 +13,7 @@ what goes to it goes to the first. So the front doors, and other engines, all se
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -151,6 +151,15 @@ class Disks:
         """Return the directory of a file below its disk's, '' for none or where it is on none."""
         place = self.place_of(path)
         return path.removeprefix(f"{place}/").rpartition("/")[0] if place is not None else ""
+
+    def alike(self, paths: Iterable[str]) -> set[str]:
+        """Return where copies of files may be: in their directories of each disk, or anywhere."""
+        on = {self.directory_of(one) for one in paths if self.place_of(one) is not None} or {""}
+        return {
+            "/".join(part for part in (place, directory) if part)
+            for place in self.places.values()
+            for directory in on
+        }
 
 
 def _quoted(name: str) -> str:

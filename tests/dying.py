@@ -1,4 +1,4 @@
-"""Effects that end the process: before or after one of them, and then for good."""
+"""Effects that end the process, before or after one of them and then for good, or call others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tableformat.effects import Step
 
-__all__ = ["Dies", "DiesAt", "KilledAt"]
+__all__ = ["BeforeFile", "Dies", "DiesAt", "KilledAt"]
 
 T = TypeVar("T")
 
@@ -59,3 +59,19 @@ class KilledAt:
             self._dead = True
             raise Dies
         return result
+
+
+class BeforeFile:
+    """Effects of a statement that writes files anew: calls `visit` before one of them is begun."""
+
+    def __init__(self, visit: Callable[[], object], number: int) -> None:
+        self._visit, self._left, self._writes = visit, number, False
+
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        if step is Step.WRITE_FILES:
+            self._writes = True
+        if self._writes and step is Step.READ_LEDGER:
+            self._left -= 1
+            if self._left == 0:
+                self._visit()
+        return act()

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from tableformat.committer import LakeTableState
+from tableformat.disks import Disks
 from tableformat.effects import Step
 from tableformat.export.commit import Ports
 from tableformat.export.dead import Verdict, verdicts
@@ -87,8 +88,9 @@ class Cleaning:
     def files_of(self, row: Row, state: LakeTableState) -> tuple[StoredObject, ...]:
         """Return the data files, begun and finished, where exports of a key put them.
 
-        That is the directories of those that landed, and of what receipts of others name; where
-        none landed, the whole data directory.
+        That is the directories of those that landed, and of what receipts of others name, and where
+        there are others their like on every disk, for copies that were begun; where none landed,
+        the whole data directory.
         """
         landed = [x.transaction_id for x in row.landed]
         paths = self.ports.table.refers_to(state, row.key.hash, landed)
@@ -101,6 +103,8 @@ class Cleaning:
                 for r in stored_receipts(self.storage(below), f"{below}/{t}")
             }
         directories = {path.rsplit("/", 1)[0] for path in paths} or {state.data_location}
+        if others:
+            directories |= Disks.of(state).alike(paths)
         found = {o for d in directories for o in self.begun_and_finished(d)}
         return tuple(sorted(o for o in found if _key(o) == row.key.hash))
 

@@ -122,3 +122,13 @@ def test_files_come_back_to_where_the_table_itself_is_whatever_its_name() -> Non
     odd = replace(STATE, location="file:///mnt//a?/t")
 
     assert Disks.of(odd).disk(OWN_DISK, "Cannot").places == ("file:///mnt//a?/t/data",)
+
+
+def test_copies_of_files_may_be_in_their_directory_of_every_disk_or_anywhere() -> None:
+    found = disks({DISK_PREFIX + "cold": "s3://b"})
+    own, cold = "s3://lake/n/t/data", f"s3://b/{UUID}"
+
+    assert found.alike([f"{cold}/p=1/a", f"{own}/p=2/b", "s3://else/where/c"]) == {
+        f"{place}/{directory}" for place in (own, cold) for directory in ("p=1", "p=2")
+    }
+    assert found.alike([f"{own}/a"]) == found.alike([]) == {own, cold}

@@ -25,7 +25,7 @@ from tableformat.operations.leave import Leave
 from tableformat.operations.move_to_disk import MoveToDisk
 from tableformat.operations.which import OnePart, OnePartition
 from tests.cleaning_up import left_behind
-from tests.dying import Dies, DiesAt
+from tests.dying import BeforeFile, Dies, DiesAt
 from tests.lake import Meddling
 from tests.lake_statements import (
     IN_FILES,
@@ -347,3 +347,22 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, a
         main = {p for p in on(directory, MAIN_BRANCH) if "/cold/" in p}
         there = {f"file://{path}" for path in (directory / "cold").rglob("*.parquet")}
         assert there == main, step
+
+
+def test_a_copy_that_was_begun_on_another_disk_goes_with_what_else_is_left(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: once its claim is forgotten nobody can say of it that it may go."""
+
+    def dies() -> None:
+        raise Dies
+
+    with pytest.raises(Dies):
+        move(tmp_path, effects=BeforeFile(dies, 2))
+    assert len(list((tmp_path / "cold").rglob("*.parquet"))) == 1
+
+    source.by_id["p1"] = parts_of("p1", 7, 5, 4)
+    assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.REPLACED
+
+    assert list((tmp_path / "cold").rglob("*.parquet")) == []
+    assert left_behind(tmp_path) == []

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -17,7 +16,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import State
 from tableformat.operations.statement import Statement
 from tableformat.operations.which import AllPartitions
-from tests.dying import Dies, DiesAt, KilledAt
+from tests.dying import BeforeFile, Dies, DiesAt, KilledAt
 from tests.lake_statements import (
     IN_FILES,
     LATER,
@@ -35,25 +34,8 @@ from tests.row_merges import optimize
 from tests.scenarios import AtStep, Partitions, parts_of, ports_of, row_of, run
 from tests.two_lake_tables import P1, copy, prepared, to_other
 
-T = TypeVar("T")
 Rewriting = Callable[[Path, Effects | None], Outcome]
 Stopper = Callable[[Path], Outcome]
-
-
-class BeforeFile:
-    """Effects of a statement that writes files anew: calls `visit` before one of them is begun."""
-
-    def __init__(self, visit: Callable[[], object], number: int) -> None:
-        self._visit, self._left, self._writes = visit, number, False
-
-    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
-        if step is Step.WRITE_FILES:
-            self._writes = True
-        if self._writes and step is Step.READ_LEDGER:
-            self._left -= 1
-            if self._left == 0:
-                self._visit()
-        return act()
 
 
 def _update(at: Path, by: Effects | None) -> Outcome:
