@@ -178,6 +178,15 @@ def _exporting(act: Act, call: Call) -> tuple[Need, ...]:
     return _from_to(act, came_from, _destination(names.names, _parts(call, "table")))
 
 
+def _exports(call: Call) -> tuple[Need, ...]:
+    """Return what EXPORT needs, and where it takes rows of others out what REPLACE does."""
+    needs = _exporting(Act.EXPORT, call)
+    if not call.flag("replace_partition"):
+        return needs
+    to = _destination(CallNames.of(call).names, _parts(call, "table"))
+    return (*needs, Need(Privilege.ALTER_DELETE, to))
+
+
 def _looking(scope: Callable[[Names, Parts], Scope], call: Call) -> tuple[Need, ...]:
     table = scope(CallNames.of(call).names, _parts(call, "table"))
     return asked_of(Act.LOOK, {Of.TABLE: table})
@@ -203,8 +212,8 @@ _PROCEDURES: Final[Mapping[str, Callable[[Call], tuple[Need, ...]]]] = {
     "cancel_export": partial(_exporting, Act.CANCEL_EXPORT),
     "create_table_like": partial(_exporting, Act.CREATE_TABLE_LIKE),
     "execute_alter": _statement,
-    "export_partition": partial(_exporting, Act.EXPORT),
-    "export_partitions": partial(_exporting, Act.EXPORT),
+    "export_partition": _exports,
+    "export_partitions": _exports,
     "exports": lambda _: asked_of(Act.EXPORTS, {}),
     "forget_export": partial(_exporting, Act.FORGET_EXPORT),
     "gc": _cleaning,

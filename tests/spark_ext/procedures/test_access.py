@@ -102,8 +102,17 @@ CALLS: dict[str, list[tuple[dict[str, Value], str]]] = {
     ],
     "create_table_like": [(ENDS, "CREATE TABLE ON lake.n.t, SHOW ON ch.db.t")],
     "execute_alter": [({"statement": text}, needs) for text, needs in STATEMENTS.items()],
-    "export_partition": [(ONE, EXPORT), ({**ONE, "dry_run": True}, EXPORT)],
-    "export_partitions": [(ENDS, EXPORT), ({**ENDS, "table": "n.t", "source": "db.t"}, EXPORT)],
+    "export_partition": [
+        (ONE, EXPORT),
+        ({**ONE, "dry_run": True}, EXPORT),
+        # Rows of others go, as by REPLACE.
+        ({**ONE, "force": True, "replace_partition": True}, f"{EXPORT}, {DELETE}"),
+    ],
+    "export_partitions": [
+        (ENDS, EXPORT),
+        ({**ENDS, "table": "n.t", "source": "db.t"}, EXPORT),
+        ({**ENDS, "force": True, "replace_partition": True}, f"{EXPORT}, {DELETE}"),
+    ],
     "exports": [({}, "SELECT ON system.replicated_partition_exports")],
     "forget_export": [(ONE, DELETE)],
     "gc": [
