@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from catalog.file_copies import store_receipt
+from catalog.listed_files import list_files
 from catalog.parquet_directory import ForeignFile, sha256_of
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
@@ -57,6 +58,7 @@ class ForeignFiles:
             )
         for receipt in receipts:
             store_receipt(receipt, self.state.location, self.storages)
+        list_files(row, receipts, self.state.location, self.storages)
         return receipts
 
     def _written(self, row: Row, number: int, of: ForeignFile, scratch: Path) -> Receipt:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from catalog.clickhouse.server.settings import ServerSettings
 from catalog.clickhouse.source import ClickHouseSource
+from catalog.listed_files import list_files
 from catalog.processes import new_job
 from catalog.storages.opening import Storages
 from spark_ext.other_tables import RememberingTable
@@ -81,6 +82,7 @@ class _WrittenParts:
                 "report it with the table's definition."
             )
             raise SourceError(message)
+        list_files(row, receipts, self.to.location, self.storages)
         return receipts
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.frozen.uri import FrozenSettings, render_parts
+from catalog.storages.local import LocalStorage
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
+from tableformat.export.commit_lists import read_lists
 from tests.session_lake import ALLOWED, alter, opened, rows_of
 from tests.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
@@ -85,6 +87,12 @@ def numbers(places: Places, name: str) -> list[dict[str, object]]:
     return sorted(found, key=lambda row: int(str(row["n"])))
 
 
+def listed(places: Places, name: str) -> set[str]:
+    """Return the files that the lists of receipts name."""
+    location = opened(places, name).location()
+    return {f for one in read_lists(LocalStorage(), location) for f in one.files}
+
+
 def test_a_partition_is_fetched_from_frozen_parts(
     places: Places, session: NoSpark, moments: Frozen, table: str
 ) -> None:
@@ -104,6 +112,10 @@ def test_a_partition_is_fetched_from_frozen_parts(
     (row,) = alter(session, f"ALTER TABLE {name} ATTACH PARTITION 1")
     assert row["rows"] == 6
     assert numbers(places, table) == before
+    # So that a ledger that is lost can be made anew.
+    assert {t.file.file_path for t in opened(places, table).scan().plan_files()} <= listed(
+        places, table
+    )
     with pytest.raises(RefusedError, match="ATTACH PARTITION ID '1' changed it"):
         export(session, table)
     assert rows_of(places, table) == 9

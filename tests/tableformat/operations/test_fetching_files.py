@@ -23,9 +23,20 @@ from tableformat.operations.copying import OtherKey
 from tableformat.operations.fetching import Fetch
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
+from tests.faults.test_rebuilt_ledger import lose, rebuilt
 from tests.lake import Meddling
-from tests.lake_statements import attach, drop, drop_detached, in_files, on, running
-from tests.scenarios import AtStep, lake, row_of, rows_in_main
+from tests.lake_statements import (
+    IN_FILES,
+    LATER,
+    attach,
+    drop,
+    drop_detached,
+    export_at,
+    in_files,
+    on,
+    running,
+)
+from tests.scenarios import CLOCK, AtStep, Partitions, lake, row_of, rows_in_main
 from tests.services.minio import MinIO
 from tests.two_lake_tables import P1
 
@@ -67,7 +78,9 @@ def fetch(
     place = place or str(directory / "there")
     files = ParquetDirectory("Cannot", place, here.storages, here.load(), rows)
     found = files.files(P1.partition_id)
-    key = OtherKey(row_of(directory, "p1").key, tuple(one.file for one in found))
+    # Also where nobody has exported p1.
+    of = replace(row_of(directory, "p2").key, partition_id="p1")
+    key = OtherKey(of, tuple(one.file for one in found))
     copies = ForeignFiles({one.file.path: one for one in found}, here.load(), here.storages)
     ready = replace(ready, ports=replace(ready.ports, copy=copies))
     return ready.run(Fetch(P1, f"'{place}'", (key,), here.load().layout.schema_id))
@@ -168,3 +181,23 @@ def test_files_of_an_object_store_are_fetched(
     assert fetch(tmp_path, place).rows == 12
 
     assert rows_detached(tmp_path) == 12
+
+
+def test_rows_of_a_partition_that_nobody_exported_are_known_to_a_ledger_made_anew(
+    tmp_path: Path,
+) -> None:
+    """Harm prevented: after the ledger is lost the whole table gets none, because of one FETCH."""
+    source = Partitions()
+    rows = source.by_id.pop("p1")
+    export_at(tmp_path, source, CLOCK, IN_FILES)
+    put_there(tmp_path / "there" / "a.parquet", 7)
+    assert fetch(tmp_path).status is Status.FETCHED
+    assert running(tmp_path).run(attach("p1")).status is Status.ATTACHED
+    lose(tmp_path)
+
+    rebuilt(tmp_path)
+
+    source.by_id["p1"] = rows
+    ended = {k: o.status for k, o in export_at(tmp_path, source, LATER, IN_FILES).items()}
+    assert ended == {"p1": Status.REFUSED, "p2": Status.UNCHANGED}
+    assert rows_in_main(tmp_path) == 10
