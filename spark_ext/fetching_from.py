@@ -146,11 +146,16 @@ def _part(what: str, which: OnePart, files: tuple[ForeignFile, ...]) -> tuple[Fo
 
     Raises:
         NotFoundError: none is (code 232).
+        RefusedError: several in different directories are.
     """
     names = {one.file.path: _name_of(which.partition_id, one) for one in files}
     found = tuple(f for f in files if str(which.part) in (f.stem, names[f.file.path]))
+    if len(found) > 1:
+        several = " and ".join(sorted(one.file.path for one in found)[:2])
+        message = f"{what}: {several} are both named so. Name the directory of one of them."
+        raise RefusedError(message, code=BAD_ARGUMENTS)
     if found:
-        return found[:1]
+        return found
     there = ", ".join(sorted(names.values())[:_SHOWN])
     more = " …" if len(names) > _SHOWN else ""
     message = (

@@ -161,6 +161,21 @@ def test_one_file_is_fetched_by_its_address_or_as_a_part(
     assert refused.value.code == 232
 
 
+def test_of_two_files_of_one_name_none_is_taken_for_the_part(
+    places: Places, session: NoSpark, table: str, tmp_path: Path
+) -> None:
+    """Harm prevented: half of the rows are fetched, and nobody is told which."""
+    for directory, row in zip(("a", "b"), FEBRUARY, strict=True):
+        written_by_duckdb(tmp_path / directory / "202402_1_1_0.parquet", [row])
+    before = places.files()
+
+    with pytest.raises(RefusedError, match="are both named so") as refused:
+        alter(session, f"ALTER TABLE lake.n.{table} FETCH PART '202402_1_1_0' FROM '{tmp_path}'")
+
+    assert refused.value.code == 36
+    assert places.files() == before
+
+
 def test_a_part_of_another_lake_table_is_fetched(
     places: Places, session: NoSpark, real: str, other: str
 ) -> None:
