@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,8 @@ class ParquetDirectory:
         else:
             listed = storage.list(self.location.rstrip("/"))
             found = [(x.location, x.size) for x in listed if not self._is_hidden(x.location)]
+            if is_local(self.location):
+                self._refuse_unlisted(storage.fetch(self.location, scratch))
         if not found and not is_local(self.location):
             with contextlib.suppress(MissingError):
                 found = [(self.location, storage.size(self.location))]
@@ -109,6 +112,24 @@ class ParquetDirectory:
             )
             raise RefusedError(message)
         return tuple(found)
+
+    def _refuse_unlisted(self, directory: Path) -> None:
+        """Refuse what is below a directory of this host and no list of its files has.
+
+        Raises:
+            RefusedError: a link to a directory, or to nothing, or a device.
+        """
+        for above, directories, names in os.walk(directory):
+            links = (path for d in directories if (path := Path(above, d)).is_symlink())
+            others = (path for n in names if not (path := Path(above, n)).is_file())
+            for odd in (*links, *others):
+                if self._is_hidden(str(odd.relative_to(directory))):
+                    continue
+                message = (
+                    f"{self.what}: {odd} is no file: it may be a link to a directory, or to what "
+                    "is not there. Put the files themselves there, or take it away."
+                )
+                raise RefusedError(message)
 
     def _is_hidden(self, path: str) -> bool:
         below = path.removeprefix(self.location.rstrip("/"))

@@ -232,6 +232,11 @@ def put(tmp_path: Path, what: str) -> None:
     elif what == "another name":
         written_by_duckdb(tmp_path / "a.parquet")
         (tmp_path / "notes.txt").touch()
+    elif what in ("a link to a directory", "a link to nothing"):
+        written_by_duckdb(tmp_path / "there" / "a.parquet", FEBRUARY[:1])
+        written_by_duckdb(tmp_path / "_elsewhere" / "b.parquet", FEBRUARY[1:])
+        directory = "_elsewhere" if what == "a link to a directory" else "nowhere"
+        (tmp_path / "there" / "b.parquet").symlink_to(tmp_path / directory)
     elif what == "another partition":
         written_by_duckdb(tmp_path / "a.parquet", [("2024-01-31", 0, "0")])
 
@@ -247,6 +252,8 @@ def put(tmp_path: Path, what: str) -> None:
         ("NULL where a value is required", "column id: it has NULLs", None),
         ("no Parquet file", "a.parquet is no Parquet file that can be read", None),
         ("another name", "notes.txt has not the name of a Parquet file", None),
+        ("a link to a directory", "b.parquet is no file", None),
+        ("a link to nothing", "b.parquet is no file", None),
         ("another partition", "has no files of it", 257),
         ("nothing", "there is no Parquet file at", 257),
     ],
