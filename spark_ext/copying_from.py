@@ -18,7 +18,9 @@ from spark_ext.other_tables import (
     source_of,
 )
 from spark_ext.selected_tables import SelectedTable, selected_table
+from tableformat.clickhouse_codes import NO_REPLICA_HAS_PART
 from tableformat.effects import Direct
+from tableformat.errors import NotFoundError
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.mergetree.alike import differences
 from tableformat.names import LakeName
@@ -82,8 +84,7 @@ def copied_from(
     refuse_unlike(what, (state, remembered), (there, to.source), divides=not otherwise)
     which = named(remembered if otherwise else to.source)
     with RowPartitions(remembered, catalog.storages) as rows:
-        partitions = Partitions(name, found.table, to.ledger, rows, Direct())
-        other = other_table(state, partitions, which)
+        other = other_table(state, _partitions(name, found, to, remembered, rows), which)
     between = (state, catalog.storages, there, to.found.storages, others.checks)
     if not otherwise:
         return FromOther(which, other, copies_between(*between))
@@ -111,7 +112,7 @@ def fetched_from(
         others: how names are looked up.
 
     Raises:
-        NotFoundError: there is no such table (code 60), or no such part there (code 232).
+        NotFoundError: there is no such table (code 60), or no such part there (code 234).
         TableFormatError: as `copied_from`, of tables with one partition key.
     """
     name, catalog, found = _selected(what, parts, to, others)
@@ -119,9 +120,25 @@ def fetched_from(
     remembered = source_of(what, state)
     refuse_unlike(what, (state, remembered), (there, to.source))
     with RowPartitions(remembered, catalog.storages) as rows:
-        other = other_table(state, Partitions(name, found.table, to.ledger, rows, Direct()), which)
+        partitions = _partitions(name, found, to, remembered, rows)
+        try:
+            other = other_table(state, partitions, which)
+        except NotFoundError as error:
+            # FETCH has a code of its own for it.
+            raise NotFoundError(error.message, code=NO_REPLICA_HAS_PART) from error
     between = (state, catalog.storages, there, to.found.storages, others.checks)
     return other, copies_between(*between)
+
+
+def _partitions(
+    name: LakeName,
+    found: SelectedTable,
+    to: RememberingTable,
+    remembered: RememberedSource,
+    rows: RowPartitions,
+) -> Partitions:
+    """Return what looks at the partitions of the other table."""
+    return Partitions(name, found.table, to.ledger, rows, Direct(), remembered.table)
 
 
 def _selected(

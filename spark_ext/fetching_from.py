@@ -24,7 +24,7 @@ from catalog.sources import open_source, server_of
 from spark_ext.copying_from import copying, fetched_from
 from spark_ext.fetching_parts import PartsOrigin, fetching_parts
 from spark_ext.other_tables import OtherTables, RememberingTable
-from tableformat.clickhouse_codes import BAD_ARGUMENTS, KEEPER_EXCEPTION, NO_SUCH_DATA_PART
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, KEEPER_EXCEPTION, NO_REPLICA_HAS_PART
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.iceberg.live_files import lake_part_name
 from tableformat.ledger import Key
@@ -61,7 +61,7 @@ def fetching(
 
     Raises:
         UsageError: it is no name of a lake table and no location.
-        NotFoundError: there is no such table (code 60), place (257) or part (232).
+        NotFoundError: there is no such table (code 60), place (257) or part (234).
         RefusedError: what is there cannot be rows of the table.
         TableFormatError: a catalog, a storage or the ledger failed.
     """
@@ -145,7 +145,7 @@ def _part(what: str, which: OnePart, files: tuple[ForeignFile, ...]) -> tuple[Fo
     """Return the file that a part is: by its name, or as the files of a lake table are named.
 
     Raises:
-        NotFoundError: none is (code 232).
+        NotFoundError: none is (code 234).
         RefusedError: several in different directories are.
     """
     names = {one.file.path: _name_of(which.partition_id, one) for one in files}
@@ -163,7 +163,7 @@ def _part(what: str, which: OnePart, files: tuple[ForeignFile, ...]) -> tuple[Fo
         f"{'.parquet'!r}, where that is one"
         + (f"; here are {there}{more}." if names else f"; of {which.partition_id} there is none.")
     )
-    raise NotFoundError(message, code=NO_SUCH_DATA_PART)
+    raise NotFoundError(message, code=NO_REPLICA_HAS_PART)
 
 
 def _name_of(partition_id: PartitionId, one: ForeignFile) -> str:
@@ -197,6 +197,13 @@ def key_of_nobodys(
     keys = [row.key for row in rows if row.key.is_of_export]
     if own := next((key for key in keys if key.source == identity), None):
         return own
+    if odd := next((row for row in rows if not running.partitions.lying.is_own(row)), None):
+        message = (
+            f"{what}: the partition has rows of {odd.source_table}, which has another partition "
+            "key, and nobody can tell whose rows these are. Export it again, or append the rows "
+            "with another engine."
+        )
+        raise RefusedError(message, code=BAD_ARGUMENTS)
     if len(keys) > 1:
         message = (
             f"{what}: the partition was exported from {len(keys)} sources (shards), and nobody can "

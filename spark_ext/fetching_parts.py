@@ -19,7 +19,7 @@ from spark_ext.other_tables import RememberingTable
 from spark_ext.slice_process import written_slices
 from spark_ext.tasks import installed_versions
 from tableformat.branches import BranchFile
-from tableformat.clickhouse_codes import NO_SUCH_DATA_PART
+from tableformat.clickhouse_codes import NO_REPLICA_HAS_PART
 from tableformat.committer import LakeTableState
 from tableformat.errors import NotFoundError, RefusedError, SourceError
 from tableformat.export.destination import Destination, fit, plan_slices
@@ -107,7 +107,7 @@ def fetching_parts(
         stack: lets go of what is frozen.
 
     Raises:
-        NotFoundError: there is no such table, or not this part (code 232).
+        NotFoundError: there is no such table, or not this part (code 234).
         RefusedError: it is no table of which rows can come, or its parts cannot be proved.
         TableFormatError: the parts cannot be read.
     """
@@ -167,11 +167,11 @@ def _part(what: str, which: OnePart, frozen: FrozenPartition) -> FrozenPartition
     """Return a frozen partition with one of its parts alone.
 
     Raises:
-        NotFoundError: it has none of that name (code 232).
+        NotFoundError: it has none of that name (code 234).
     """
     parts = tuple(p for p in frozen.parts if p.source_name == str(which.part))
     if not parts:
         there = ", ".join(p.source_name for p in frozen.parts[:5])
         message = f"{what}: there is no part of that name; here are {there}."
-        raise NotFoundError(message, code=NO_SUCH_DATA_PART)
+        raise NotFoundError(message, code=NO_REPLICA_HAS_PART)
     return replace(frozen, parts=parts, digest=None)

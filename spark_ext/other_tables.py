@@ -105,7 +105,9 @@ class Runners:
         ports = OperationPorts(
             commit, this_process(), may_be_alive, new_transaction, self.note, intact
         )
-        lies = Partitions(table.name, table.found, self.ledger, rows, commit.effects)
+        lies = Partitions(
+            table.name, table.found, self.ledger, rows, commit.effects, table.source.table
+        )
         return Running(ports, table.name, lies)
 
 

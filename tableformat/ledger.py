@@ -212,7 +212,8 @@ class Row:
     transactions whose files may still lie there: nothing of them is deleted before this key has
     landed (protocol.md step 1). `done` is the last export that completed, `changed` the last
     statement on the lake table that did since, `landed` every one of both.
-    `keeper_node` is that of the source table (`export/same_table.py`), None when it is not known.
+    `keeper_node` is that of the source table (`export/same_table.py`), `division` how that is
+    divided (`mergetree/division.py`): each None when it is not known.
     """
 
     key: Key
@@ -230,6 +231,7 @@ class Row:
     last_error: str = ""
     keeper_node: KeeperNode | None = None
     changed: Landed | None = None
+    division: str | None = None
 
     @property
     def settled(self) -> Landed | None:

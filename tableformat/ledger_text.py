@@ -1,7 +1,8 @@
 """The text form of a ledger's row: JSON under a checksum, in which a ledger stores it.
 
-The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. A row of the format
-before is read, too: none of its claims gives way.
+The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. Rows of both
+formats before are read, too: they do not say how the source is divided, nor those of the first
+which claim gives way.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from tableformat.move_intent import MoveIntent
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 8
-_READ: Final = (ROW_FORMAT - 1, ROW_FORMAT)
+ROW_FORMAT: Final = 9
+_READ: Final = (ROW_FORMAT - 2, ROW_FORMAT - 1, ROW_FORMAT)
 
 
 def render_row(row: Row) -> str:
@@ -88,7 +89,7 @@ def _damaged(what: str, why: str) -> LedgerError:
 def _other_format(what: str, found: object) -> LedgerError:
     return LedgerError(
         f"Cannot read {what}: it has format {found}, this release reads "
-        f"{' and '.join(map(str, _READ))}. Use the release that wrote it."
+        f"{', '.join(map(str, _READ[:-1]))} and {ROW_FORMAT}. Use the release that wrote it."
     )
 
 

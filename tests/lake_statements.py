@@ -23,6 +23,7 @@ from tableformat.export.settling import Ports
 from tableformat.export.slices import FileFormat
 from tableformat.iceberg.live_files import lake_part_name
 from tableformat.ledger import Owner
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TransactionId
 from tableformat.operations.attach import Attach
 from tableformat.operations.detach import Detach
@@ -81,7 +82,7 @@ class SaidOfRows:
         return frozenset(PartitionId(one) for one in found)
 
 
-def running(
+def running(  # noqa: PLR0913  one for each thing that a test puts in its place
     directory: Path,
     *,
     effects: Effects | None = None,
@@ -91,6 +92,7 @@ def running(
     name: LakeName = TO,
     alive: bool = False,
     notes: list[str] | None = None,
+    source: MergeTreeTable | None = None,
 ) -> Running:
     """Return what runs statements, in a process to which all others are dead, or `alive`."""
     ledger = place_at(directory).ledger(clock)
@@ -104,7 +106,8 @@ def running(
         lambda text: notes.append(text) if notes is not None else None,
         partial(refuse_changed_files, found.storages, found.load().location, lambda _: None),
     )
-    return Running(ports, name, LakePartitions(name, found, ledger, rows or SaidOfRows(), acts))
+    said = rows or SaidOfRows()
+    return Running(ports, name, LakePartitions(name, found, ledger, said, acts, source))
 
 
 def add_foreign(directory: Path, rows: int = 4) -> str:

@@ -22,9 +22,9 @@ from tableformat.clickhouse_codes import (
     UNKNOWN_IDENTIFIER,
 )
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from tableformat.mergetree.division import key_columns
 from tableformat.mergetree.expression import Call, Expression, Literal
 from tableformat.mergetree.expression_text import (
-    columns_of,
     parse_expression,
     parse_partition_key,
     render_expression,
@@ -43,7 +43,6 @@ from tableformat.names import PartitionId, quote_identifier, quote_string
 
 __all__ = [
     "KeyTables",
-    "key_columns",
     "key_types",
     "partition_id_of",
     "stands_for_all",
@@ -257,21 +256,6 @@ class _Scratch:
         (found,) = texts(self._connection, parts)
         self._connection.command(f"ALTER TABLE {_VALUE} DROP PARTITION {sql}")
         return None if texts(self._connection, f"{parts} AND rows > 0") else PartitionId(found)
-
-
-def key_columns(table: MergeTreeTable) -> tuple[Column, ...]:
-    """Return the columns that the partition key reads, without defaults.
-
-    A name in the key may be that of a member of a column.
-    """
-    used = frozenset[str]().union(
-        *(columns_of(e) for e in parse_partition_key(table.engine.partition_by))
-    )
-    return tuple(
-        Column(c.name, c.type, c.type_text)
-        for c in table.stored_columns
-        if any(f"{name}.".startswith(f"{c.name}.") for name in used)
-    )
 
 
 def _values(value: Expression, members: tuple[Column, ...]) -> str:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from catalog.clickhouse.connection import ClickHouseError, texts
 from catalog.clickhouse.file_rows import ROW_NUMBER, numbered
 from catalog.clickhouse.own import OwnClickHouse
-from catalog.clickhouse.partition_values import KeyTables, key_columns
+from catalog.clickhouse.partition_values import KeyTables
 from catalog.closing import Closing
 from catalog.storages.opening import Storages
 from tableformat.committer import LakeTableState
@@ -27,6 +27,7 @@ from tableformat.iceberg.file_columns import FileColumn, file_columns
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.snapshot import table_of
 from tableformat.mergetree.digest_sql import source_columns
+from tableformat.mergetree.division import key_columns
 from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import DataType, DateTime, LowCardinality, Nullable, Simple
 from tableformat.names import PartitionId, quote_identifier, quote_string
@@ -225,6 +226,7 @@ def _read(columns: tuple[FileColumn, ...]) -> str:
 
 def _unknown(location: str, reason: str) -> DestinationError:
     return DestinationError(
-        f"Cannot tell which partition {location} lies in: {reason}. No export of this ledger wrote "
-        "it; rewrite the table's data files with the engine that did, and run the statement again."
+        f"Cannot tell which partition {location} lies in: {reason}. Only its rows "
+        "tell it: no export of this ledger from a table of this partition key wrote it. Make it "
+        "readable, or rewrite it with the engine that wrote it, and run the statement again."
     )

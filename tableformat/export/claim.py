@@ -302,17 +302,18 @@ def claimed(
     ttl: int,
     now: int,
     keeper_node: KeeperNode | None = None,
+    division: str | None = None,
 ) -> Row:
     """Return the row of a new claim.
 
     One that goes on with the last transaction takes its place; any other leaves that one's files
-    behind, on the list `old`, as given up when the row was. A source table of which no node is
-    known keeps the one that the row knows.
+    behind, on the list `old`, as given up when the row was. A source table of which no node, or
+    no division, is known keeps the one that the row knows.
     """
     if row is None:
         source, destination = names
         made = Row(key, source, destination, State.RUNNING, claim, now, now, ttl=ttl)
-        return replace(made, keeper_node=keeper_node)
+        return replace(made, keeper_node=keeper_node, division=division)
     settled_before = {x.transaction_id for x in row.landed} | {claim.transaction_id}
     left = () if row.claim.transaction_id in settled_before else (row.claim,)
     behind = (*(c for c in row.old if c.transaction_id != claim.transaction_id), *left)
@@ -327,6 +328,7 @@ def claimed(
         old=behind,
         last_error="",
         keeper_node=keeper_node or row.keeper_node,
+        division=row.division if division is None else division,
     )
 
 

@@ -24,6 +24,7 @@ from tableformat.export.slices import Slice
 from tableformat.export.whole_partition import WholePartitions, no_lake_partition
 from tableformat.export.work import Claimed, Work
 from tableformat.ledger import Claim, Row, Stale
+from tableformat.mergetree.division import division_of
 from tableformat.receipt import Receipt
 from tableformat.source import FrozenPartition, SourceSnapshot
 
@@ -109,6 +110,7 @@ class Claiming:
             ttl=self._wish.ttl,
             now=self._ports.clock(),
             keeper_node=known_node(self._to.table),
+            division=division_of(self._to.table),
         )
         slices = tuple(
             replace(s, number=first_number + i, epoch=cut.claim.epoch)

@@ -10,7 +10,7 @@ from tableformat.export.whole_partition import Leaving
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import Plan
 from tableformat.operations.statement import Statement
-from tableformat.operations.which import AllPartitions
+from tableformat.operations.which import AllPartitions, OnePart
 
 __all__ = ["AsPlanned", "PlannedForAnotherError", "is_for_another", "planned"]
 
@@ -58,7 +58,8 @@ def planned(statement: Statement, partitions: Partitions, state: LakeTableState)
     """Return the plan of a statement over one state of the table."""
     which, detached = statement.which, statement.looks_at_detached
     each = isinstance(which, AllPartitions) and which.each
-    there = partitions.files(state, which.partition_id, detached=detached, each=each)
+    part = isinstance(which, OnePart)
+    there = partitions.files(state, which.partition_id, detached=detached, each=each, by_name=part)
     return statement.plan(there)
 
 

@@ -17,8 +17,8 @@ from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
 from tableformat.ledger import Key, Landed, Row
 from tableformat.operations.fetching import is_from_outside
+from tableformat.operations.lying import ANY_PARTITION
 from tableformat.operations.partition_files import (
-    ANY_PARTITION,
     FilesOfKey,
     KeyInMain,
     PartitionFiles,
@@ -132,7 +132,11 @@ class Attach:
             return
         wanted = back.key.partition_id
         for one in there.keys:
-            if one.key != back.key and one.key.partition_id in (wanted, ANY_PARTITION):
+            may_be_there = not (one.is_own and back.is_own) or one.key.partition_id in (
+                wanted,
+                ANY_PARTITION,
+            )
+            if one.key != back.key and may_be_there:
                 message = (
                     f"Cannot run {self}: main has rows of partition {wanted} already, and nobody "
                     "can tell whether those that were fetched are among them: they could be there "

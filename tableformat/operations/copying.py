@@ -70,7 +70,8 @@ def other_table(state: LakeTableState, partitions: Partitions, which: Which) -> 
         DestinationError: the table cannot be read.
         LedgerError: the ledger cannot be read.
     """
-    name, there = partitions.name, partitions.files(state, which.partition_id)
+    name, part = partitions.name, isinstance(which, OnePart)
+    there = partitions.files(state, which.partition_id, by_name=part)
     wanted = which.of(there.keys)
     for file in (f for one in wanted for f in one.files):
         if file.deletes or file.spec_id != there.spec_id:
@@ -104,7 +105,7 @@ def _of_others(
     """
     found: defaultdict[Key, list[BranchFile]] = defaultdict(list)
     for file in files:
-        found[partitions.key_of_others(file, state)].append(file)
+        found[partitions.lying.key_of_others(file, state)].append(file)
     return [OtherKey(key, tuple(own)) for key, own in sorted(found.items())]
 
 

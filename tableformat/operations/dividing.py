@@ -54,8 +54,9 @@ def divided_here(
     unsure = tuple(
         key.within(here[key.partition_id].value) for key in other.unsure if key.partition_id in here
     )
-    if isinstance(which, OnePartition):
-        which = OnePartition(here.get(which.partition_id.value, which.partition_id))
+    if isinstance(which, OnePartition) and found:
+        # Exports of a table that is divided in a third way have ids of that.
+        which = OnePartition(_only(what, str(which.partition_id), set().union(*found.values())))
     return which, replace(other, keys=keys, unsure=unsure)
 
 

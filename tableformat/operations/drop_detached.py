@@ -18,7 +18,13 @@ from tableformat.export.settling import Ports
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import KeyChange, Plan
 from tableformat.operations.statement import OperationPorts, forecast
-from tableformat.operations.which import NOTHING_DETACHED, Which, shown_partition
+from tableformat.operations.which import (
+    NOTHING_DETACHED,
+    OnePart,
+    OnePartition,
+    Which,
+    shown_partition,
+)
 
 __all__ = ["DropDetached"]
 
@@ -41,7 +47,8 @@ class DropDetached:
             RefusedError: a file holds rows of another partition or part, too.
             TableFormatError: the branch or the ledger cannot be read.
         """
-        there = partitions.files(state, self.which.partition_id, detached=True)
+        of, part = self.which.partition_id, isinstance(self.which, OnePart)
+        there = partitions.files(state, of, detached=True, by_name=part)
         found = self.which.of(there.detached, detached=True)
         return Plan(tuple(KeyChange(one.key, leaves=one.files) for one in found))
 
@@ -59,6 +66,8 @@ class DropDetached:
         state = load_table(commit)
         plan = self.plan(partitions, state)
         told = partial(Outcome, shown_partition(self.which), table=str(partitions.name))
+        if not plan.changes and isinstance(self.which, OnePartition):
+            partitions.refuse_named_elsewhere(str(self), state, self.which.partition_id)
         if not plan.changes:
             return told(status=Status.EMPTY, message=NOTHING_DETACHED)
         if dry_run:

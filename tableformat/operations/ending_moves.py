@@ -244,8 +244,12 @@ _Begun = tuple[tuple[Row, MoveIntent], ...]
 
 
 def _begun(here: Running, leave: Leave, state: LakeTableState) -> _Begun:
-    found = here.partitions.rows_of(state, leave.which.partition_id)
-    return tuple((row, row.move) for row in found if row.move is not None)
+    lying, of = here.partitions.lying, leave.which.partition_id
+    return tuple(
+        (row, move)
+        for row, move in here.partitions.moving(state, of)
+        if lying.is_of(row, of) or row.claim.statement == str(leave)
+    )
 
 
 def _claimed_again(here: Running, rows: _Begun) -> tuple[Row, ...] | None:

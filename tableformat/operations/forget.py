@@ -46,9 +46,10 @@ class Forget:
         commit, partition_id = ports.commit, self.which.partition_id
         state = load_table(commit)
         there = partitions.files(state, partition_id)
-        rows = tuple(row for row in partitions.rows_of(state, partition_id) if row.done)
-        if there.keys:
-            files = sum(len(one.files) for one in there.keys)
+        named = partitions.files(state, partition_id, by_name=True)
+        rows = tuple(row for row in partitions.rows_named(state, partition_id) if row.done)
+        if keys := there.keys or named.keys:
+            files = sum(len(one.files) for one in keys)
             message = (
                 f"Cannot run {self} on {partitions.name}: partition {partition_id} is not empty: "
                 f"main has {files} file(s) of it. DROP PARTITION or DETACH PARTITION first."

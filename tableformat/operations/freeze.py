@@ -57,6 +57,9 @@ class Freeze:
                 return self._told(partitions, made, dry_run=False)
             there = partitions.files(state, self.which.partition_id)
             files = tuple(f for one in there.keys for f in one.files)
+            if not files and isinstance(self.which, OnePartition):
+                of = self.which.partition_id
+                partitions.refuse_named_elsewhere(str(self), state, of)
             if not files or state.main is None:
                 return self._outcome(partitions, Status.EMPTY, "main has no file of it")
             frozen = self._planned(partitions, state, state.main)

@@ -49,7 +49,7 @@ class Landing:
             row = self.row_of(key)
             if row is None or row.move is not None or unsettled_mark(row, state) is None:
                 continue
-            if wanted is not None and row.key.partition_id != wanted.value:
+            if wanted is not None and not self.partitions.may_have(row, wanted):
                 continue
             # The living settle their own.
             if not leases.take_all((key,)):
@@ -64,10 +64,9 @@ class Landing:
             RefusedError: it does, of one of the keys.
             LedgerError: the ledger cannot be read.
         """
-        for row in self.partitions.rows_of(state, which.partition_id):
-            if row.move is not None:
-                what = f"Cannot change partition {row.key.partition_id} of {self.name}"
-                raise RefusedError(f"{what}: {unfinished(row, row.move)}.")
+        for row, move in self.partitions.moving(state, which.partition_id):
+            what = f"Cannot change partition {row.key.partition_id} of {self.name}"
+            raise RefusedError(f"{what}: {unfinished(row, move)}.")
 
     def row_of(self, key: str) -> Row | None:
         """Return the row of a key."""
@@ -169,6 +168,7 @@ class Landing:
             change.key,
             names=(of.source_table if of is not None else str(self.name), str(self.name)),
             keeper_node=of.keeper_node if of is not None else None,
+            division=of.division if of is not None else None,
             claim=replace(
                 claim,
                 move=self.moves.get(change.key.hash),

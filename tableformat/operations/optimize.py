@@ -67,7 +67,7 @@ class Optimize:
         """
         refuse_other_columns(self, there, self.schema_id)
         if self.left is not None:
-            self._refuse_several(there.keys)
+            self._refuse_several(there)
         found = tuple(c for one in there.keys if (c := self._of_key(one, there)) is not None)
         rows = sum(f.rows for one in there.keys for f in one.files)
         return Plan(found, kept=rows - sum(r.changed for c in found for r in c.rewrites))
@@ -94,17 +94,25 @@ class Optimize:
         wanted = -(-size * left // max(rows, 1) // self.target_bytes)
         return Rewrite(files, rows - left, _shares(left, min(max(1, wanted), len(files))))
 
-    def _refuse_several(self, keys: tuple[FilesOfKey, ...]) -> None:
+    def _refuse_several(self, there: PartitionFiles) -> None:
         """Refuse rows of one partition that come from several tables: each has its own export.
 
+        Of a table that is divided otherwise one partition here may have several exports.
+
         Raises:
-            RefusedError: there are some.
+            RefusedError: there are some, or may be.
         """
-        counts = Counter(one.key.partition_id for one in keys if one.files)
+        of = there.partition_id
+        keys = tuple(one for one in there.keys if one.files)
+        counts = Counter(str(of) if of else one.key.partition_id for one in keys)
         for partition_id, count in counts.items():
             if count > 1:
-                why = f"has rows of {count} sources, which would be taken for one another's"
+                why = f"has rows of {count} exports, which would be taken for one another's"
                 raise self._refused(partition_id, why)
+        odd = next((one.key.partition_id for one in keys if not one.is_own), None)
+        if odd is not None and of is None:
+            why = "is one of a table with another partition key, and may be a piece of one here"
+            raise self._refused(odd, why)
 
     def _refused(self, partition_id: str, why: str) -> RefusedError:
         message = (

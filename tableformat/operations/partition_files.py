@@ -1,7 +1,8 @@
 """What a lake table has in one partition, or in all, by whose it is: on main, and detached.
 
-A partition is ClickHouse's, of the key that the lake table remembers. Of files that exports wrote
-the ledger tells in which partition they lie; of files of others, ClickHouse does by their rows.
+A partition is ClickHouse's, of the key that the lake table remembers. Of files that exports of
+tables with this key wrote the ledger tells in which partition they lie; of files of others, and of
+exports of a table that is divided otherwise, ClickHouse does by their rows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH, BranchFile, TagChange
 from tableformat.committer import LakeTable, LakeTableState, Sent
@@ -19,11 +20,13 @@ from tableformat.errors import RefusedError
 from tableformat.export.in_main import Holding, holding
 from tableformat.file_names import exported_by, key_in
 from tableformat.ledger import Held, Key, Landed, Ledger, Record, Row
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.move_intent import MoveIntent
 from tableformat.names import LakeName, PartitionId
 from tableformat.operations.earlier import Earlier, earlier
+from tableformat.operations.lying import Lying, RowPartitions, own_key
 
 __all__ = [
-    "ANY_PARTITION",
     "FilesOfKey",
     "KeyInMain",
     "PartitionFiles",
@@ -32,9 +35,6 @@ __all__ = [
     "RowPartitions",
     "held_of",
 ]
-
-ANY_PARTITION: Final = "*"
-"""In the key of files that no export wrote, where nobody asks in which partition they lie."""
 
 
 class PartitionedLake(LakeTable, Protocol):
@@ -57,25 +57,17 @@ class PartitionedLake(LakeTable, Protocol):
         ...
 
 
-class RowPartitions(Protocol):
-    """Says of rows in which partitions they lie."""
-
-    def ids(self, location: str, state: LakeTableState) -> frozenset[PartitionId]:
-        """Return the partitions that rows of a data file lie in, deleted ones included.
-
-        Raises:
-            DestinationError: the file cannot be read, or lacks a column of the key.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class FilesOfKey:
-    """The files of one key in a partition, with its row in the ledger."""
+    """The files of one key in a partition, with its row in the ledger.
+
+    `is_own`: the key's partition is one of this table, and of no source that is divided otherwise.
+    """
 
     key: Key
     files: tuple[BranchFile, ...]
     row: Row | None = None
+    is_own: bool = True
 
     def only(self, files: tuple[BranchFile, ...]) -> FilesOfKey:
         """Return it with some of its files."""
@@ -140,14 +132,24 @@ def held_of(files: tuple[BranchFile, ...]) -> tuple[Held, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """Looks at the partitions of one lake table."""
+    """Looks at the partitions of one lake table.
+
+    `source` is the ClickHouse table that it remembers; None where all exports to it are of tables
+    that are divided as it is.
+    """
 
     name: LakeName
     lake: PartitionedLake
     ledger: Ledger
     rows: RowPartitions
     effects: Effects
+    source: MergeTreeTable | None = None
     _seen: dict[str, frozenset[PartitionId]] = field(default_factory=dict)
+
+    @property
+    def lying(self) -> Lying:
+        """What tells in which partition a file lies."""
+        return Lying(self.name, self.rows, self.source, self._seen)
 
     def files(
         self,
@@ -156,24 +158,29 @@ class Partitions:
         *,
         detached: bool = False,
         each: bool = False,
+        by_name: bool = False,
     ) -> PartitionFiles:
         """Return what a partition has, or every one; what is detached only if asked for.
 
         Of every one the files of others are together, or, if `each` is asked for, by partition.
+        With `by_name` what counts of an export is the id that its partition has where it comes
+        from, as it does in the names of parts.
 
         Raises:
-            RefusedError: a file of others holds rows of this partition and of another one.
+            RefusedError: a file of others, or of an export of a table that is divided otherwise,
+                holds rows of this partition and of another one.
             DestinationError: a branch, or a file of others, cannot be read.
             LedgerError: the ledger cannot be read.
         """
         known = self._keys(state)
-        found = partial(self._by_key, state, known, partition_id, each=each)
+        found = partial(self._by_key, state, known, partition_id, each=each, by_name=by_name)
         main = found(MAIN_BRANCH)
         aside = found(DETACHED_BRANCH) if detached else ()
+        there = {one.key.hash for one in (*main, *aside)}
         held = {
-            row.key.hash: self._in_main(state, row)
-            for row in known.values()
-            if partition_id is None or row.key.partition_id == partition_id.value
+            key: self._in_main(state, row)
+            for key, row in known.items()
+            if partition_id is None or key in there or self.lying.is_of(row, partition_id)
         }
         of = state.layout
         return PartitionFiles(
@@ -202,14 +209,88 @@ class Partitions:
     def rows_of(self, state: LakeTableState, partition_id: PartitionId | None) -> tuple[Row, ...]:
         """Return the ledger's rows of the table's keys of a partition (None: of all).
 
+        Of an export of a table that is divided otherwise it counts in which partition its files
+        lie.
+
         Raises:
+            RefusedError: such a file holds rows of this partition and of another one.
+            DestinationError: a branch, or such a file, cannot be read.
             LedgerError: the ledger cannot be read.
         """
         return tuple(
             row
             for row in self._keys(state).values()
-            if partition_id is None or row.key.partition_id == partition_id.value
+            if partition_id is None
+            or self.lying.is_of(row, partition_id)
+            or (not self.lying.is_own(row) and self._has_rows(row, state, partition_id))
         )
+
+    def moving(
+        self, state: LakeTableState, partition_id: PartitionId | None
+    ) -> tuple[tuple[Row, MoveIntent], ...]:
+        """Return the keys that a MOVE, which is not finished, takes away, and where it does.
+
+        Of those of a table that is divided otherwise nobody can tell in which partition they were.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
+        return tuple(
+            (row, row.move)
+            for row in self._keys(state).values()
+            if row.move is not None and (partition_id is None or self.may_have(row, partition_id))
+        )
+
+    def rows_named(self, state: LakeTableState, partition_id: PartitionId) -> tuple[Row, ...]:
+        """Return the ledger's rows of keys that name a partition by this id, whosever it is.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
+        rows = self._keys(state).values()
+        return tuple(row for row in rows if row.key.partition_id == partition_id.value)
+
+    def may_have(self, row: Row, partition_id: PartitionId) -> bool:
+        """Whether rows of a key may lie in a partition, as far as the ledger tells."""
+        return not self.lying.is_own(row) or self.lying.is_of(row, partition_id)
+
+    def refuse_named_elsewhere(
+        self, what: str, state: LakeTableState, partition_id: PartitionId
+    ) -> None:
+        """Refuse the id of a partition of a table that is divided otherwise, whose rows are here.
+
+        Args:
+            what: cannot be run, as the error has it.
+            state: of the table, where nothing was found in the partition.
+            partition_id: the partition.
+
+        Raises:
+            RefusedError: such a partition has rows in main, or detached, in another one of here.
+            DestinationError: a branch, or a file, cannot be read.
+            LedgerError: the ledger cannot be read.
+        """
+        for row in self.rows_named(state, partition_id):
+            if self.lying.is_own(row):
+                continue
+            files = self._files_of(row, state)
+            if lie := sorted({str(one) for file in files for one in self.lying.ids(file, state)}):
+                message = (
+                    f"Cannot run {what}: partition {partition_id} is one of {row.source_table}, "
+                    f"which has another partition key than {self.name} remembers, and its rows "
+                    f"lie in partition {', '.join(lie)} here. Name that, or its files as parts "
+                    "(the system tables parts and detached_parts list them)."
+                )
+                raise RefusedError(message)
+
+    def _has_rows(self, row: Row, state: LakeTableState, partition_id: PartitionId) -> bool:
+        """Whether rows of a key that is divided otherwise lie in a partition."""
+        files = self._files_of(row, state)
+        return any(self.lying.lies_in(file, state, partition_id, row) for file in files)
+
+    def _files_of(self, row: Row, state: LakeTableState) -> tuple[BranchFile, ...]:
+        """Return the files of a key in main and those that are detached."""
+        both = (*self.lake.files_on(state, MAIN_BRANCH), *self.detached(state))
+        return tuple(file for file in both if key_in(file.path) == row.key.hash)
 
     def detached(self, state: LakeTableState) -> tuple[BranchFile, ...]:
         """Return all files that are detached.
@@ -227,75 +308,32 @@ class Partitions:
         branch: str,
         *,
         each: bool,
+        by_name: bool,
     ) -> tuple[FilesOfKey, ...]:
         found: defaultdict[Key, list[BranchFile]] = defaultdict(list)
         for file in self.lake.files_on(state, branch):
             row = known.get(key_in(file.path))
-            if row is not None:
+            if partition_id is not None:
+                key = self.lying.key_in(file, row, state, partition_id, by_name=by_name)
+            elif row is not None:
                 key = row.key
-            elif partition_id is None and each and not file.rows:
+            elif each and not file.rows:
                 # It lies in no partition, and has nothing that could change.
                 continue
-            elif partition_id is None and each:
-                key = self.key_of_others(file, state)
-            elif partition_id is None or self._lies_in(file, state, partition_id):
-                key = own_key(state, partition_id)
             else:
-                continue
-            if partition_id is None or key.partition_id == partition_id.value:
+                key = self.lying.key_of_others(file, state) if each else own_key(state, None)
+            if key is not None:
                 found[key].append(file)
+        rows = ((key, tuple(files), known.get(key.hash)) for key, files in sorted(found.items()))
         return tuple(
-            FilesOfKey(key, tuple(files), known.get(key.hash))
-            for key, files in sorted(found.items())
+            FilesOfKey(key, files, row, row is None or self.lying.is_own(row))
+            for key, files, row in rows
         )
 
     def _keys(self, state: LakeTableState) -> Mapping[str, Row]:
         """Return the rows that the ledger has of the table, by the hash of their key."""
         rows = self.effects(Step.READ_LEDGER, lambda: tuple(self.ledger.rows()))
         return {r.key.hash: r for r in rows if r.key.destination == state.layout.table_uuid}
-
-    def key_of_others(self, file: BranchFile, state: LakeTableState) -> Key:
-        """Return the key of a file that no export wrote: of the partition that its rows lie in.
-
-        Raises:
-            RefusedError: they lie in several.
-            DestinationError: the file cannot be read.
-        """
-        ids = self._ids(file, state)
-        if len(ids) == 1:
-            return own_key(state, next(iter(ids)))
-        message = (
-            f"Cannot tell of which partition of {self.name} {file.path} is: no export of this "
-            f"ledger wrote it, and it holds rows of {', '.join(sorted(map(str, ids))) or 'none'}. "
-            "Rewrite the file by partition with the engine that wrote it, and run the statement "
-            "again."
-        )
-        raise RefusedError(message)
-
-    def _ids(self, file: BranchFile, state: LakeTableState) -> frozenset[PartitionId]:
-        if file.path not in self._seen:
-            self._seen[file.path] = self.rows.ids(file.path, state)
-        return self._seen[file.path]
-
-    def _lies_in(self, file: BranchFile, state: LakeTableState, partition_id: PartitionId) -> bool:
-        if not file.rows:
-            return False
-        ids = self._ids(file, state)
-        if partition_id in ids and len(ids) > 1:
-            others = ", ".join(sorted(str(i) for i in ids if i != partition_id))
-            message = (
-                f"Cannot change partition {partition_id} of {self.name}: {file.path}, which no "
-                f"export of this ledger wrote, holds rows of it and of {others}. Rewrite the file "
-                "by partition with the engine that wrote it, and run the statement again."
-            )
-            raise RefusedError(message)
-        return partition_id in ids
-
-
-def own_key(state: LakeTableState, partition_id: PartitionId | None) -> Key:
-    """Return the key that files of no key in a partition of a lake table belong to."""
-    uuid = state.layout.table_uuid
-    return Key.of_lake(uuid, partition_id.value if partition_id else ANY_PARTITION, uuid)
 
 
 def _export(row: Row, state: LakeTableState) -> Landed | None:

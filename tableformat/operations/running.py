@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from tableformat.committer import CommitOutcome, Committed, NotSent, Superseded, Unknown
+from tableformat.committer import (
+    CommitOutcome,
+    Committed,
+    LakeTableState,
+    NotSent,
+    Superseded,
+    Unknown,
+)
 from tableformat.errors import RefusedError, StoppedError, TableFormatError
 from tableformat.export.commit import commit
 from tableformat.export.leases import Leases
@@ -29,7 +36,7 @@ from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import Plan
 from tableformat.operations.statement import OperationPorts, Statement, forecast, nothing_done
 from tableformat.operations.stopping import Stopping
-from tableformat.operations.which import shown_partition
+from tableformat.operations.which import OnePartition, shown_partition
 
 __all__ = ["Running", "in_turns", "works_on_it"]
 
@@ -73,7 +80,7 @@ class Running:
         self.landing.refuse_moving(statement.which, state)
         plan = planned(statement, self.partitions, state)
         if not plan.changes:
-            return nothing_done(statement, plan, self.name)
+            return self._nothing(statement, plan, state)
         return forecast(statement.which, statement.did, plan, self.name)
 
     def _cleaned_turn(self, stopping: Stopping, leases: Leases) -> Outcome | None:
@@ -91,7 +98,7 @@ class Running:
         landing.refuse_moving(statement.which, state)
         plan = planned(statement, self.partitions, state)
         if not plan.changes:
-            return nothing_done(statement, plan, self.name)
+            return self._nothing(statement, plan, state)
         held = leases.take_all(tuple(c.key.hash for c in plan.changes))
         # While it was planned anew its last claims may have been stopped.
         if stopped := self._taken_over(stopping, plan):
@@ -123,6 +130,18 @@ class Running:
             if told is not None:
                 return told
         return self.outcome(statement, plan, noted, ended)
+
+    def _nothing(self, statement: Statement, plan: Plan, state: LakeTableState) -> Outcome:
+        """Say that there is nothing to do, unless what was meant is elsewhere.
+
+        Raises:
+            RefusedError: the partition is one of a table that is divided otherwise.
+            TableFormatError: that cannot be told.
+        """
+        which = statement.which
+        if isinstance(which, OnePartition) and not (plan.here or plan.kept):
+            self.partitions.refuse_named_elsewhere(str(statement), state, which.partition_id)
+        return nothing_done(statement, plan, self.name)
 
     def _taken_over(self, stopping: Stopping, plan: Plan) -> Outcome | None:
         """Say what became of claims that may be another run's; None when nobody stopped them."""

@@ -75,6 +75,7 @@ def ledger_rows(draw: st.DrawFn) -> Row:
         last_error=draw(_TEXTS),
         keeper_node=draw(st.none() | keeper_nodes),
         changed=draw(st.none() | _LANDED),
+        division=draw(st.none() | _TEXTS),
     )
 
 

@@ -157,7 +157,7 @@ def test_a_node_that_is_no_piece_of_a_row_is_left_alone(zookeeper_server: ZooKee
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (b'{"format_version":9}', "it has format 9, this release reads 7 and 8"),
+        (b'{"format_version":10}', "it has format 10, this release reads 7, 8 and 9"),
         (b"{}", "KeyError"),
         (b"\xff", "is damaged .UnicodeDecodeError"),
     ],

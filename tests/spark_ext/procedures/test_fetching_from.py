@@ -158,7 +158,7 @@ def test_one_file_is_fetched_by_its_address_or_as_a_part(
     assert told(places, real) == [("2024-01-31", 0, "0"), FEBRUARY[0]]
     with pytest.raises(NotFoundError, match="there is no part of that name") as refused:
         alter(session, f"ALTER TABLE {name} FETCH PART '202402_9_9_0' FROM '{tmp_path}'")
-    assert refused.value.code == 232
+    assert refused.value.code == 234
 
 
 def test_of_two_files_of_one_name_none_is_taken_for_the_part(
@@ -187,7 +187,7 @@ def test_a_part_of_another_lake_table_is_fetched(
     assert (row["status"], row["rows"], rows_of(places, real)) == ("fetched", 2, 1)
     with pytest.raises(NotFoundError, match="Cannot find part 202402_7_7_0") as refused:
         alter(session, f"ALTER TABLE {name} FETCH PART '202402_7_7_0' FROM 'lake.n.{other}'")
-    assert refused.value.code == 232
+    assert refused.value.code == 234
 
 
 def test_all_differences_of_all_files_are_told_before_anything_is_done(

@@ -132,7 +132,7 @@ def test_a_part_is_fetched_from_frozen_parts(
         alter(session, f"ALTER TABLE {name} FETCH PART '1_77_77_0' FROM '{moments.uri}'")
     (row,) = alter(session, f"ALTER TABLE {name} FETCH PART '{parts[1]}' FROM '{moments.uri}'")
 
-    assert refused.value.code == 232
+    assert refused.value.code == 234
     assert (row["status"], row["rows"]) == ("fetched", 3)
     alter(session, f"ALTER TABLE {name} ATTACH PARTITION 1")
     assert [one["n"] for one in numbers(places, table)] == [3, 4, 5, 6, 7, 8]
