@@ -240,9 +240,12 @@ class Doors:
         files = self.table(table).inspect.data_files()["file_path"].to_pylist()
         return {file.removeprefix("file://") for file in files}
 
-    def finished_files(self, table: str) -> set[str]:
-        """Return the data files that have a receipt, visible or not."""
+    def finished(self, table: str) -> tuple[Receipt, ...]:
+        """Return the receipts of the data files that are finished, visible or not.
+
+        A worker that Spark took for lost may finish a file when another one has begun the same rows
+        again: then there are two of these rows, and the lake gets one of them.
+        """
         below = self.root / "lake" / table.replace(".", "/") / "metadata" / "mergeberg"
-        receipts = (path for path in below.rglob("*.json") if path.is_file())
-        found = {Receipt.from_json(path.read_text()).file_path for path in receipts}
-        return {file.removeprefix("file://") for file in found}
+        found = (path for path in below.rglob("[0-9]*.json") if path.parent.name != "groups")
+        return tuple(Receipt.from_json(path.read_text()) for path in found)

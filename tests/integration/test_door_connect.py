@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from spark_ext.access.checking import POLICY
+from tableformat.receipt import Receipt
 from tests.front_doors import BIG_ROWS, EVENTS, Doors, Ended, blocks, reads_as, wait_while_it_runs
 from tests.repository.source_files import ROOT
 from tests.services.server_process import free_port
@@ -70,6 +71,11 @@ def client(doors: Doors, program: str) -> subprocess.Popen[str]:
     )
 
 
+def rows_of(finished: Receipt) -> tuple[object, ...]:
+    """Return which rows of the source a file has, wherever they were frozen."""
+    return tuple((one.source_name, one.start, one.stop) for one in finished.ranges)
+
+
 def test_a_client_without_anything_of_ours_exports_cancels_and_goes_on(doors: Doors) -> None:
     """Harm prevented: a cancelled export that loses what was finished, or exports it twice."""
     # It waits for a line before it cancels.
@@ -77,15 +83,21 @@ def test_a_client_without_anything_of_ours_exports_cancels_and_goes_on(doors: Do
 
     wait_while_it_runs(
         process,
-        lambda: len(doors.finished_files("analytics.big")) > 1,
+        lambda: len(doors.finished("analytics.big")) > 1,
         "files of the export that is cancelled were finished",
     )
-    finished = doors.finished_files("analytics.big")
+    finished = doors.finished("analytics.big")
     ended = Ended.of(process, "\n")
 
     assert ended.code == 0, ended.err
     assert reads_as("".join(blocks("connect.md", "text"))).fullmatch(ended.out.strip()), ended
-    assert finished <= doors.data_files("analytics.big")
+    # What was finished when it was cancelled is not exported again, and is in the lake.
+    of_first = {one.epoch for one in finished}
+    after, in_lake = doors.finished("analytics.big"), doors.data_files("analytics.big")
+    again = {rows_of(one) for one in after if one.epoch not in of_first}
+    kept = {rows_of(one) for one in after if one.file_path.removeprefix("file://") in in_lake}
+    rows = {rows_of(one) for one in finished}
+    assert (rows & again, rows - kept, bool(again)) == (set(), set(), True)
     assert doors.numbers("analytics.big", "id") == list(range(BIG_ROWS))
     assert doors.numbers("analytics.days", "n") == EVENTS
 
