@@ -54,10 +54,15 @@ class ListedExport:
 def list_exports(ledger: Ledger) -> Iterator[ListedExport]:
     """Yield every export of a ledger, latest first.
 
+    What the ledger notes of rows that others wrote, when a statement on the lake table changes
+    them, is none: they came from no ClickHouse table.
+
     Raises:
         LedgerError: the ledger cannot be read.
     """
     for row in ledger.rows():
+        if not row.key.is_of_export:
+            continue
         worked_on = row.state is State.RUNNING and _worked_on(row, ledger)
         yield ListedExport(row, standing(row, worked_on=worked_on))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from catalog.ledgers import uris
 from spark_ext.cli.times import shown_time
-from tableformat.ledger import Row
+from tableformat.ledger import Key, Row
 from tests.wrong.places import Places
 
 
@@ -47,3 +47,22 @@ def test_a_status_that_there_is_not_is_refused_and_any_letters_do(places: Places
     assert (code, out, "'completed'" in err) == (2, "", True), err
     (found,) = listed(places, "status", "--status", "completed")
     assert found["status"] == "COMPLETED"
+
+
+def test_rows_of_others_that_a_statement_changed_are_no_export(places: Places) -> None:
+    """Harm prevented: an export of 0 rows from a table `lake.n.t` that ClickHouse does not have."""
+    export(places, "of_others")
+    with contextlib.closing(uris.open_ledger(None, local_warehouse=places.warehouse)) as ledger:
+        (row,) = (r for r in ledger.rows() if r.destination_table == "lake.n.of_others")
+        to = row.key.destination
+        own = Key.of_lake(to, "202405", to)
+        name = row.destination_table
+        pieces = row.key.within("202405")
+        for key in (own, pieces):
+            ledger.write(replace(row, key=key, source_table=name, version=0))
+
+    (found,) = listed(places, "of_others")
+
+    assert (found["source_table"], found["partition_id"]) == ("db.events", "202401")
+    code, _, said = places.run("exports", "show", "202405")
+    assert (code, "has none" in said) == (5, True), (code, said)
