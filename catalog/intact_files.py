@@ -143,8 +143,8 @@ def _refuse(differ: Mapping[str, str]) -> None:
     rest = f"; and {len(told) - _TOLD:,} more" if len(told) > _TOLD else ""
     count = f"{len(told):,} of {len(differ):,} files: " if len(told) > 1 else ""
     message = (
-        f"Cannot attach {count}{'; '.join(told[:_TOLD])}{rest}. Restore what is damaged from a "
-        "copy, or export its partition again. Nothing was attached."
+        f"Cannot use {count}{'; '.join(told[:_TOLD])}{rest}. Restore what is damaged from a "
+        "copy, or export its partition again. Nothing was changed."
     )
     raise RefusedError(message)
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import catalog
 from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Row
@@ -65,7 +65,7 @@ class EmbeddedConnection(Closing):
 
         Raises:
             NotFoundError: there is no such directory, or no ClickHouse data in it.
-            SourceError: it stayed in use, or ClickHouse cannot open it.
+            SourceError: it stayed in use, ClickHouse cannot open it, or Python cannot be run.
         """
         self._directory = directory.absolute()
         _check_paths(self._directory, config_file, create=create)
@@ -77,18 +77,21 @@ class EmbeddedConnection(Closing):
         child_in, self._to_child = os.pipe()
         from_child, child_out = os.pipe()
         self._answers = os.fdopen(from_child, "rb")
-        self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "catalog.clickhouse.child", str(child_in), str(child_out)],
-            pass_fds=(child_in, child_out),
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            env=_environment() | ({} if zone is None else {"TZ": zone}),
-            # Ctrl-C goes to every process of a session; this one must end its statement first.
-            start_new_session=True,
-        )
-        os.close(child_in)
-        os.close(child_out)
+        try:
+            self._child = _started((child_in, child_out), self._log, zone)
+        except OSError as error:
+            self._open = False
+            self._answers.close()
+            os.close(self._to_child)
+            self._log.close()
+            message = (
+                f"Cannot start ClickHouse for {directory}: {sys.executable} cannot be run: "
+                f"{error.strerror}. Let the user of this command run it, and run again."
+            )
+            raise SourceError(message) from error
+        finally:
+            os.close(child_in)
+            os.close(child_out)
         try:
             self._open_directory(config_file, wait)
             settings = ", ".join(f"{name} = {value}" for name, value in JSON_SETTINGS)
@@ -259,6 +262,24 @@ def _holder(directory: Path) -> str:
     found = dict(line.split(": ", 1) for line in lines if ": " in line)
     process = f" ({found['PID']})" if "PID" in found else ""
     return process + (f" since {found['Started at']}" if "Started at" in found else "")
+
+
+def _started(pipes: tuple[int, int], log: IO[bytes], zone: str | None) -> subprocess.Popen[bytes]:
+    """Start the child with its ends of the pipes.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "catalog.clickhouse.child", *map(str, pipes)],
+        pass_fds=pipes,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=_environment() | ({} if zone is None else {"TZ": zone}),
+        # Ctrl-C goes to every process of a session; this one must end its statement first.
+        start_new_session=True,
+    )
 
 
 def _environment() -> dict[str, str]:

@@ -188,3 +188,13 @@ def test_rows_of_a_failed_query_do_not_turn_up_in_the_next_answer(directory: Pat
             with pytest.raises(ClickHouseError, match="throwIf"):
                 connection.command(failing)
             assert connection.rows("SELECT count() FROM db.t") == ((3,),)
+
+
+def test_a_python_that_cannot_be_run_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: a bare PermissionError that names neither what was to be done nor why."""
+    monkeypatch.setattr("sys.executable", str(tmp_path))
+
+    with pytest.raises(SourceError, match=f"Cannot start ClickHouse .*{tmp_path} cannot be run: "):
+        EmbeddedConnection(tmp_path / "made", create=True)

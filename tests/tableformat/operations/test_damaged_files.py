@@ -111,9 +111,9 @@ def test_a_damaged_file_refuses_attach_whole_and_is_named(tmp_path: Path, how: s
     part = Attach(OnePart(lake_part_name(PartitionId("p1"), min(before[1]))))
 
     for statement, fast in itertools.product((attach("p1"), part), ways(how)):
-        with pytest.raises(RefusedError, match=f"Cannot attach .*{path.name}: it") as said:
+        with pytest.raises(RefusedError, match=f"Cannot use .*{path.name}: it") as said:
             attached(tmp_path, statement, fast=fast)
-        assert "Nothing was attached" in str(said.value)
+        assert "Nothing was changed" in str(said.value)
         assert "\n" not in str(said.value)
 
     assert whereabouts(tmp_path) == before
@@ -128,7 +128,7 @@ def test_all_damaged_files_are_named_at_once(tmp_path: Path) -> None:
     for path in files[:2]:
         flip(Path(urlparse(path).path))
 
-    with pytest.raises(RefusedError, match="Cannot attach 2 of 3 files: ") as said:
+    with pytest.raises(RefusedError, match="Cannot use 2 of 3 files: ") as said:
         attached(tmp_path, Attach(AllPartitions()), fast=False)
 
     assert [path in str(said.value) for path in files] == [True, True, False]
@@ -186,7 +186,7 @@ def test_no_statement_copies_a_damaged_file(
         monkeypatch.setattr(two_lake_tables, "CopiedFiles", compared)
         done = statement(tmp_path, P1)
         assert done.status is Status.FAILED, done
-        assert re.search(f"Cannot attach .*{path.name}: it", done.message), done
+        assert re.search(f"Cannot use .*{path.name}: it", done.message), done
 
     assert [one.load().metadata_location for one in tables] == before
 
@@ -215,7 +215,7 @@ def test_the_bytes_of_a_copy_are_compared_with_those_that_were_written() -> None
     written = {files[0].path: "x"}
 
     refuse_other_bytes(files, written, {files[0].path: "x", files[1].path: "y"})
-    with pytest.raises(RefusedError, match=r"Cannot attach /t/a\.parquet: its bytes"):
+    with pytest.raises(RefusedError, match=r"Cannot use /t/a\.parquet: its bytes"):
         refuse_other_bytes(files, written, {files[0].path: "z", files[1].path: "y"})
 
 
@@ -229,7 +229,7 @@ def test_thousands_of_sizes_are_asked_of_the_storage_at_once(
     path = first_of(on(tmp_path, DETACHED_BRANCH))
     data = path.read_bytes()
     path.unlink()
-    with pytest.raises(RefusedError, match=f"Cannot attach .*{path.name}: it is gone"):
+    with pytest.raises(RefusedError, match=f"Cannot use .*{path.name}: it is gone"):
         attached(tmp_path, attach("p1"), fast=True)
 
     path.write_bytes(data)

@@ -316,7 +316,7 @@ def test_what_was_damaged_meanwhile_is_refused_whole_and_named(
     path = Path(urlparse(min(before[1])).path)
     damaged(path, how)
 
-    with pytest.raises(RefusedError, match=f"Cannot attach .*{path.name}"):
+    with pytest.raises(RefusedError, match=f"Cannot use .*{path.name}"):
         running(tmp_path).run(attach("p1"))
 
     assert source.rows
@@ -335,7 +335,7 @@ def test_without_receipts_the_files_themselves_are_compared(
     path = Path(urlparse(min(on(tmp_path, DETACHED_BRANCH))).path)
     whole = path.read_bytes()
     damaged(path, how)
-    with pytest.raises(RefusedError, match=f"Cannot attach .*{path.name}"):
+    with pytest.raises(RefusedError, match=f"Cannot use .*{path.name}"):
         running(tmp_path).run(attach("p1"))
 
     path.write_bytes(whole)
