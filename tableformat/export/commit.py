@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from typing import Final
 
 from tableformat.committer import (
     Commit,
@@ -31,6 +32,7 @@ from tableformat.committer import (
 )
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, InternalError, RefusedError, TableFormatError
+from tableformat.export.empty_commits import send_empty
 from tableformat.export.leaving import LeavingMain, Planned, held_in_main
 from tableformat.export.loading import load_table
 from tableformat.export.marks import landed_mark, unsettled_mark
@@ -54,6 +56,9 @@ __all__ = [
 ]
 
 
+_MOST_FENCES: Final = 5
+
+
 @dataclass(frozen=True, slots=True)
 class _Ready:
     """A key that is to be in the next attempt: its row, and what must leave main for it."""
@@ -67,7 +72,8 @@ class _Ready:
 class _Progress:
     """How far a commit is: the keys without an outcome, and every attempt before it is sent.
 
-    `leaves` tells what leaves main with an attempt, by its snapshot and by key.
+    `leaves` tells what leaves main with an attempt, by its snapshot and by key. `refused` is why
+    keys cannot land on this M, `fences` the empty commits after which no attempt lands.
     """
 
     open: dict[str, KeyCommit]
@@ -75,6 +81,8 @@ class _Progress:
     outcomes: dict[str, CommitOutcome] = field(default_factory=dict)
     attempts: list[Staged] = field(default_factory=list)
     leaves: dict[tuple[int, str], Leaving] = field(default_factory=dict)
+    refused: dict[str, RefusedError] = field(default_factory=dict)
+    fences: list[Staged] = field(default_factory=list)
     evidence: str = "no answer yet"
 
     def end(self, key: str, outcome: CommitOutcome) -> None:
@@ -110,6 +118,8 @@ def commit(
             if progress.attempts
             else NotSent(error)
         )
+    with contextlib.suppress(DestinationError):
+        discard_dead_attempts(ports, progress.fences)
     return progress.outcomes
 
 
@@ -117,7 +127,17 @@ def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
     """Load M once, look at every key, and send those that are left, once."""
     state = load_table(ports)
     ready = [r for k in tuple(progress.open.values()) if (r := _look(ports, state, k, progress))]
-    if progress.leaving.planned is not None and (stopped := _stopped(progress)):
+    is_planned = progress.leaving.planned is not None
+    if is_planned and not any(one.receipts for one in wanted.keys):
+        # No file was written for what the table was: only which table it is counts.
+        wanted = replace(wanted, layout=replace(state.layout, table_uuid=wanted.layout.table_uuid))
+    if is_planned and _fenced(ports, state, wanted, progress):
+        return
+    while progress.refused:
+        key, refusal = progress.refused.popitem()
+        # M has no mark of ours: what its sequence number has passed did not land and cannot.
+        progress.end(key, _refused(refusal, state, progress.attempts))
+    if is_planned and (stopped := _stopped(progress)):
         progress.end_all(_not_without(stopped, state, progress.attempts))
         return
     if len(ready) < len(progress.open) or not ready:
@@ -165,9 +185,26 @@ def _look(
     try:
         return _Ready(key, noted, progress.leaving(noted, state, key))
     except RefusedError as error:
-        # M has no mark of ours: what its sequence number has passed did not land and cannot.
-        progress.end(key.key, _refused(error, state, progress.attempts))
+        progress.refused[key.key] = error
         return None
+
+
+def _fenced(ports: Ports, state: LakeTableState, wanted: Commit, progress: _Progress) -> bool:
+    """Send an empty commit where a plan is at its end, and what was sent for it may land later.
+
+    What is said then is certain; everything is looked at anew after it.
+    """
+    is_this = state.layout.table_uuid == wanted.layout.table_uuid
+    is_at_end = progress.refused or state.layout != wanted.layout
+    may_land = len(progress.fences) < _MOST_FENCES and _may_land(state, progress.attempts)
+    if not (is_this and is_at_end and may_land):
+        return False
+    progress.refused.clear()
+    staged, sent = send_empty(ports, state, "fence")
+    progress.fences.append(staged)
+    if not sent.applied:
+        ports.pause(len(progress.fences))
+    return True
 
 
 def _refused(

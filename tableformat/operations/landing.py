@@ -19,7 +19,7 @@ from tableformat.export.leases import Leases
 from tableformat.export.marks import unsettled_mark
 from tableformat.export.settling import settle_mark
 from tableformat.lake_marks import statement_fingerprint
-from tableformat.ledger import MANIFEST_TTL, Claim, Held, Key, Row, Stale
+from tableformat.ledger import MANIFEST_TTL, Claim, Held, Key, Row, Stale, State
 from tableformat.move_intent import MoveIntent
 from tableformat.names import LakeName
 from tableformat.operations.partition_files import Partitions
@@ -213,6 +213,25 @@ class Landing:
             detaches=statement.detaches,
             fetches=any(change.aside for change in plan.changes),
         )
+
+    def let_go(self, rows: tuple[Row, ...], why: str) -> None:
+        """Let claims go of which nothing can land; those that are another run's by now stay.
+
+        A ledger that is away is said: then they stay until the next run.
+        """
+        ports = self.ports.commit
+        try:
+            now = ports.ledger.read_all(tuple(row.key.hash for row in rows)) if rows else ()
+            left = tuple(
+                replace(one, state=State.FAILED, last_error=why, updated=ports.clock())
+                for one, row in zip(now, rows, strict=True)
+                if one is not None
+                and (one.claim.epoch, one.state) == (row.claim.epoch, State.RUNNING)
+            )
+            if left:
+                ports.effects(Step.GIVE_UP, lambda: ports.ledger.write_all(left))
+        except LedgerError as error:
+            self.ports.note(f"the ledger could not be told why: {error}")
 
     def note_error(self, rows: tuple[Row, ...], text: str) -> None:
         """Say on the claims why they stopped; a ledger that is away is said as well."""

@@ -238,6 +238,7 @@ class Moving:
         if made is None or made.status is Status.FAILED:
             why = "" if made is None else made.message
             let_go(self.here.ports.commit, begun.rows_here, why)
+            landing.let_go(rows, why)
         return None if made is None else replace(made, table=str(self.here.name))
 
 

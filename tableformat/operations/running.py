@@ -18,6 +18,7 @@ from typing import Final
 from tableformat.committer import (
     CommitOutcome,
     Committed,
+    Conflicted,
     LakeTableState,
     NotSent,
     Superseded,
@@ -67,7 +68,12 @@ class Running:
         what = f"{statement} on {self.name}"
         stopping = Stopping(self.ports, statement)
         turn = partial(self._cleaned_turn, stopping)
-        return in_turns(self.ports, what, turn, most=self.most_plans)
+        try:
+            return in_turns(self.ports, what, turn, most=self.most_plans)
+        except TableFormatError as error:
+            # What an earlier turn claimed came to nothing, for certain.
+            self.landing.let_go(stopping.claimed, error.message)
+            raise
 
     def forecast(self, statement: Statement) -> Outcome:
         """Return what a statement would do now; nothing is changed (`--dry-run`).
@@ -172,7 +178,7 @@ class Running:
                 text = f"it landed in snapshot {landed[0].snapshot_id}, and main was moved since"
                 return replace(made, status=Status.REFUSED, message=text)
             return replace(made, rows=plan.rows, data_files=plan.files)
-        if any(is_for_another(one) for one in ended):
+        if any(is_for_another(one) or isinstance(one, Conflicted) for one in ended):
             return None
         stopped = next(one for one in ended if not isinstance(one, Committed))
         if isinstance(stopped, NotSent):
