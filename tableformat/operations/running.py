@@ -99,6 +99,9 @@ class Running:
         """Plan on M, claim and commit; None when somebody was faster: it is planned anew."""
         statement = stopping.statement
         landing, state = self.landing, load_table(self.ports.commit)
+        if any(row.key.destination != state.layout.table_uuid for row in stopping.claimed):
+            message = f"Cannot run {statement}: {self.name} was made anew meanwhile. Run it again."
+            raise RefusedError(message)
         if landing.settle_left(statement.which, state, leases):
             state = load_table(self.ports.commit)
         landing.refuse_moving(statement.which, state)

@@ -10,7 +10,7 @@ from tableformat.effects import Step
 from tableformat.export.outcome import Status
 from tableformat.ledger import State
 from tests.history_acts import Seat, done, seen
-from tests.scenarios import AtStep, Partitions, ledger_rows
+from tests.scenarios import AtStep, Partitions, ledger_rows, rows_in_main
 from tests.two_lake_tables import prepared
 
 BEFORE = {
@@ -85,3 +85,14 @@ def test_what_writes_rows_anew_is_refused_and_leaves_no_claim(
     assert State.RUNNING not in {row.state for row in ledger_rows(tmp_path)}
     again = done(statement, tmp_path, Partitions())
     assert again in (Status.CHANGED, Status.OPTIMIZED)
+
+
+def test_a_table_that_was_made_anew_meanwhile_is_another_one(tmp_path: Path) -> None:
+    """Harm prevented: a partition is dropped of a table that its user has never seen."""
+    source = prepared(tmp_path)
+    anew = AtStep(Step.CLAIM, lambda: done("others make the table anew", tmp_path, source, Seat()))
+
+    assert done("drop", tmp_path, source, Seat(anew)) is Status.REFUSED
+
+    assert rows_in_main(tmp_path) == 15
+    assert done("drop", tmp_path, source) is Status.DROPPED
