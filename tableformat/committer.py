@@ -53,7 +53,8 @@ class KeyCommit:
     `may_shrink`: main may have fewer rows of it afterwards than before; `beside`: its first files
     may lie beside files of others; `whole`: nothing else stays in its lake partition.
     `partition_id` is the source's name of it. `returns` are the paths of files that come back to
-    main from the branch `detached`. `attaches`: main has no file of the key before.
+    main from the branch `detached`. `attaches`: main has no file of the key before. `of_statement`:
+    what another transaction landed is not this one, also where it is the same export.
     """
 
     key: str
@@ -67,6 +68,7 @@ class KeyCommit:
     partition_id: str = ""
     returns: tuple[str, ...] = ()
     attaches: bool = False
+    of_statement: bool = False
 
 
 @dataclass(frozen=True, slots=True)

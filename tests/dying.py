@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tableformat.effects import Step
 
-__all__ = ["BeforeFile", "Dies", "DiesAt", "KilledAt"]
+__all__ = ["BeforeFile", "Dies", "DiesAt", "KilledAt", "SentLate"]
 
 T = TypeVar("T")
 
@@ -75,3 +75,20 @@ class BeforeFile:
             if self._left == 0:
                 self._visit()
         return act()
+
+
+class SentLate:
+    """Dies when it sends; what was sent gets to the catalog when `arrive` is called."""
+
+    def __init__(self) -> None:
+        self._sent: list[Callable[[], object]] = []
+
+    def __call__(self, step: Step, act: Callable[[], T]) -> T:
+        if self._sent or step is Step.SEND:
+            self._sent.append(act)
+            raise Dies
+        return act()
+
+    def arrive(self) -> None:
+        """Let the catalog have it now."""
+        self._sent[0]()

@@ -196,6 +196,7 @@ class Landing:
                 made,
                 partition_id=row.key.partition_id,
                 returns=tuple(f.path for f in change.returns),
+                of_statement=True,
             )
             for row, change, made in zip(rows, plan.changes, receipts, strict=True)
         )

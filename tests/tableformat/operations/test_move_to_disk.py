@@ -25,7 +25,7 @@ from tableformat.operations.leave import Leave
 from tableformat.operations.move_to_disk import MoveToDisk
 from tableformat.operations.which import OnePart, OnePartition
 from tests.cleaning_up import left_behind
-from tests.dying import BeforeFile, Dies, DiesAt
+from tests.dying import BeforeFile, Dies, DiesAt, SentLate
 from tests.lake import Meddling
 from tests.lake_statements import (
     IN_FILES,
@@ -46,6 +46,7 @@ from tests.row_changes import change, numbers_in
 from tests.row_merges import optimize
 from tests.scenarios import (
     CLOCK,
+    AtStep,
     Partitions,
     lake,
     parts_of,
@@ -322,6 +323,24 @@ def test_what_others_rewrite_meanwhile_is_planned_again_once_and_then_refused(
 
     assert (always.sends, numbers(tmp_path)) == (2, before)
     assert not any("/tape/" in path for path in on(tmp_path, MAIN_BRANCH))
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize("step", [Step.CLAIM, Step.WRITE_FILES])
+def test_what_a_dead_run_moved_elsewhere_meanwhile_is_moved_from_there(
+    tmp_path: Path, step: Step
+) -> None:
+    """Harm prevented: "moved", and the files are on another disk: both land as the same export."""
+    before, dead = numbers(tmp_path), SentLate()
+    with pytest.raises(Dies):
+        move(tmp_path, disk="cold", effects=dead)
+
+    done = move(tmp_path, disk="tape", effects=AtStep(step, dead.arrive, after=True))
+
+    assert (done.status, places(tmp_path)) == (Status.MOVED, ["tape", "tape"])
+    assert numbers(tmp_path) == before
+    assert row_of(tmp_path, "p1").state is State.COMPLETED
+    assert left_behind(tmp_path) == []
 
 
 @pytest.mark.usefixtures("source")
