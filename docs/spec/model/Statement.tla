@@ -1,9 +1,11 @@
 ------------------------------ MODULE Statement ------------------------------
 (* Statements on the lake table beside exports of one key: DROP, DETACH,       *)
-(* ATTACH, UPDATE, of all files or of the first. A statement claims the key,   *)
-(* stages, sends and settles as an export does (docs/decisions/0013). The      *)
-(* catalog, its fence and its late requests are those of Export.tla; what is   *)
-(* left out here (kill, expiry, ledgers put back, other keys) is there.        *)
+(* ATTACH, UPDATE, of all files or of the first, and what writes files anew    *)
+(* while their rows stay (OPTIMIZE, CLEAR INDEX, MOVE TO DISK). A statement    *)
+(* claims the key, stages, sends and settles as an export does                 *)
+(* (docs/decisions/0013). The catalog, its fence and its late requests are     *)
+(* those of Export.tla; what is left out here (kill, expiry, ledgers put back, *)
+(* other keys) is there.                                                       *)
 EXTENDS Naturals, FiniteSets, TLC
 
 CONSTANTS
@@ -11,17 +13,22 @@ CONSTANTS
   MaxAtt, NFiles,       \* commit attempts per owner, data files per export
   NRb, NComp, NSrc, NLease,  \* main set to any snapshot, some files rewritten by others, the source changes, a lease expires
   NLost,                \* answers that say nothing, of requests that may still be applied
+  NStop,                \* a statement that takes files away stops one that writes them anew
   (* the rules *)
   HoldsBy,              \* main holds what landed last of the key: "all" its files are those of one export, all of them or none | "files" they are those that it noted | "line" and, where rows are not among them, main descends from it
   AttachBy,             \* ATTACH is refused where main has: "nothing" | "path" the same file | "key" files of another export, or such as cannot be told | "together" or files that were not in main with those
   Resume,               \* who goes on with a statement that has landed does not do it again
-  KeepsChanges          \* an export without force replaces no file that an UPDATE has changed
+  KeepsChanges,         \* an export without force replaces no file that an UPDATE has changed
+  LikeBy,               \* files that are written anew land as the export where main has: "any" files of the key | "planned" all of it and no others, when it was planned | "whole" and in each turn
+  KnownBy,              \* what landed as that export is such a statement's own by: "content" as of an export | "transaction"
+  KilledBy              \* who is stopped says that nothing of it lands: "word" of the stopper | "dead" and once its requests are dead
 
 None == "none"
-NoLand == [e |-> 0, st |-> 0, g |-> None, v |-> 0, sid |-> 0, holds |-> {}]
-Row0 == [e |-> 0, st |-> "NONE", g |-> None, v |-> 0, fe |-> 0, done |-> NoLand, hist |-> {}]
+\* as: the content of the export as which it landed, 0 for a statement; exp: the last export that is settled
+NoLand == [e |-> 0, st |-> 0, g |-> None, v |-> 0, as |-> 0, sid |-> 0, holds |-> {}]
+Row0 == [e |-> 0, st |-> "NONE", g |-> None, v |-> 0, fe |-> 0, done |-> NoLand, exp |-> NoLand, hist |-> {}, stopped |-> {}]
 NoM == [main |-> 0, det |-> {}, ctr |-> 0, mk |-> NoLand]
-Idle == [pc |-> "idle", g |-> None, e |-> 0, v |-> 0, fe |-> 0, base |-> 0, m |-> NoM, n |-> 0, land |-> NoLand, ans |-> None]
+Idle == [pc |-> "idle", g |-> None, e |-> 0, v |-> 0, as |-> 0, fe |-> 0, base |-> 0, plan |-> {}, m |-> NoM, n |-> 0, sent |-> 0, land |-> NoLand, ans |-> None]
 
 VARIABLES main, det, sn, ctr, mk, req, nid,   \* the table and its branch `detached`; requests under way
           L, lease, src,                      \* the ledger's row, its lease, content of the source
@@ -34,11 +41,12 @@ vars == <<main, det, sn, ctr, mk, req, nid, L, lease, src, P, bud, maxA, moved, 
 Init ==
   /\ main = 0 /\ det = {} /\ sn = (0 :> [par |-> 0, ents |-> {}]) /\ ctr = 0 /\ mk = NoLand /\ req = {} /\ nid = 1
   /\ L = Row0 /\ lease = None /\ src = 1 /\ P = [o \in Owners |-> Idle]
-  /\ bud = [rb |-> NRb, comp |-> NComp, src |-> NSrc, lease |-> NLease, lost |-> NLost]
+  /\ bud = [rb |-> NRb, comp |-> NComp, src |-> NSrc, lease |-> NLease, lost |-> NLost, stop |-> NStop]
   /\ maxA = 0 /\ moved = 0 /\ asked = 0 /\ viol = {}
 
 (* A file: transaction, number, content, how often it was updated; c: rewritten by others, not recognised any more *)
 Files == 1..NFiles
+Unknown == {[fe |-> 0, f |-> 0, v |-> 0, u |-> 0, c |-> TRUE]}     \* what main has of the key cannot be told
 RECURSIVE Anc(_)
 Anc(s) == IF s = 0 THEN {0} ELSE {s} \cup Anc(sn[s].par)
 Ours(s) == {x \in sn[s].ents : ~x.c}
@@ -61,21 +69,31 @@ Sure(m, h) ==
        [] HoldsBy = "line"  -> \/ Numbers(o) = Files /\ \E x \in h : x.holds = o
                                \/ Last(m, h) # NoLand /\ Last(m, h).holds = o
 
+\* main has all files of an export of the key, and no others of it
+Whole(m, h, x) == x.as > 0 /\ x.holds # {} /\ Ours(m.main) = x.holds /\ Sure(m, h)
+Like(m, h, x) == IF LikeBy = "any" THEN x.as > 0 /\ Ours(m.main) # {} ELSE Whole(m, h, x)
+
 -----------------------------------------------------------------------------
 (* An owner *)
 Release(o) == IF lease = o THEN None ELSE lease
 End(p, ans) == [Idle EXCEPT !.pc = "end", !.g = p.g, !.e = p.e, !.ans = ans]
 Exports == {"exp", "force"}
+Anew == {"anew", "anew1"}     \* OPTIMIZE, to which all files are worth it; MOVE PART TO DISK, to which the first is
+Settled(row, land) == [row EXCEPT !.st = "DONE", !.done = land, !.hist = @ \cup {land}, !.exp = IF land.as > 0 THEN land ELSE @]
 
-\* step 1; a claim that did not end is gone on with by the same statement
+\* step 1; a claim that did not end is gone on with by the same statement. Who writes anew settles what has landed, plans, and claims
 Start(o, g) ==
   /\ P[o].pc = "idle" /\ g \in Jobs[o] /\ lease = None
   /\ g = "exp" => (L.st # "DONE" \/ src # L.done.v \/ L.done.holds = {})
-  /\ LET goes == L.st = "RUN" /\ L.g = g /\ (g \in Exports => L.v = src)
-         e2 == L.e + 1 fe2 == IF goes THEN L.fe ELSE e2 IN
-     /\ L' = [L EXCEPT !.e = e2, !.st = "RUN", !.g = g, !.v = src, !.fe = fe2]
+  /\ LET goes == L.st = "RUN" /\ L.g = g /\ g \notin Anew /\ (g \in Exports => L.v = src)
+         e2 == L.e + 1 fe2 == IF goes THEN L.fe ELSE e2
+         row == IF g \in Anew /\ mk.e > L.done.e THEN Settled(L, mk) ELSE L
+         as == IF g \in Exports THEN src ELSE IF g \in Anew /\ Like(Catalog, row.hist, row.exp) THEN row.exp.as ELSE 0
+         plan == IF g \in Anew THEN Ours(main) ELSE {} IN
+     /\ g \in Anew => plan # {}
+     /\ L' = [row EXCEPT !.e = e2, !.st = "RUN", !.g = g, !.v = src, !.fe = fe2]
      /\ lease' = o
-     /\ P' = [P EXCEPT ![o] = [Idle EXCEPT !.pc = "load", !.g = g, !.e = e2, !.v = src, !.fe = fe2, !.base = L.done.e]]
+     /\ P' = [P EXCEPT ![o] = [Idle EXCEPT !.pc = "load", !.g = g, !.e = e2, !.v = src, !.as = as, !.fe = fe2, !.base = row.done.e, !.plan = plan]]
      /\ asked' = IF g = "update" /\ ~goes THEN asked + 1 ELSE asked
   /\ UNCHANGED <<cat, req, nid, src, bud, maxA, moved, viol>>
 
@@ -91,7 +109,8 @@ Together(b, o, s) == \/ Cardinality({x.fe : x \in b \cup o}) <= 1
                      \/ o = {} /\ \E t \in DOMAIN sn : b \subseteq sn[t].ents
                      \/ \E t \in Anc(s) : b \cup o \subseteq sn[t].ents
 Refused(p, m, h) ==
-  \/ p.g \notin {"attach", "attach1"} /\ ~Sure(m, h)
+  \/ p.g \notin {"attach", "attach1"} \cup Anew /\ ~Sure(m, h)
+  \/ p.g \in Anew /\ LikeBy = "whole" /\ (Ours(m.main) # p.plan \/ (p.as > 0) # Like(m, h, L.exp))
   \/ p.g = "exp" /\ KeepsChanges /\ \E x \in Ours(m.main) : x.u > 0
   \/ /\ p.g \in {"attach", "attach1"}
      /\ CASE AttachBy = "nothing" -> FALSE
@@ -110,8 +129,9 @@ After(p, m) ==
     [] p.g = "detach1" -> <<o \ one, m.det \cup one>>
     [] p.g \in {"attach", "attach1"} -> <<o \cup Back(p, m), m.det \ Back(p, m)>>
     [] p.g = "update"  -> <<(o \ one) \cup {[x EXCEPT !.fe = p.fe, !.u = @ + 1] : x \in one}, m.det>>
+    [] p.g \in Anew    -> LET w == IF p.as > 0 \/ p.g = "anew" THEN o ELSE one IN <<(o \ w) \cup {[x EXCEPT !.fe = p.fe] : x \in w}, m.det>>
 
-Stop(o, p, ans) ==      \* ends without an outcome; the row stays RUNNING
+Ends(o, p, ans) ==      \* without an outcome; the row stays RUNNING
   /\ P' = [P EXCEPT ![o] = End(p, ans)] /\ lease' = Release(o)
   /\ UNCHANGED <<cat, req, nid, L, src, bud, gho>>
 Settling(o, p, land) ==
@@ -123,19 +143,24 @@ Look(o) ==
   /\ LET p == P[o] m == p.m
          h == L.hist \cup (IF m.mk.e > 0 THEN {m.mk} ELSE {})
          after == After(p, m)
-         land == [e |-> p.e, st |-> p.fe, g |-> p.g, v |-> IF p.g \in Exports THEN p.v ELSE m.mk.v, sid |-> nid, holds |-> after[1]]
-         again == Resume /\ m.mk.e > p.base /\ m.mk.st = p.fe
+         land == [e |-> p.e, st |-> p.fe, g |-> p.g, v |-> IF p.as > 0 THEN p.as ELSE m.mk.v, as |-> p.as, sid |-> nid,
+                  holds |-> IF p.g \in Anew /\ ~Sure(m, h) THEN Unknown ELSE after[1]]
+         same == KnownBy = "content" /\ p.g \in Anew /\ p.as > 0 /\ m.mk.as = p.as
+         again == Resume /\ m.mk.e > p.base /\ (m.mk.st = p.fe \/ same)
      IN
-     IF L.e # p.e \/ L.st # "RUN" \/ m.mk.e > p.e
+     IF p.fe \in L.stopped /\ (KilledBy = "word" \/ p.n = 0 \/ m.ctr # p.sent) /\ ~\E x \in h : x.st = p.fe
+     THEN /\ P' = [P EXCEPT ![o] = End(p, "killed")] /\ lease' = Release(o)
+          /\ UNCHANGED <<cat, req, nid, L, src, bud, gho>>
+     ELSE IF L.e # p.e \/ L.st # "RUN" \/ m.mk.e > p.e
      THEN P' = [P EXCEPT ![o] = End(p, "superseded")] /\ UNCHANGED <<cat, req, nid, L, lease, src, bud, gho>>
      ELSE IF m.mk.e = p.e \/ again THEN Settling(o, p, m.mk)
-     ELSE IF Refused(p, m, h) THEN Stop(o, p, "refused")
-     ELSE IF p.n >= MaxAtt THEN Stop(o, p, "unknown")
+     ELSE IF Refused(p, m, h) THEN Ends(o, p, "refused")
+     ELSE IF p.n >= MaxAtt THEN Ends(o, p, "unknown")
      ELSE /\ req' = Alive(req \cup {[sid |-> nid, par |-> m.main, ctr |-> m.ctr, land |-> land, det0 |-> m.det, det |-> after[2],
                                      ents |-> (sn[m.main].ents \ Ours(m.main)) \cup after[1],
                                      same |-> p.g \in {"attach", "attach1"} /\ sn[m.main].ents \cap Back(p, m) # {}]}, ctr)
           /\ nid' = nid + 1 /\ L' = [L EXCEPT !.hist = h]          \* hole 14: noted before the mark is overwritten
-          /\ P' = [P EXCEPT ![o] = [p EXCEPT !.pc = "wait", !.n = @ + 1, !.land = land, !.m = NoM]]
+          /\ P' = [P EXCEPT ![o] = [p EXCEPT !.pc = "wait", !.n = @ + 1, !.sent = m.ctr, !.land = land, !.m = NoM]]
           /\ UNCHANGED <<cat, lease, src, bud, gho>>
 
 Answer(o) ==     \* of the catalog: that it was applied; or anything, and it may be applied later
@@ -152,10 +177,21 @@ Settle(o) ==     \* step 8
   /\ P[o].pc = "settle"
   /\ LET p == P[o] IN
      IF L.e = p.e /\ L.st = "RUN"
-     THEN /\ L' = [L EXCEPT !.st = "DONE", !.done = p.land, !.hist = @ \cup {p.land}]
+     THEN /\ L' = Settled(L, p.land)
           /\ lease' = Release(o) /\ P' = [P EXCEPT ![o] = End(p, "done")]
-     ELSE P' = [P EXCEPT ![o] = End(p, "superseded")] /\ UNCHANGED <<L, lease>>
-  /\ UNCHANGED <<cat, req, nid, src, bud, gho>>
+          /\ viol' = viol \cup IF p.g \in Anew /\ p.land.g # p.g THEN {"not-anew"} ELSE {}
+     ELSE P' = [P EXCEPT ![o] = End(p, "superseded")] /\ UNCHANGED <<L, lease, viol>>
+  /\ UNCHANGED <<cat, req, nid, src, bud, maxA, moved, asked>>
+
+(* Who takes files away stops who writes them anew, waits for its lease, and passes it over *)
+GivesWay == Anew \cup {"update"}
+Stop(o, g) ==
+  /\ P[o].pc = "idle" /\ g \in Jobs[o] \cap {"drop", "drop1", "detach", "detach1"} /\ bud.stop > 0
+  /\ lease # None /\ L.st = "RUN" /\ L.g \in GivesWay /\ P[lease].e = L.e
+  /\ L' = [L EXCEPT !.e = @ + 1, !.stopped = @ \cup {L.fe}] /\ bud' = [bud EXCEPT !.stop = @ - 1]
+  /\ UNCHANGED <<cat, req, nid, lease, src, P, gho>>
+PassOver == /\ lease # None /\ P[lease].fe \in L.stopped /\ lease' = None
+            /\ UNCHANGED <<cat, req, nid, L, src, P, bud, gho>>
 
 Step(o) == Load(o) \/ Look(o) \/ Answer(o) \/ Settle(o)
 
@@ -169,6 +205,7 @@ Apply(r) ==
   /\ det' = IF Moves(r) THEN r.det ELSE det
   /\ maxA' = IF r.land.e > maxA THEN r.land.e ELSE maxA
   /\ viol' = viol \cup (IF r.land.e < maxA THEN {"old-over-new"} ELSE {})
+                  \cup (IF \E o \in Owners : P[o].ans = "killed" /\ P[o].e = r.land.e THEN {"killed"} ELSE {})
                   \cup (IF r.same THEN {"same-path"} ELSE {})
                   \cup (IF r.land.g = "exp" /\ \E x \in sn[main].ents : x.u > 0 /\ x \notin r.ents THEN {"undone"} ELSE {})
                   \cup (IF r.land.g \in {"detach", "detach1", "attach", "attach1"} /\ \E f \in Files :
@@ -187,23 +224,27 @@ LeaseExpire == /\ bud.lease > 0 /\ lease # None /\ bud' = [bud EXCEPT !.lease = 
                /\ UNCHANGED <<cat, req, nid, L, src, P, gho>>
 
 Over == (\A o \in Owners : P[o].pc \in {"idle", "end"}) /\ UNCHANGED vars
-Next == \/ \E o \in Owners : Step(o) \/ \E g \in Jobs[o] : Start(o, g)
+Next == \/ \E o \in Owners : Step(o) \/ \E g \in Jobs[o] : Start(o, g) \/ Stop(o, g)
         \/ \E r \in req : Apply(r)
-        \/ FCompact \/ FMove \/ SrcChange \/ LeaseExpire \/ Over
+        \/ FCompact \/ FMove \/ SrcChange \/ LeaseExpire \/ PassOver \/ Over
 Spec == Init /\ [][Next]_vars
 
 -----------------------------------------------------------------------------
 NoTwice == \A s \in DOMAIN sn : \A f \in Files : Count(sn[s].ents, f) <= 1
-NoViolation == viol = {}       \* old-over-new, same-path, undone, lost
+NoViolation == viol = {}       \* old-over-new, same-path, undone, lost, not-anew, killed
 \* COMPLETED: main has the files that the statement left, also where others have rewritten them since, unless main was moved
 Seen(xs) == {[x EXCEPT !.c = FALSE] : x \in xs}
-Completed == (L.st = "DONE" /\ L.done.e > moved) => Seen(sn[main].ents) = L.done.holds
+Completed == (L.st = "DONE" /\ L.done.e > moved /\ L.done.holds # Unknown) => Seen(sn[main].ents) = L.done.holds
 \* an UPDATE is made as often as it was asked for, however often its command was run again
 Once == \A x \in sn[main].ents : x.u <= asked
+\* what is told as an export is in main whole, with its content, and no UPDATE has changed it
+Told == Whole(Catalog, L.hist, L.exp) => Numbers(sn[main].ents) = Files /\ \A x \in sn[main].ents : x.v = L.exp.as /\ x.u = 0
 
 \* not properties: each must be violated, so that the runs above are not empty
 NeverAttached == ~(L.st = "DONE" /\ L.done.g = "attach" /\ L.done.holds # {})
 NeverUpdated == \A x \in sn[main].ents : x.u = 0
+NeverLike == ~(mk.as > 0 /\ mk.g \in Anew)
+NeverKilled == \A o \in Owners : P[o].ans # "killed"
 NeverRefused == \A o \in Owners : P[o].ans # "refused"
 
 \* who may run what
@@ -212,4 +253,7 @@ JobsAttach == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {
 JobsForms == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {"update"} ELSE IF o = "o3" THEN {"detach", "detach1"} ELSE {"detach", "attach", "attach1"}]
 JobsUpdate == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o4" THEN {"exp", "force"} ELSE {"update"}]
 JobsDrop == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {"drop", "drop1", "detach"} ELSE {"exp", "force", "update"}]
+JobsAnew == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {"update", "drop1"} ELSE {"anew", "anew1", "exp"}]
+JobsAnewTwo == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {"anew", "force"} ELSE {"anew1"}]
+JobsStop == [o \in Owners |-> IF o = "o1" THEN {"exp"} ELSE IF o = "o2" THEN {"anew", "update"} ELSE {"drop", "drop1"}]
 =============================================================================
