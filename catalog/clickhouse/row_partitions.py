@@ -28,8 +28,17 @@ from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.snapshot import table_of
 from tableformat.mergetree.digest_sql import source_columns
 from tableformat.mergetree.division import key_columns
+from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import render_type
-from tableformat.mergetree.types import DataType, DateTime, LowCardinality, Nullable, Simple
+from tableformat.mergetree.types import (
+    DataType,
+    DateTime,
+    DateTime64,
+    LowCardinality,
+    Nullable,
+    Simple,
+    SimpleAggregateFunction,
+)
 from tableformat.names import PartitionId, quote_identifier, quote_string
 
 __all__ = ["RowPartitions"]
@@ -37,9 +46,8 @@ __all__ = ["RowPartitions"]
 _TABLE: Final = "default.rows"
 _NUMBERED: Final = "default.numbered"
 _ALL: Final = frozenset({PartitionId("all")})
+_MICROSECONDS: Final = DateTime64(6, "UTC")
 _SETTINGS: Final = "max_partitions_per_insert_block = 0, input_format_null_as_default = 0"
-
-_MOMENT: Final = "toDateTime64('{}', 6, 'UTC')"
 
 
 class RowPartitions(Closing):
@@ -176,7 +184,7 @@ class RowPartitions(Closing):
             clickhouse.command(
                 f"INSERT INTO {into} ({names}) SETTINGS {_SETTINGS} SELECT DISTINCT {values}"
                 f" FROM file({quote_string(str(link))}, Parquet, {quote_string(structure)})"
-                f" WHERE {self._inside(read_as)}"
+                f"{self._where(read_as)}"
             )
         finally:
             link.unlink()
@@ -188,34 +196,40 @@ class RowPartitions(Closing):
             f"accurateCast({written[one.name]}, {quote_string(one.type_text)})" for one in self._key
         )
 
-    def _inside(self, read_as: tuple[FileColumn, ...]) -> str:
-        """Return what is true, and refuses times before or after those of the source's types.
+    def _where(self, read_as: tuple[FileColumn, ...]) -> str:
+        """Return the clause that refuses times which the source's types cannot hold.
 
-        `accurateCast` makes other times of them, 136 or 179 years away.
+        ClickHouse checks numbers and texts, and lets a Date or a DateTime begin anew after its end:
+        9999-12-31 becomes a day of 2105.
         """
-        written = {one.name: quote_identifier(one.written or "") for one in read_as}
-        tests = ["1"]
-        for one in self._key:
-            if (ends := _ends(one.type)) is not None:
-                said = f"column {one.name} has a value that the source's {one.type_text} has not"
-                outside = f"{written[one.name]} NOT BETWEEN {ends[0]} AND {ends[1]}"
-                tests.append(f"throwIf(ifNull({outside}, 0), {quote_string(said)}) = 0")
-        return " AND ".join(tests)
+        odd = (_beyond(*pair) for pair in zip(read_as, self._key, strict=True))
+        conditions = [f"NOT throwIf({of}, {quote_string(text)})" for of, text in filter(None, odd)]
+        return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
-def _ends(of: DataType) -> tuple[str, str] | None:
-    """Return the first and the last time of a type as the lake's, None where it has them all."""
-    match of:
-        case Nullable(inner) | LowCardinality(inner):
-            return _ends(inner)
-        case Simple("Date"):
-            return "toDate32('1970-01-01')", "toDate32('2149-06-06')"
-        case DateTime():
-            return _MOMENT.format("1970-01-01 00:00:00"), _MOMENT.format(
-                "2106-02-07 06:28:15.999999"
-            )
-        case _:
-            return None
+def _beyond(read: FileColumn, column: Column) -> tuple[str, str] | None:
+    """Return the condition of values that a column cannot hold, and what is said of one."""
+    kept = _innermost(column.type)
+    name = quote_identifier(read.written or "")
+    cast = f"accurateCast({name}, {quote_string(column.type_text)})"
+    if kept == Simple("Date") and _innermost(read.type) == Simple("Date32"):
+        odd = f"toDate32({cast}) != {name}"
+    elif isinstance(kept, DateTime | DateTime64) and _innermost(read.type) == _MICROSECONDS:
+        precision = kept.precision if isinstance(kept, DateTime64) else 0
+        unit = 10 ** max(6 - precision, 0)
+        micros = f"toUnixTimestamp64Micro(toDateTime64({cast}, 6, 'UTC'))"
+        # What is finer than its unit is cut off downwards.
+        odd = f"toUnixTimestamp64Micro({name}) - {micros} NOT BETWEEN 0 AND {unit - 1}"
+    else:
+        return None
+    text = f"column {column.name} has a value that {column.type_text} cannot hold"
+    return f"ifNull({odd}, 0)", text
+
+
+def _innermost(of: DataType) -> DataType:
+    while isinstance(of, Nullable | LowCardinality | SimpleAggregateFunction):
+        of = of.of
+    return of
 
 
 def _read(columns: tuple[FileColumn, ...]) -> str:
