@@ -18,6 +18,7 @@ from tableformat.committer import LakeTableState
 from tableformat.errors import RefusedError
 from tableformat.hive_names import partition_directory
 from tableformat.iceberg.arrow_schema import columns_of_file
+from tableformat.iceberg.one_partition import internal_values
 from tableformat.iceberg.partition_proof import short_name
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.values import Value, to_text
@@ -98,26 +99,16 @@ class _Values:
             return
         if column.null_count:
             self.found.add(None)
-        known = column.drop_null()
+        known = internal_values(column.drop_null())
         if self._field.transform.preserves_order:
             # Where the first and the last have one value, all between them have it.
             ends = pc.min_max(known)
             known = pa.chunked_array([pa.array([ends["min"], ends["max"]], known.type)])
-        self.found |= {self._transform(v) for v in _internal(known.unique()) if v is not None}
+        self.found |= {self._transform(v) for v in known.unique().to_pylist() if v is not None}
 
     def shown(self, value: Value | None) -> str:
         """Return a value as people read it."""
         return str(self._field.transform.to_human_string(self._type, value))
-
-
-def _internal(column: pa.Array) -> list[Value | None]:
-    """Return Iceberg's own values: days and microseconds since 1970 are integers."""
-    if pa.types.is_date(column.type):
-        column = column.cast(pa.int32())
-    elif pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    values: list[Value | None] = column.to_pylist()
-    return values
 
 
 def _column(field: PartitionField, table: Table, columns: Schema) -> NestedField:

@@ -14,14 +14,13 @@ import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import DateType, TimestamptzType
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
 from tableformat.hive_names import escape, partition_directory
 from tableformat.iceberg.values import Value, to_text
 
-__all__ = ["OnePartition", "SeveralPartitionsError"]
+__all__ = ["OnePartition", "SeveralPartitionsError", "internal_values"]
 
 # File systems take 255 bytes per name.
 _LONGEST_NAME: Final = 200
@@ -29,6 +28,16 @@ _LONGEST_NAME: Final = 200
 
 class SeveralPartitionsError(ValueError):
     """The rows lie in several Iceberg partitions, or in none that Iceberg can name."""
+
+
+def internal_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return Iceberg's own values: days and microseconds since 1970 as integers, a UUID's bytes."""
+    if pa.types.is_date32(column.type):
+        return column.cast(pa.int32())
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.int64())
+    # Arrow finds no least and no distinct values of an extension type.
+    return column.cast(pa.binary(16)) if column.type == pa.uuid() else column
 
 
 @dataclass(slots=True)
@@ -105,11 +114,7 @@ class OnePartition:
         return [next(iter(self._seen[one.field_id])) for one in self.spec.fields]
 
     def _values(self, one: PartitionField, column: pa.ChunkedArray, of: Any) -> set[Value | None]:
-        inner = column
-        if isinstance(of, DateType):
-            inner = column.cast(pa.int32())
-        elif isinstance(of, TimestamptzType):
-            inner = column.cast(pa.int64())
+        inner = internal_values(column)
         found: set[Value | None] = {None} if column.null_count else set()
         if isinstance(one.transform, BucketTransform):
             ends = pc.unique(inner).drop_null().to_pylist()

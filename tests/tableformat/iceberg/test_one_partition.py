@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,14 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform, MonthTransform
 from pyiceberg.transforms import TruncateTransform as Truncate
-from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType
+from pyiceberg.types import (
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+    UUIDType,
+)
 
 from tableformat.errors import UnsupportedError
 from tableformat.iceberg.arrow_schema import file_schema
@@ -24,6 +32,7 @@ SCHEMA = Schema(
     NestedField(2, "ts", TimestamptzType(), required=False),
     NestedField(3, "s", StringType(), required=False),
     NestedField(4, "t", StructType(NestedField(5, "x", LongType()))),
+    NestedField(6, "u", UUIDType(), required=False),
 )
 
 
@@ -60,6 +69,19 @@ def test_rows_of_several_are_refused(before: object, rows: list[object]) -> None
 
     with pytest.raises(SeveralPartitionsError, match="its rows have several values of id"):
         one.add(columns(id=rows))
+
+
+def test_the_buckets_of_uuids_are_told() -> None:
+    """Harm prevented: a table that is divided as is advised for a UUID takes no files of others."""
+    numbers = [UUID(int=7), UUID(int=8)]
+    buckets = [BucketTransform(16).transform(UUIDType())(one) for one in numbers]
+    assert buckets[0] != buckets[1]
+    one = OnePartition(spec((6, BucketTransform(16), "u_bucket")), SCHEMA)
+    one.add(columns(u=[numbers[0].bytes] * 2))
+
+    assert one.texts() == (str(buckets[0]),)
+    with pytest.raises(SeveralPartitionsError, match="several values of u_bucket"):
+        one.add(columns(u=[numbers[1].bytes]))
 
 
 def test_a_time_that_iceberg_has_no_month_for_is_refused() -> None:
