@@ -20,7 +20,7 @@ from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import RefusedError
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.operations.copying import OtherKey
-from tableformat.operations.copying_view import CopyFromView
+from tableformat.operations.copying_view import CopyFromView, files_in
 from tableformat.operations.running import Running
 from tableformat.operations.which import AllPartitions, OnePartition
 
@@ -71,6 +71,7 @@ def copying_from_view(
             )
             raise RefusedError(message, code=BAD_ARGUMENTS)
         key = key_of_nobodys(what, which.partition_id, running, to)
+        before = files_in(running.partitions.files(state, which.partition_id))
         into = stack.enter_context(ScratchDirectory("fetch")).path
         with means.written(state.location, storages) as files:
             wanted = looks.of_partition(files, which.partition_id, into)
@@ -78,4 +79,4 @@ def copying_from_view(
     copy = ForeignFiles({one.file.path: one for one in wanted}, state, storages)
     ready = replace(running, ports=replace(running.ports, copy=copy))
     schema_id = state.layout.schema_id
-    return ready, CopyFromView(which, name, replaces, allow_empty, keys, schema_id)
+    return ready, CopyFromView(which, name, replaces, allow_empty, keys, schema_id, before)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tableformat.branches import BranchFile
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
@@ -18,7 +19,12 @@ from tableformat.operations.planned import Plan
 from tableformat.operations.which import OnePartition
 from tableformat.operations.writing_anew import refuse_other_columns
 
-__all__ = ["CopyFromView"]
+__all__ = ["CopyFromView", "files_in"]
+
+
+def files_in(there: PartitionFiles) -> frozenset[BranchFile]:
+    """Return the files that main has of a partition."""
+    return frozenset(f for one in there.keys for f in one.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,8 @@ class CopyFromView:
     """The request: which partition comes from which view; `replaces` what is here.
 
     `allow_empty`: no rows replace, too. `keys` are the files of its rows, none where it has none of
-    the partition; `schema_id` is that of the columns here that they were looked at for.
+    the partition; `schema_id` is that of the columns here that they were looked at for, `before`
+    what main had of the partition before the view was evaluated.
     """
 
     which: OnePartition
@@ -35,6 +42,7 @@ class CopyFromView:
     allow_empty: bool
     keys: tuple[OtherKey, ...]
     schema_id: int
+    before: frozenset[BranchFile]
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = False
 
@@ -52,9 +60,17 @@ class CopyFromView:
 
         Raises:
             RefusedError: main has rows of the partition and they would stay, the view has none that
-                replace them (code 36), or the columns of the table were changed meanwhile.
+                replace them (code 36), or the columns of the table were changed meanwhile, or what
+                would leave.
         """
         refuse_other_columns(self, there, self.schema_id)
+        if self.replaces and files_in(there) != self.before:
+            # A view of this very table has read what was there before.
+            message = (
+                f"Cannot run {self}: main got or lost rows of the partition while the view was "
+                "evaluated, which may have read them. Run the statement again."
+            )
+            raise RefusedError(message)
         if self.replaces and not self.keys and not self.allow_empty:
             message = (
                 f"Cannot run {self}: the view has no rows of it, and what is here would be dropped "

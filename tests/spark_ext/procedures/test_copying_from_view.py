@@ -185,3 +185,33 @@ def test_rows_that_were_lost_on_the_way_are_noticed(
     with pytest.raises(DestinationError, match="1 rows of 2"):
         alter(session, f"ALTER TABLE lake.n.{table} REPLACE PARTITION 202402 FROM v")
     assert told(places, table) == SEEN
+
+
+def test_rows_that_come_while_a_view_is_evaluated_are_not_replaced_unseen(
+    places: Places,
+    session: NoSpark,
+    table: str,
+    shown: Shown,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Harm prevented: the view reads this very table, and a row that it has not seen is gone."""
+    view = shown(rows(("2024-02-01", 1, "1")))
+    written = view.written
+
+    @contextmanager
+    def late(location: str, storages: Storages) -> Iterator[tuple[WrittenRows, ...]]:
+        with written(location, storages) as files:
+            lake = opened(places, table)
+            more = rows(("2024-02-03", 3, "3")).select(["ts", "id", "s"])
+            lake.append(more.cast(lake.schema().as_arrow()))
+            yield files
+
+    replace = f"ALTER TABLE lake.n.{table} REPLACE PARTITION 202402 FROM v"
+    monkeypatch.setattr(view, "written", late)
+    with pytest.raises(RefusedError, match="while the view was evaluated"):
+        alter(session, replace)
+    assert told(places, table) == [*SEEN, ("2024-02-03", 3, "3")]
+
+    monkeypatch.setattr(view, "written", written)
+    alter(session, replace)
+    assert told(places, table) == SEEN[:2]
