@@ -77,9 +77,11 @@ class ParquetDirectory:
         Raises:
             NotFoundError: there is no Parquet file (code 257).
             RefusedError: one has other columns (code 122), a value that the table does not take, or
-                rows of this partition and of another one; or is no Parquet file.
+                rows of this partition and of another one; or is no Parquet file. Or the table has
+                not every column that its partition key reads.
             DestinationError: the storage failed.
         """
+        self.rows.check(self.state)
         with ScratchDirectory("fetch") as scratch:
             found = self._listed(scratch.path)
             columns = self._columns(found, scratch.path)

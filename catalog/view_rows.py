@@ -104,9 +104,11 @@ class ViewRows:
         """Refuse rows of other columns than the table's.
 
         Raises:
-            RefusedError: they are others; all differences are told (code 122).
+            RefusedError: they are others; all differences are told (code 122). Or the table has not
+                every column that its partition key reads.
         """
         self._columns(written)
+        self.rows.check(self.state)
 
     def of_partition(
         self, files: tuple[WrittenRows, ...], wanted: PartitionId, into: Path

@@ -22,7 +22,7 @@ from catalog.clickhouse.partition_values import KeyTables
 from catalog.closing import Closing
 from catalog.storages.opening import Storages
 from tableformat.committer import LakeTableState
-from tableformat.errors import DestinationError
+from tableformat.errors import DestinationError, RefusedError
 from tableformat.iceberg.file_columns import FileColumn, file_columns
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.snapshot import table_of
@@ -69,6 +69,22 @@ class RowPartitions(Closing):
         """The columns that the key reads, by name."""
         return tuple(column.name for column in self._key)
 
+    def check(self, state: LakeTableState) -> None:
+        """Refuse a table that has not every column that the key reads.
+
+        Raises:
+            RefusedError: others renamed or dropped one.
+        """
+        table = table_of(state)
+        there = {field.name for field in table.schema().fields}
+        lacking = ", ".join(name for name in self.columns if name not in there)
+        if lacking:
+            message = (
+                f"Cannot tell in which partition of {'.'.join(table.name())} rows lie: it has no "
+                f"column {lacking} any more, which its partition key reads. Rename it back."
+            )
+            raise RefusedError(message)
+
     def close(self) -> None:
         """End the ClickHouse, if it was started. Closing twice is the same as once."""
         held, self._held = self._held, None
@@ -79,11 +95,13 @@ class RowPartitions(Closing):
         """Return the partitions that rows of a data file lie in, deleted ones included.
 
         Raises:
+            RefusedError: the table has not every column that the key reads.
             DestinationError: the file cannot be read, or lacks a column of the key.
             UnsupportedError: its storage is not served.
         """
         if not self._key:
             return _ALL
+        self.check(state)
         scratch = self._opened().directory
         path = self._storages(location).fetch(location, scratch)
         try:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from catalog.clickhouse.row_partitions import RowPartitions
-from tableformat.errors import DestinationError
+from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.outcome import Status
 from tableformat.file_names import key_in
 from tableformat.iceberg.arrow_schema import file_schema
@@ -174,6 +174,22 @@ def test_a_time_that_the_source_cannot_hold_lies_in_no_partition(
                 pq.write_table(pa.Table.from_pylist(odd, schema=arrow), path)
                 with pytest.raises(OSError, match=f"column {name} has a value that .*Date"):
                     rows.ids_in(path, state)
+
+
+def test_a_column_of_the_key_that_others_renamed_is_named(exports: RealExport) -> None:
+    name = filled(exports, "c % 7", "renamed")
+    exports.run(name, partition_spec="unpartitioned")
+    source = remembered_source(exports.lake(name).properties)
+    assert source is not None
+    with exports.lake(name).update_schema() as update:
+        update.rename_column("c", "d")
+    path = exports.data_files(name)[0].file_path
+
+    with (
+        RowPartitions(source, exports.catalog("lake").storages) as rows,
+        pytest.raises(RefusedError, match="it has no column c any more"),
+    ):
+        rows.ids(path, state_of(exports.lake(name)))
 
 
 def test_a_file_that_is_gone_is_named(exports: RealExport) -> None:

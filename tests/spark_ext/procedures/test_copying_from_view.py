@@ -164,6 +164,13 @@ def test_what_cannot_come_is_said_in_order_and_changes_nothing(
         alter(session, f"ALTER TABLE {name} REPLACE PARTITION 202402 FROM v")
     assert (told(places, table), snapshots(places, table)) == (SEEN, before)
 
+    with opened(places, table).update_schema() as update:
+        update.rename_column("ts", "at")
+    view = shown(rows(("2024-02-01", 1, "1")).rename_columns(["s", "at", "id"]))
+    with pytest.raises(RefusedError, match="it has no column ts any more"):
+        alter(session, f"ALTER TABLE {name} REPLACE PARTITION 202402 FROM v")
+    assert (view.evaluated, snapshots(places, table)) == (0, before)
+
 
 def test_rows_that_were_lost_on_the_way_are_noticed(
     places: Places,
