@@ -6,25 +6,21 @@ runs on a job group of its own, so that cancelling it stops nothing else in the 
 
 from __future__ import annotations
 
-import re
-import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
-from pyspark import InheritableThread
-from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 import tableformat.errors
 from catalog.storages.opening import open_storage
+from spark_ext.jobs import JOB_ERRORS, plain_error, run_job
 from spark_ext.progress import ProgressListener
 from spark_ext.tasks import ANSWER_SCHEMA, ServerAccess, StorageAccess, TaskWork
-from tableformat.errors import InternalError, SourceError, StoppedError, TableFormatError
+from tableformat.errors import InternalError, TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.file_names import stop_mark
@@ -32,16 +28,9 @@ from tableformat.receipt import Receipt
 
 __all__ = ["Progress", "run", "write", "write_all"]
 
-_POLL_SECONDS: Final = 0.1
+_THEN: Final = "Finished files are kept; run the same command again."
 # Asking Spark itself so often would take the processors from its tasks.
 _LOOK_SECONDS: Final = 1.0
-# Spark ends the Python worker of an interrupted task seconds later. Nothing has to wait for that:
-# what such a task still writes is invisible, and has a name of its own.
-_CANCEL_SECONDS: Final = 0.3
-_PYTHON_ERROR: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*): (?P<message>.*)", re.MULTILINE)
-_CANCELLED: Final = re.compile(
-    r"\[SPARK_JOB_CANCELLED\] (?P<why>[^\n]*?)(?: SQLSTATE: \w+)?$", re.MULTILINE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,52 +146,42 @@ def _collect(
     on_progress: Callable[[Progress], None],
     stop: _Stop,
 ) -> Generator[None, None, list[Row]]:
-    """Run the Spark job in a thread of its own, so that this one can report and be interrupted."""
+    """Run the Spark job, and report meanwhile."""
     group = f"mergeberg-{work.plan.job}-{uuid.uuid4().hex[:8]}"
     share = work.plan.share
     at_once = min(len(work.tasks), share.slices) if share is not None else len(work.tasks)
     context = spark.sparkContext
-    answers: list[Row] = []
-    failed: list[Exception] = []
-    ended = threading.Event()
 
-    def collect() -> None:
-        try:
-            context.setJobGroup(group, f"mergeberg: {work.plan.table}", interruptOnCancel=True)
-            number = len(work.tasks)
-            # Each of Spark's own tasks writes its slices one after the other.
-            job = spark.range(0, number, 1, at_once).mapInArrow(work, ANSWER_SCHEMA)
-            answers.extend(job.collect())
-        # Carried to the calling thread, which raises it.
-        except (PySparkException, Py4JError, OSError) as error:
-            failed.append(error)
-        finally:
-            ended.set()
+    def collect() -> list[Row]:
+        # Each of Spark's own tasks writes its slices one after the other.
+        numbers = spark.range(0, len(work.tasks), 1, at_once)
+        return numbers.mapInArrow(work, ANSWER_SCHEMA).collect()
 
     started = time.monotonic()
-    # Only such a thread has a job group of its own.
-    thread = InheritableThread(target=collect, name=group, daemon=True)
-    thread.start()
-    try:
-        looked, done = started, 0
-        while not ended.wait(_POLL_SECONDS):
+    looked, done = started, 0
+    with closing(run_job(context, group, f"mergeberg: {work.plan.table}", collect)) as running:
+        while (answers := _next(work.plan, running)) is None:
             now = time.monotonic()
             if now - looked >= _LOOK_SECONDS:
                 looked, done = now, _tasks_done(context, group)
             on_progress(Progress(listener.rows(), done, at_once, now - started))
             stop.tell()
             yield
-    except BaseException:
-        # In a thread of its own: the interrupted call of this one may still wait for its answer.
-        threading.Thread(target=context.cancelJobGroup, args=(group,), daemon=True).start()
-        ended.wait(_CANCEL_SECONDS)
-        raise
-    thread.join()
-    if failed:
-        raise _plain(work.plan, failed[0]) from failed[0]
     done, seconds = _tasks_done(context, group), time.monotonic() - started
     on_progress(Progress(listener.rows(), done, at_once, seconds))
     return answers
+
+
+def _next(plan: WritePlan, running: Generator[None, None, list[Row]]) -> list[Row] | None:
+    """Return the answers of a job that has ended, None for one that runs."""
+    try:
+        next(running)
+    except StopIteration as end:
+        answers: list[Row] = end.value
+        return answers
+    except JOB_ERRORS as error:
+        raise plain_error(f"Cannot export {plan.table}", _THEN, error) from error
+    return None
 
 
 def _tasks_done(context: Any, group: str) -> int:
@@ -253,30 +232,3 @@ def _error(row: Row) -> TableFormatError:
     kind = getattr(tableformat.errors, row["error"], TableFormatError)
     error: TableFormatError = kind(row["message"], code=row["code"])
     return error
-
-
-def _plain(plan: WritePlan, error: Exception) -> SourceError | StoppedError:
-    """Return what the Python task said, without the page of Java around it."""
-    text = str(error)
-    cancelled = _CANCELLED.search(text)
-    if cancelled is not None:
-        message = (
-            f"Cannot export {plan.table}: its Spark job was cancelled: "
-            f"{cancelled['why'].rstrip('. ')}. Finished files are kept; run the same command again."
-        )
-        return StoppedError(message)
-    found = _PYTHON_ERROR.findall(text.partition("JVM stacktrace")[0])
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = ": ".join(found[-1]) if found else (lines[0] if lines else type(error).__name__)
-    if found and found[-1][0] == "ModuleNotFoundError":
-        message = (
-            f"Cannot export {plan.table}: the Python of the session's workers is another one: "
-            f"{said.rstrip('.')}. Set PYSPARK_PYTHON to {sys.executable}, or on a cluster to a "
-            "Python on every host that has mergeberg, before the session starts."
-        )
-        return SourceError(message)
-    message = (
-        f"Cannot export {plan.table}: a Spark task failed: {said.rstrip('.')}. "
-        "Finished files are kept; run the same command again."
-    )
-    return SourceError(message)

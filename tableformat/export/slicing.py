@@ -9,15 +9,17 @@ every part.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from tableformat.export.slices import FileFormat, Slice, SliceTask
 from tableformat.receipt import PartRange
 from tableformat.source import FrozenPart, FrozenPartition
 
-__all__ = ["SliceTarget", "most_parts", "opened_together", "slices", "tasks"]
+__all__ = ["SliceTarget", "deal", "most_parts", "opened_together", "slices", "tasks"]
+
+T = TypeVar("T")
 
 # Reading memory of one part in a merge, measured with 20 columns (notes/performance.md, Added).
 _PART_MEMORY: Final = 2_300_000
@@ -122,14 +124,25 @@ def tasks(all_slices: Iterable[Slice], slots: int) -> tuple[SliceTask, ...]:
     if not work:
         return ()
     total = sum(_cost(slice_) for slice_ in work)
-    number = min(len(work), max(_TASKS_PER_SLOT * max(1, slots), -(-total // _TASK_BYTES)))
-    dealt: list[list[Slice]] = [[] for _ in range(number)]
-    loads = [(0, index) for index in range(number)]
-    for slice_ in work:
+    number = max(_TASKS_PER_SLOT * max(1, slots), -(-total // _TASK_BYTES))
+    return tuple(SliceTask(hand) for hand in deal(work, number, _cost))
+
+
+def deal(work: Sequence[T], number: int, cost: Callable[[T], int]) -> tuple[tuple[T, ...], ...]:
+    """Deal what is to be done to hands of about equal cost, in its order: each time the cheapest.
+
+    Args:
+        work: the dearest first.
+        number: of the hands, of which none is empty.
+        cost: of each.
+    """
+    dealt: list[list[T]] = [[] for _ in range(min(len(work), number))]
+    loads = [(0, index) for index in range(len(dealt))]
+    for one in work:
         load, index = heapq.heappop(loads)
-        dealt[index].append(slice_)
-        heapq.heappush(loads, (load + _cost(slice_), index))
-    return tuple(SliceTask(tuple(hand)) for hand in dealt)
+        dealt[index].append(one)
+        heapq.heappush(loads, (load + cost(one), index))
+    return tuple(tuple(hand) for hand in dealt)
 
 
 def opened_together(task: SliceTask) -> tuple[tuple[Slice, ...], ...]:
