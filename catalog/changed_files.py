@@ -10,7 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Generator
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -23,9 +24,9 @@ from catalog.carried_digest import TableFiles, carry_digest
 from catalog.clickhouse.file_rows import ROW_NUMBER
 from catalog.file_copies import store_receipt
 from catalog.listed_files import list_files
-from catalog.new_files import NewFile
+from catalog.new_files import FilePlace
 from catalog.scratch import ScratchDirectory
-from catalog.storages.opening import Storages
+from catalog.storages.opening import Opens, Storages
 from tableformat.committer import LakeTableState
 from tableformat.errors import DestinationError
 from tableformat.file_names import exported_by
@@ -35,12 +36,21 @@ from tableformat.iceberg.field_ids import FIELD_ID_KEY
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row
 from tableformat.operations.planned import Rewrite
+from tableformat.operations.statement import Claimed
 from tableformat.parquet.bloom_filters import filters_kept
 from tableformat.parquet.file_format import FileFormat
 from tableformat.parquet.writer import SortField, WrittenFile, write_file
 from tableformat.receipt import Receipt
 
-__all__ = ["ROW_NUMBER", "ChangedFiles", "LeftOfFiles", "declared_order"]
+__all__ = [
+    "ROW_NUMBER",
+    "Anew",
+    "ChangedFiles",
+    "FileWriter",
+    "LeftOfFiles",
+    "WritesElsewhere",
+    "declared_order",
+]
 
 _CHUNK: Final = 65_536
 
@@ -59,16 +69,127 @@ class LeftOfFiles(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Anew:
+    """Files in whose place another one comes, and where that is written."""
+
+    of: Rewrite
+    place: FilePlace
+
+
+@dataclass(frozen=True, slots=True)
+class FileWriter:
+    """Writes one file of a table anew, here or on another host; `schema` is the table's."""
+
+    storages: Opens
+    changes: LeftOfFiles
+    schema: Schema
+    format: FileFormat
+    without: frozenset[int] = frozenset()
+
+    def __call__(self, one: Anew, scratch: Path) -> Rewritten:
+        """Write it, and return what is told of it.
+
+        Args:
+            one: what is written.
+            scratch: a directory of this host.
+
+        Raises:
+            UnsupportedError: another engine wrote the file in a form that cannot be kept.
+            DestinationError: a storage failed, or the file has not the rows that were looked at.
+        """
+        (file,) = one.of.files
+        new = one.place.new()
+        local = self.storages(file.path).fetch(file.path, scratch)
+        try:
+            return new.told(self._rewritten(one.of, local, new.path))
+        except (OSError, pa.ArrowException) as error:
+            message = f"Cannot write {file.path} anew: {error}. Run the statement again."
+            raise DestinationError(message) from error
+        finally:
+            if local.is_relative_to(scratch):
+                local.unlink()
+
+    def _rewritten(self, of: Rewrite, local: Path, path: str) -> WrittenFile:
+        schema = self.schema
+        with pq.ParquetFile(local) as parquet:
+            ids = {f.field_id for f in schema.fields if f.name not in self.changes.sets}
+            sort = declared_order(parquet, of.files[0].path, ids)
+            written_as = file_schema(schema)
+            kept = filters_kept((parquet,), written_as, self.without)
+            with closing(self._rows(of, parquet)) as rows:
+                written = write_file(
+                    rows,
+                    self.storages(path).create(path),
+                    written_as,
+                    replace(self.format, bloom_columns=kept),
+                    sort,
+                    convert=lambda table: to_file(table, schema),
+                )
+        if written.rows != of.rows:
+            message = f"{written.rows:,} rows were written of {of.rows:,} that are left"
+            raise OSError(message)
+        return written
+
+    def _rows(self, of: Rewrite, parquet: pq.ParquetFile) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the rows that are left of a file, in its order, with the values that were set."""
+        sets = self.changes.sets
+        with self.changes.left(of.files[0].path) as left:
+            numbers = left.column(ROW_NUMBER)
+            begin = at = 0
+            for batch in parquet.iter_batches(_CHUNK):
+                end = begin + batch.num_rows
+                upto = bisect_left(range(len(numbers)), end, at, key=lambda i: numbers[i].as_py())
+                here = pc.subtract(numbers[at:upto].cast(pa.int64()), begin)
+                table = columns_of_file(pa.Table.from_batches([batch]), self.schema).take(here)
+                for name in sets:
+                    index = table.schema.get_field_index(name)
+                    values = left.column(name)[at:upto]
+                    table = table.set_column(index, left.schema.field(name), values)
+                yield from table.combine_chunks().to_batches()
+                begin, at = end, upto
+
+
+WritesElsewhere = Callable[
+    [FileWriter, tuple[Anew, ...], Callable[[], None]], tuple[Rewritten, ...] | None
+]
+"""Writes files elsewhere, and tells of each what it is; None where they are better written here.
+
+What it is given last it calls about every second: that raises when it is to stop.
+"""
+
+
+@dataclass(frozen=True, slots=True)
 class ChangedFiles:
     """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`.
 
     They have the bloom filters that the old ones had, but those of the columns `without`, by id.
+    `elsewhere` may write those of all keys at once, before they are asked for.
     """
 
     storages: Storages
     changes: LeftOfFiles
     format: FileFormat
     without: frozenset[int] = frozenset()
+    elsewhere: WritesElsewhere | None = None
+    _written: dict[Anew, Rewritten] = field(default_factory=dict, init=False, repr=False)
+
+    def ahead(
+        self, claims: tuple[Claimed, ...], state: LakeTableState, look: Callable[[str], None]
+    ) -> None:
+        """Write files for all claims elsewhere, where that is worth it.
+
+        Raises:
+            StoppedError: one is not needed any more, as `look` says of its key.
+            UnsupportedError: another engine wrote a file in a form that cannot be kept.
+            TableFormatError: elsewhere failed, or a file has not the rows that were looked at.
+        """
+        anew = tuple(one for row, rewrites in claims for one in _anew(row, rewrites, state))
+        if self.elsewhere is None:
+            return
+        keys = cycle(row.key.hash for row, _ in claims)
+        made = self.elsewhere(self._writer(state), anew, lambda: look(next(keys)))
+        if made is not None:
+            self._written.update(zip(anew, made, strict=True))
 
     def __call__(
         self,
@@ -85,12 +206,12 @@ class ChangedFiles:
             DestinationError: a storage failed, or a file has not the rows that were looked at.
         """
         made: list[tuple[str, Rewritten]] = []
+        write = self._writer(state)
         with ScratchDirectory("change") as scratch:
-            for number, one in enumerate(r for r in rewrites if r.rows):
+            for one in _anew(row, rewrites, state):
                 look()
-                made.append(
-                    (one.files[0].path, self._written(row, number, one, state, scratch.path))
-                )
+                written = self._written.pop(one, None) or write(one, scratch.path)
+                made.append((one.of.files[0].path, written))
         receipts = rewritten_receipts(state, row, made, frozenset(self.changes.sets))
         for receipt in receipts:
             store_receipt(receipt, state.location, self.storages)
@@ -99,60 +220,17 @@ class ChangedFiles:
         carry_digest(row, (f for r in rewrites for f in r.files), table, table)
         return receipts
 
-    def _written(
-        self, row: Row, number: int, of: Rewrite, state: LakeTableState, scratch: Path
-    ) -> Rewritten:
-        (file,) = of.files
-        new = NewFile.beside(file, row, number, state)
-        local = self.storages(file.path).fetch(file.path, scratch)
-        try:
-            return new.told(self._rewritten(of, local, new.path, table_of(state).schema()))
-        except (OSError, pa.ArrowException) as error:
-            message = f"Cannot write {file.path} anew: {error}. Run the statement again."
-            raise DestinationError(message) from error
-        finally:
-            if local.is_relative_to(scratch):
-                local.unlink()
+    def _writer(self, state: LakeTableState) -> FileWriter:
+        schema = table_of(state).schema()
+        return FileWriter(self.storages, self.changes, schema, self.format, self.without)
 
-    def _rewritten(self, of: Rewrite, local: Path, path: str, schema: Schema) -> WrittenFile:
-        with pq.ParquetFile(local) as parquet:
-            ids = {f.field_id for f in schema.fields if f.name not in self.changes.sets}
-            sort = declared_order(parquet, of.files[0].path, ids)
-            written_as = file_schema(schema)
-            kept = filters_kept((parquet,), written_as, self.without)
-            with closing(self._rows(of, parquet, schema)) as rows:
-                written = write_file(
-                    rows,
-                    self.storages(path).create(path),
-                    written_as,
-                    replace(self.format, bloom_columns=kept),
-                    sort,
-                    convert=lambda table: to_file(table, schema),
-                )
-        if written.rows != of.rows:
-            message = f"{written.rows:,} rows were written of {of.rows:,} that are left"
-            raise OSError(message)
-        return written
 
-    def _rows(
-        self, of: Rewrite, parquet: pq.ParquetFile, schema: Schema
-    ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the rows that are left of a file, in its order, with the values that were set."""
-        sets = self.changes.sets
-        with self.changes.left(of.files[0].path) as left:
-            numbers = left.column(ROW_NUMBER)
-            begin = at = 0
-            for batch in parquet.iter_batches(_CHUNK):
-                end = begin + batch.num_rows
-                upto = bisect_left(range(len(numbers)), end, at, key=lambda i: numbers[i].as_py())
-                here = pc.subtract(numbers[at:upto].cast(pa.int64()), begin)
-                table = columns_of_file(pa.Table.from_batches([batch]), schema).take(here)
-                for name in sets:
-                    index = table.schema.get_field_index(name)
-                    values = left.column(name)[at:upto]
-                    table = table.set_column(index, left.schema.field(name), values)
-                yield from table.combine_chunks().to_batches()
-                begin, at = end, upto
+def _anew(row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState) -> tuple[Anew, ...]:
+    """Return the files that are written for the claim of a row."""
+    return tuple(
+        Anew(one, FilePlace.beside(one.files[0], row, number, state))
+        for number, one in enumerate(r for r in rewrites if r.rows)
+    )
 
 
 def declared_order(

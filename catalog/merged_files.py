@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from catalog.carried_digest import TableFiles, carry_digest
 from catalog.file_copies import store_receipt
 from catalog.listed_files import list_files
-from catalog.new_files import NewFile
+from catalog.new_files import FilePlace, NewFile
 from catalog.numbered_rows import NumberedRows, in_order
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
@@ -125,7 +125,7 @@ class MergedFiles:
             begin = 0
             for at, rows in enumerate(of.made, number):
                 look()
-                new = NewFile.beside(of.files[0], row, at, state)
+                new = FilePlace.beside(of.files[0], row, at, state).new()
                 yield self._one(new, opened, numbers.slice(begin, rows), schema)
                 begin += rows
 

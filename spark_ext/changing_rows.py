@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
+
+from pyspark.sql import SparkSession
 
 from catalog.changed_files import ChangedFiles
 from catalog.clickhouse.row_changes import RowChanges
+from catalog.looked_files import FileLooker, LookedFiles
+from spark_ext.changing_in_tasks import ChangingInTasks
 from spark_ext.other_tables import RememberingTable
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import ClearColumn, Delete, Update
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
+from tableformat.iceberg.row_change_limits import refuse_change
+from tableformat.iceberg.snapshot import table_of
 from tableformat.mergetree.expression import Expression
 from tableformat.mergetree.expression_text import columns_of, render_expression
 from tableformat.mergetree.outside_of_row import functions_outside
-from tableformat.mergetree.row_change import RowChange
+from tableformat.mergetree.row_change import RowChange, columns_of_change, columns_set
 from tableformat.operations.change_rows import ChangeRows
 from tableformat.operations.running import Running
 from tableformat.operations.which import AllPartitions, OnePartition
@@ -34,6 +41,7 @@ def changing(
     running: Running,
     of: RememberingTable,
     stack: ExitStack,
+    spark: SparkSession | None = None,
 ) -> tuple[Running, ChangeRows]:
     """Return a statement that changes rows, and what runs it.
 
@@ -43,18 +51,30 @@ def changing(
         running: what runs statements on the table.
         of: the table.
         stack: closes what is opened.
+        spark: the session whose tasks look at many files and write them, where there is one.
 
     Raises:
         RefusedError: ClickHouse refuses it (its code and text).
         UnsupportedError: it needs what is not at hand.
         SourceError: ClickHouse does not start.
     """
-    state, storages = of.found.load(), of.found.storages
-    change = _change(command)
-    rows = stack.enter_context(RowChanges(of.source, storages, state, change))
-    files = ChangedFiles(storages, rows, FileFormat())
-    ready = replace(running, ports=replace(running.ports, rewrite=files))
-    return ready, ChangeRows(which, _text(command, which), rows, state.layout.schema_id)
+    state, storages, source = of.found.load(), of.found.storages, of.source
+    change, text, table = _change(command), _text(command, which), table_of(state)
+    columns = columns_of_change(change, source.table.columns)
+    refuse_change(change, columns, columns_set(change, columns), source, table)
+    rows = stack.enter_context(RowChanges(source, storages, table.schema(), change))
+    if spark is None:
+        looked = LookedFiles(rows, storages)
+        files = ChangedFiles(storages, looked, FileFormat())
+    else:
+        looker = FileLooker(source, table.schema(), change, storages)
+        what = f"Cannot run {text} on {of.name}"
+        tasks = ChangingInTasks(spark, what, state.location, storages, looker, stack)
+        looked = LookedFiles(rows, storages, tasks.look)
+        files = ChangedFiles(storages, looked, FileFormat(), elsewhere=partial(tasks.write, looked))
+    ahead = None if spark is None else files.ahead
+    ready = replace(running, ports=replace(running.ports, rewrite=files, ahead=ahead))
+    return ready, ChangeRows(which, text, looked, state.layout.schema_id)
 
 
 def _change(command: ChangesRows) -> RowChange:

@@ -144,7 +144,7 @@ def _prepared(
             return optimizing(command, which, running, to, runners.stack)
         if isinstance(command, commands.ClearIndex):
             return clearing_index(command, which, running, to)
-        return changing(command, which, running, to, runners.stack)
+        return changing(command, which, running, to, runners.stack, others.spark)
     if not isinstance(command, commands.AttachFrom | commands.ReplaceFrom):
         return running, _statement(command, to.source)
     replaces = isinstance(command, commands.ReplaceFrom)

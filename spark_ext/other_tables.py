@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from pyspark.sql import SparkSession
+
 from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.iceberg import OpenedCatalog
 from catalog.iceberg_table import IcebergTable
@@ -65,7 +67,7 @@ class OtherTables:
     a statement whose table is ClickHouse's. `allow_empty` is the setting
     allow_replace_partition_from_empty_source; `checks` refuses files that are not as they were
     written. `sources` are those of the session, by name. `view` returns the temporary view that a
-    name means.
+    name means. `spark` is the session, where the statement was given in one.
     """
 
     table: Callable[[tuple[str, ...]], SourceTable | LakeName]
@@ -75,6 +77,7 @@ class OtherTables:
     checks: Checks = refuse_changed_files
     sources: Mapping[str, SourcePlace] = field(default_factory=dict, repr=False)
     view: Callable[[tuple[str, ...]], View | None] = no_view
+    spark: SparkSession | None = None
 
 
 @dataclass(frozen=True, slots=True)

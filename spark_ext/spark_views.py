@@ -7,10 +7,8 @@ that ended count, so that one that it ran twice has its rows once.
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -20,13 +18,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Access, Storages
 from catalog.view_rows import WrittenRows, write_rows
 from spark_ext.sql.names import Parts, spark_name
+from spark_ext.task_directory import task_directory
 from tableformat.errors import SourceError
-from tableformat.file_names import views_directory
-from tableformat.storage import Storage
 
 __all__ = ["SparkView", "View", "no_view", "session_views"]
 
@@ -125,12 +121,8 @@ class SparkView:
             DestinationError: the storage failed.
         """
         context = self.spark.sparkContext
-        with ExitStack() as stack:
-            if (context.master or "").startswith("local"):
-                below = str(stack.enter_context(ScratchDirectory("view")).path)
-            else:
-                below = views_directory(location, int(time.time() * 1000), uuid.uuid4().hex)
-                stack.callback(_remove, storages(below), below)
+        with task_directory(context, "view", location, storages) as made:
+            below = made.location
             access = storages.access(below)
             # A broadcast, because the plan of a query is written to event logs.
             sent = None if access is None else context.broadcast(access)
@@ -151,11 +143,6 @@ class SparkView:
             "changed; look at SELECT * FROM it."
         )
         return SourceError(message)
-
-
-def _remove(storage: Storage, below: str) -> None:
-    for one in storage.list(below):
-        storage.delete(one.location)
 
 
 class _Sent(Protocol):

@@ -54,7 +54,7 @@ def is_stop_mark(location: str, receipts: str) -> bool:
 
 
 def views_directory(location: str, milliseconds: int, unique: str) -> str:
-    """Return where rows of a view are while a statement at a time works on them.
+    """Return where rows of a view, or of files, are while a statement works on them.
 
     Args:
         location: of the lake table.

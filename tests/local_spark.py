@@ -48,14 +48,14 @@ def own_java() -> Iterator[None]:
 
 
 @contextmanager
-def local_spark(slots: int = 2) -> Iterator[SparkSession]:
-    """Start a session of so many slots for tasks, and stop it afterwards."""
+def local_spark(slots: int = 2, failures: int = 1) -> Iterator[SparkSession]:
+    """Start a session of so many slots for tasks, each tried so often; stop it afterwards."""
     with own_java(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(find_java(os.environ).home))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", str(ROOT))
         session = (
-            SparkSession.builder.master(f"local[{slots}]")
+            SparkSession.builder.master(f"local[{slots},{failures}]")
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .getOrCreate()

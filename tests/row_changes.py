@@ -42,7 +42,10 @@ class _Rows:
     def sets(self) -> tuple[str, ...]:
         return () if self.deletes else ("n",)
 
-    def __call__(self, file: BranchFile) -> Rewrite | None:
+    def __call__(self, files: tuple[BranchFile, ...]) -> tuple[Rewrite | None, ...]:
+        return tuple(self._of(file) for file in files)
+
+    def _of(self, file: BranchFile) -> Rewrite | None:
         numbers = self._numbers(file.path)
         hit = pc.sum(self._hits(numbers)).as_py() or 0
         left = len(numbers) - hit if self.deletes else len(numbers)

@@ -20,7 +20,7 @@ from pyiceberg.schema import Schema
 from catalog.clickhouse.connection import ClickHouseError
 from catalog.clickhouse.digests import READ_SETTINGS, as_read
 from catalog.clickhouse.own import OwnClickHouse
-from catalog.storages.opening import Storages
+from catalog.storages.opening import Opens
 from tableformat.branches import BranchFile
 from tableformat.errors import DestinationError
 from tableformat.iceberg.field_ids import FIELD_ID_KEY
@@ -76,7 +76,7 @@ class FileRows:
     """
 
     held: OwnClickHouse
-    storages: Storages
+    storages: Opens
     source: RememberedSource
     schema: Schema
     columns: tuple[Column, ...]

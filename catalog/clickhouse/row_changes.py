@@ -8,28 +8,28 @@ the columns that the statement reads and sets (`file_rows.py`), and the statemen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
+from pyiceberg.schema import Schema
 
 from catalog.clickhouse.connection import ClickHouseError, whole
 from catalog.clickhouse.file_rows import ROW_NUMBER, FileRows, numbered
 from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.partition_values import KeyTables
 from catalog.closing import Closing
-from catalog.storages.opening import Storages
+from catalog.storages.opening import Opens
 from tableformat.branches import BranchFile
-from tableformat.committer import LakeTableState
 from tableformat.errors import RefusedError
 from tableformat.export.data_checks import broken, checks_sql, data_checks
 from tableformat.iceberg.properties import RememberedSource
-from tableformat.iceberg.row_change_limits import refuse_change
 from tableformat.iceberg.schema import map_columns
-from tableformat.iceberg.snapshot import table_of
-from tableformat.mergetree.row_change import RowChange, columns_of_change, without_default
+from tableformat.mergetree.row_change import (
+    RowChange,
+    columns_of_change,
+    columns_set,
+    without_default,
+)
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_string
 from tableformat.operations.planned import Rewrite
@@ -43,83 +43,81 @@ _NOW: Final = "mutations_sync = 2, allow_nondeterministic_mutations = 1"
 
 
 class RowChanges(Closing):
-    """Says what a statement changes in data files, and keeps what becomes of them until `close`.
+    """Says what a statement changes in data files, one after the other.
 
-    A `tableformat.operations.change_rows.RowsOfFile`, and a `catalog.changed_files.LeftOfFiles`. A
-    context manager: leaving it closes.
+    A context manager: leaving it closes.
     """
 
     def __init__(
         self,
         source: RememberedSource,
-        storages: Storages,
-        state: LakeTableState,
+        storages: Opens,
+        schema: Schema,
         change: RowChange,
+        *,
+        threads: int = 0,
     ) -> None:
         """Start a ClickHouse, and let it take the statement.
 
         Args:
             source: what the lake table remembers.
             storages: open what locations belong to.
-            state: of the table, whose columns the files are read as.
+            schema: of the table, as which the files are read.
             change: the statement.
+            threads: of the ClickHouse, 0 for as many as there are processors.
 
         Raises:
             RefusedError: ClickHouse refuses the statement (its code and text).
-            UnsupportedError: the lake table does not have what it needs.
             SourceError: ClickHouse does not start.
         """
-        self._source, self._storages, self._change = source, storages, change
-        self._table = table_of(state)
-        self._schema = self._table.schema()
-        self._found: dict[str, Rewrite | None] = {}
+        self._source, self._change = source, change
         self._columns = columns_of_change(change, source.table.columns)
         self._stored = tuple(c for c in self._columns if c.stored)
+        self.sets: Final = columns_set(change, self._columns)
         mapped = map_columns(source.table, source.conversions)
         self._checks = tuple(c for c in data_checks(mapped) if c.column in self.sets)
         self._held = OwnClickHouse("change", zone=source.table.server_zone or "UTC")
         what = self._change.command
-        self._rows = FileRows(self._held, storages, source, self._schema, self._stored, what)
+        self._rows = FileRows(self._held, storages, source, schema, self._stored, what)
         try:
+            self._held.command(f"SET max_threads = {threads}")
             self._begin()
         except BaseException:
             self.close()
             raise
 
     @property
-    def sets(self) -> tuple[str, ...]:
-        """The columns that may have other values afterwards."""
-        made = self._change.sets
-        return tuple(
-            c.name for c in self._stored if c.name in made or c.default_kind == "MATERIALIZED"
-        )
+    def directory(self) -> Path:
+        """Where files may be put that go with it."""
+        return self._held.directory
 
     def close(self) -> None:
-        """End the ClickHouse, and remove what became of files. Closing twice is the same."""
+        """End the ClickHouse, and remove its directory. Closing twice is the same."""
         self._held.close()
 
-    def __call__(self, file: BranchFile) -> Rewrite | None:
+    def __call__(self, file: BranchFile, left: Path) -> Rewrite | None:
         """Return what changes in a file, None for nothing.
+
+        Args:
+            file: the data file.
+            left: gets what is left of the rows of one that changes, as an Arrow stream in order:
+                `ROW_NUMBER`, and the columns that it sets, as ClickHouse hands them over.
 
         Raises:
             RefusedError: ClickHouse refuses a value, or the file's values are not the source's.
             DestinationError: the file cannot be read.
         """
-        if file.path not in self._found:
-            self._found[file.path] = self._asked(file)
-        return self._found[file.path]
-
-    @contextmanager
-    def left(self, path: str) -> Iterator[pa.Table]:
-        """Lend what is left of the rows of a file that changes, in order, by `ROW_NUMBER`.
-
-        The other columns are those that it sets, as what ClickHouse hands over; mapped, not read.
-        """
-        with pa.memory_map(str(self._left_of(path))) as left, pa.ipc.open_stream(left) as stream:
-            yield stream.read_all()
+        try:
+            self._held.command(f"TRUNCATE TABLE {_ROWS}")
+        except ClickHouseError as error:
+            raise self._refused(error) from error
+        self._rows.insert(file, _ROWS)
+        try:
+            return self._changed(file, left)
+        except ClickHouseError as error:
+            raise self._refused(error) from error
 
     def _begin(self) -> None:
-        refuse_change(self._change, self._columns, self.sets, self._source, self._table)
         tables = KeyTables(self._held, self._source.table)
         needed = {c.name: c for c in self._columns}
         columns = (needed.get(c.name, without_default(c)) for c in self._source.table.columns)
@@ -134,18 +132,7 @@ class RowChanges(Closing):
         message = f"Cannot run {self._change.command}: {error.reason.rstrip('.')}."
         return RefusedError(message, code=error.code)
 
-    def _asked(self, file: BranchFile) -> Rewrite | None:
-        try:
-            self._held.command(f"TRUNCATE TABLE {_ROWS}")
-        except ClickHouseError as error:
-            raise self._refused(error) from error
-        self._rows.insert(file, _ROWS)
-        try:
-            return self._changed(file)
-        except ClickHouseError as error:
-            raise self._refused(error) from error
-
-    def _changed(self, file: BranchFile) -> Rewrite | None:
+    def _changed(self, file: BranchFile, left: Path) -> Rewrite | None:
         """Run the statement on the rows that are in the table, and keep what it leaves."""
         condition = self._change.condition
         where = f" WHERE {condition}" if condition else ""
@@ -162,10 +149,9 @@ class RowChanges(Closing):
         self._refuse_values()
         columns = [c for c in self._stored if c.name in self.sets]
         values = select_list(columns, self._source.conversions)
-        left = quote_string(str(self._left_of(file.path)))
         number = f"{SOURCE_ALIAS}.{ROW_NUMBER} AS {ROW_NUMBER}"
         self._held.command(
-            f"INSERT INTO FUNCTION file({left}, ArrowStream)"
+            f"INSERT INTO FUNCTION file({quote_string(str(left))}, ArrowStream)"
             f" SELECT {', '.join(part for part in (number, values) if part)}"
             f" FROM {_ROWS} AS {SOURCE_ALIAS} ORDER BY {SOURCE_ALIAS}.{ROW_NUMBER}"
             f" SETTINGS {WIRE_SETTINGS}, engine_file_truncate_on_insert = 1"
@@ -189,7 +175,3 @@ class RowChanges(Closing):
     def _count(self, where: str) -> int:
         ((found,),) = self._held.rows(f"SELECT count() FROM {_ROWS}{where}")
         return whole(found)
-
-    def _left_of(self, path: str) -> Path:
-        number = list(self._found).index(path) if path in self._found else len(self._found)
-        return self._held.directory / f"left-{number}.arrow"

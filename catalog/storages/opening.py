@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
@@ -24,13 +24,25 @@ from catalog.storages.hdfs.storage import HdfsStorage
 from catalog.storages.local import LocalStorage
 from catalog.storages.s3.access import S3Access
 from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
-from tableformat.errors import UnsupportedError
+from tableformat.errors import InternalError, UnsupportedError
 from tableformat.storage import Storage
 
-__all__ = ["BY_CATALOG", "Access", "Storages", "is_far", "is_local", "open_storage"]
+__all__ = [
+    "BY_CATALOG",
+    "Access",
+    "Opens",
+    "ReachedStorages",
+    "Storages",
+    "is_far",
+    "is_local",
+    "open_storage",
+]
 
 Access = S3Access | GsAccess | AbfsAccess | HdfsAccess
 """How a storage is reached that is asked over a network."""
+
+Opens = Callable[[str], Storage]
+"""Opens the storage that a location belongs to."""
 
 BY_CATALOG: Final = "mergeberg.storages"
 """The property by which a catalog hands its `Storages` to the `FileIO` of its tables."""
@@ -164,8 +176,8 @@ class Storages:
         """
         if is_local(location):
             return None
-        above = [one for one in self._of_tables if f"{location}/".startswith(f"{one}/")]
-        properties = self._of_tables[max(above, key=len)] if above else self.properties
+        table = _above(location, self._of_tables)
+        properties = self.properties if table is None else self._of_tables[table]
         return self.access_by(location, properties)
 
     def access_by(self, location: str, properties: Mapping[str, Any]) -> Access:
@@ -176,6 +188,19 @@ class Storages:
         """
         insecure = is_true(self.properties.get(ALLOW_INSECURE))
         return _access(location, properties, self.time_outs, allow_insecure=insecure)
+
+    def reached(self, locations: Iterable[str]) -> ReachedStorages:
+        """Return what opens the storages of locations on another host, which is told nothing else.
+
+        Raises:
+            UsageError: one is not served, or the properties do not say how to reach it.
+        """
+        one_of = {self._place(one): one for one in locations if not is_local(one)}
+        return ReachedStorages({place: self.access(one) for place, one in one_of.items()})
+
+    def _place(self, location: str) -> str:
+        """Return the place in a far storage whose locations are all reached as one there is."""
+        return _above(location, self._of_tables) or "/".join(location.split("/", 3)[:3])
 
     def check(self) -> None:
         """Refuse, before anything is begun, what the catalog itself says of storage that is far.
@@ -193,6 +218,33 @@ class Storages:
                 self.access_by(f"{scheme}://", self.properties)
         if is_far(warehouse):
             self.access_by(warehouse, self.properties)
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedStorages:
+    """Opens storages of which it is known how they are reached, by the places in them."""
+
+    places: Mapping[str, Access | None] = field(repr=False)
+
+    def __call__(self, location: str) -> Storage:
+        """Open the storage that a location belongs to.
+
+        Raises:
+            InternalError: it is of no place that is known.
+        """
+        if is_local(location):
+            return LocalStorage()
+        place = _above(location, self.places)
+        if place is None:
+            message = f"Nobody said how {location} is reached; this is a bug, please report it."
+            raise InternalError(message)
+        return open_storage(location, self.places[place])
+
+
+def _above(location: str, places: Iterable[str]) -> str | None:
+    """Return the nearest of places that a location is below, None where it is below none."""
+    above = (one for one in places if f"{location}/".startswith(f"{one}/"))
+    return max(above, key=len, default=None)
 
 
 def _in_s3(access: S3Access) -> Storage:

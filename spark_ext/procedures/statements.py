@@ -112,6 +112,7 @@ def _on_lake(
         checks=checks(fast=settings.fast),
         sources=names.settings.sources,
         view=session_views(call.spark, call.conf, call.tables),
+        spark=call.spark,
     )
     with contextlib.closing(open_session_ledger(call.conf, table.catalog)) as ledger:
         try:

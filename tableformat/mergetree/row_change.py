@@ -8,7 +8,7 @@ from typing import Final
 
 from tableformat.mergetree.table import Column
 
-__all__ = ["RowChange", "columns_of_change", "columns_read", "without_default"]
+__all__ = ["RowChange", "columns_of_change", "columns_read", "columns_set", "without_default"]
 
 _COMPUTED: Final = ("MATERIALIZED", "ALIAS")
 
@@ -68,6 +68,20 @@ def columns_read(change: RowChange, columns: tuple[Column, ...]) -> frozenset[st
         for c in columns
         if any(_is_of(name, c.name) for name in change.reads)
         or any(_mentions(other, c) for other in columns)
+    )
+
+
+def columns_set(change: RowChange, columns: tuple[Column, ...]) -> tuple[str, ...]:
+    """Return those of the stored columns of a change that may have other values afterwards.
+
+    Args:
+        change: the statement.
+        columns: what `columns_of_change` returned.
+    """
+    return tuple(
+        c.name
+        for c in columns
+        if c.stored and (c.name in change.sets or c.default_kind == "MATERIALIZED")
     )
 
 

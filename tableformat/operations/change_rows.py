@@ -7,7 +7,7 @@ without IN PARTITION is one snapshot, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,10 +22,10 @@ from tableformat.operations.writing_anew import (
     refuse_other_spec,
 )
 
-__all__ = ["ChangeRows", "RowsOfFile"]
+__all__ = ["ChangeRows", "RowsOfFiles"]
 
-RowsOfFile = Callable[[BranchFile], Rewrite | None]
-"""Says what changes in a file, None for nothing; the same whenever it is asked."""
+RowsOfFiles = Callable[[tuple[BranchFile, ...]], tuple[Rewrite | None, ...]]
+"""Says what changes in each file, None for nothing; the same whenever it is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ChangeRows:
 
     which: OnePartition | AllPartitions
     text: str
-    rows: RowsOfFile
+    rows: RowsOfFiles
     schema_id: int
     did: ClassVar[Status] = Status.CHANGED
     looks_at_detached: ClassVar[bool] = False
@@ -53,22 +53,25 @@ class ChangeRows:
             TableFormatError: ClickHouse refuses the statement, or a file cannot be read.
         """
         refuse_other_columns(self, there, self.schema_id)
-        found = tuple(c for one in there.keys if (c := self._of_key(one, there)) is not None)
-        rows = sum(f.rows for one in there.keys for f in one.files)
+        files = tuple(f for one in there.keys for f in one.files)
+        for file in files:
+            refuse_deletes(self, file)
+        changes = {f: r for f, r in zip(files, self.rows(files), strict=True) if r is not None}
+        for file in changes:
+            refuse_other_spec(self, file, there)
+        every = (self._of_key(one, there, changes) for one in there.keys)
+        found = tuple(change for change in every if change is not None)
+        rows = sum(f.rows for f in files)
         return Plan(found, kept=rows - sum(r.changed for c in found for r in c.rewrites))
 
-    def _of_key(self, one: FilesOfKey, there: PartitionFiles) -> KeyChange | None:
-        found = tuple(r for f in one.files if (r := self._of_file(f, there)) is not None)
+    @staticmethod
+    def _of_key(
+        one: FilesOfKey, there: PartitionFiles, changes: Mapping[BranchFile, Rewrite]
+    ) -> KeyChange | None:
+        found = tuple(changes[f] for f in one.files if f in changes)
         if not found:
             return None
         leaves = tuple(f for r in found for f in r.files)
         left = tuple(f for f in one.files if f not in leaves)
         holds = held_of(left) if there.knows(one.key) else None
         return KeyChange(one.key, leaves=leaves, holds=holds, rewrites=found)
-
-    def _of_file(self, file: BranchFile, there: PartitionFiles) -> Rewrite | None:
-        refuse_deletes(self, file)
-        found = self.rows(file)
-        if found is not None:
-            refuse_other_spec(self, file, there)
-        return found

@@ -87,9 +87,14 @@ class Landing:
     ) -> tuple[tuple[Receipt, ...], ...]:
         """Return the receipts of the files that each key gets: copies, or files written anew.
 
-        Before each of these `look` is called with the key: it raises when nobody needs them.
+        Before each of these, or again and again while others write them, `look` is called with the
+        key: it raises when nobody needs them.
         """
-        pairs = zip(rows, plan.changes, strict=True)
+        pairs = tuple(zip(rows, plan.changes, strict=True))
+        anew = tuple((row, change.rewrites) for row, change in pairs if change.rewrites)
+        effects, ahead = self.ports.commit.effects, self.ports.ahead
+        if ahead is not None and anew:
+            effects(Step.WRITE_FILES, lambda: ahead(anew, state, look))
         return tuple(self._files(row, change, state, look) for row, change in pairs)
 
     def noted(

@@ -18,7 +18,9 @@ from tableformat.operations.which import NOTHING_DETACHED, Which, shown_partitio
 from tableformat.receipt import Receipt
 
 __all__ = [
+    "Ahead",
     "Alone",
+    "Claimed",
     "Copies",
     "OperationPorts",
     "Rewrites",
@@ -34,6 +36,15 @@ Rewrites = Callable[
 """Writes files of a state anew for the claim of a row; returns receipts of those that have rows.
 
 What it is given last it calls before each file: that raises when it is to stop.
+"""
+
+Claimed = tuple[Row, tuple[Rewrite, ...]]
+"""A row with its claim, and the files that are written anew for it."""
+
+Ahead = Callable[[tuple[Claimed, ...], LakeTableState, Callable[[str], None]], None]
+"""Begins what `Rewrites` of the same claims end: what it wrote, that need not write again.
+
+What it is given last it calls with keys, again and again: that raises when it is to stop.
 """
 
 Copies = Callable[[Row, tuple[BranchFile, ...]], tuple[Receipt, ...]]
@@ -72,7 +83,7 @@ class Statement(Protocol):
 class OperationPorts:
     """Everything that a statement acts on, but what tells which files are in its partition.
 
-    `intact` refuses files that are not as they were written.
+    `intact` refuses files that are not as they were written. `ahead` comes before `rewrite`.
     """
 
     commit: Ports
@@ -83,6 +94,7 @@ class OperationPorts:
     intact: Callable[[tuple[BranchFile, ...]], None]
     copy: Copies | None = None
     rewrite: Rewrites | None = None
+    ahead: Ahead | None = None
 
 
 class Alone(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import pickle
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.storages.opening import open_storage
-from tableformat.errors import DestinationError, UnsupportedError
+from catalog.storages.local import LocalStorage
+from catalog.storages.opening import ReachedStorages, Storages, open_storage
+from catalog.storages.s3.storage import S3Storage
+from tableformat.errors import DestinationError, InternalError, UnsupportedError
 from tableformat.storage import StoredObject
 
 _NOBODY: Final = 65534
@@ -117,3 +120,26 @@ def test_a_directory_that_cannot_be_listed_is_not_an_empty_one(
 def test_other_schemes_are_refused_by_name(scheme: str) -> None:
     with pytest.raises(UnsupportedError, match=f"storage of the scheme '{scheme}' is not support"):
         open_storage(f"{scheme}://bucket/lake")
+
+
+def test_another_host_reaches_what_this_one_does_and_is_told_of_nothing_else() -> None:
+    """Harm prevented: a task reads the files of a table with the keys of another one."""
+    storages = Storages({"s3.access-key-id": "of-catalog", "s3.secret-access-key": "hush"})
+    storages.learn("s3://b/lake/t", {"s3.access-key-id": "of-t", "s3.secret-access-key": "hush"})
+    files = ["s3://b/lake/t/data/f", "s3://b/lake/t2/data/f", "/data/f"]
+
+    reached: ReachedStorages = pickle.loads(pickle.dumps(storages.reached(files)))  # noqa: S301  our own
+
+    assert reached.places == {
+        "s3://b/lake/t": storages.access(files[0]),
+        "s3://b": storages.access(files[1]),
+    }
+    assert reached.places["s3://b/lake/t"] != reached.places["s3://b"]
+    assert isinstance(reached("/data/g"), LocalStorage)
+    for location in files[:2]:
+        opened = reached(f"{location}-2")
+        assert isinstance(opened, S3Storage)
+        assert opened.access == storages.access(location)
+    assert "hush" not in repr(reached)
+    with pytest.raises(InternalError, match=r"Nobody said how s3://c/f is reached"):
+        reached("s3://c/f")

@@ -1,0 +1,186 @@
+"""UPDATE, DELETE and CLEAR COLUMN on hosts that share nothing but the lake's storage."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from catalog.storages.opening import ReachedStorages
+from spark_ext import changing_in_tasks
+from tableformat.branches import BranchFile
+from tests.session_lake import alter, export_all, opened
+from tests.session_without_spark import NoSpark
+from tests.wrong.places import Places
+
+_NUMBERS = iter(range(1_000))
+
+
+@dataclass
+class OfCluster(NoSpark):
+    """A session whose executors are elsewhere."""
+
+    master: str = "spark://somewhere:7077"
+
+    def broadcast(self, value: ReachedStorages) -> Held:
+        return Held(value)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A broadcast."""
+
+    value: ReachedStorages
+
+
+@dataclass
+class Hosts:
+    """Does what tasks do with what arrives there; `asked` are what did it, by class.
+
+    `between` are the files that one host left for another when the second kind of job began.
+    """
+
+    lake: Path
+    asked: list[str]
+    between: list[Path]
+
+    def __call__(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        what: str,  # noqa: ARG002
+        things: tuple[Any, ...],
+        cost: Callable[[Any], int],
+        work: Any,
+        look: Callable[[], None] = lambda: None,
+    ) -> tuple[Any, ...]:
+        self.asked.append(type(work).__name__)
+        self.between = self.left()
+        look()
+        assert all(cost(one) > 0 for one in things)
+        arrived = pickle.loads(pickle.dumps((work, things)))  # noqa: S301  our own
+        return tuple(arrived[0](arrived[1]))
+
+    def left(self) -> list[Path]:
+        return [path for path in self.lake.rglob("views/**/*") if path.is_file()]
+
+
+@pytest.fixture(autouse=True)
+def hosts(places: Places, monkeypatch: pytest.MonkeyPatch) -> Hosts:
+    """Let two files be enough for tasks, which others run."""
+    places.reads_parts = True
+    found = Hosts(places.warehouse, [], [])
+    monkeypatch.setattr(changing_in_tasks, "LEAST_FILES", 2)
+    monkeypatch.setattr(changing_in_tasks, "in_tasks", found)
+    return found
+
+
+@pytest.fixture
+def cluster(session: NoSpark) -> OfCluster:
+    """Return a session of a cluster, on the same places."""
+    return OfCluster(session.settings)
+
+
+@pytest.fixture
+def source(places: Places) -> Iterator[str]:
+    """Make a table of three partitions; return its name."""
+    name = f"elsewhere_{next(_NUMBERS)}"
+    places.clickhouse_run(
+        f"CREATE TABLE db.{name} (p UInt8, id Int64, n Nullable(Int64), at DateTime, s String"
+        " DEFAULT 'none', up String MATERIALIZED upper(s)) ENGINE = MergeTree PARTITION BY p"
+        " ORDER BY id",
+        f"INSERT INTO db.{name} SELECT number % 3, number, if(number % 4 = 0, NULL, number),"
+        " toDateTime('2024-03-31 00:30:00', 'UTC') + number, toString(number) FROM numbers(30)",
+    )
+    yield name
+    places.clickhouse_run(f"DROP TABLE db.{name} SYNC")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE n = n + 1, s = concat(s, 'x') WHERE id % 2 = 0",
+        pytest.param("UPDATE at = at + 3600 WHERE n IS NULL", marks=pytest.mark.soak),
+        "DELETE WHERE p = 1 OR id > 20",
+        pytest.param("CLEAR COLUMN s IN PARTITION 2, CLEAR COLUMN s", marks=pytest.mark.soak),
+    ],
+)
+def test_what_one_host_looked_at_another_writes(
+    places: Places,
+    session: NoSpark,
+    cluster: OfCluster,
+    source: str,
+    hosts: Hosts,
+    statement: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Harm prevented: an UPDATE that works on one machine, and finds nothing on a cluster."""
+    export_all(session, source, source)
+    export_all(session, source, f"{source}_here")
+
+    told = alter(cluster, f"ALTER TABLE lake.n.{source} {statement}")
+
+    assert hosts.asked[-2:] == ["FileLooker", "_Writing"]
+    assert hosts.between != []
+    assert hosts.left() == []
+    monkeypatch.setattr(changing_in_tasks, "LEAST_FILES", 1_000)
+    here = alter(session, f"ALTER TABLE lake.n.{source}_here {statement}")
+    same = ("partition_id", "status", "rows", "data_files")
+    assert [[row[one] for one in same] for row in told] == [
+        [row[one] for one in same] for row in here
+    ]
+    found = [
+        opened(places, name).scan().to_arrow().sort_by("id").to_pylist()
+        for name in (source, f"{source}_here")
+    ]
+    assert found[0] == found[1] != []
+
+
+def test_what_was_looked_at_here_is_written_here(
+    places: Places,
+    session: NoSpark,
+    cluster: OfCluster,
+    source: str,
+    hosts: Hosts,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Harm prevented: executors are asked for what only the driver's disk has."""
+    export_all(session, source, source)
+    worth = iter([False, True])
+    monkeypatch.setattr(changing_in_tasks, "is_worth_tasks", lambda *_: next(worth))
+
+    alter(cluster, f"ALTER TABLE lake.n.{source} UPDATE n = 5 WHERE 1")
+
+    assert next(worth, None) is None
+    assert hosts.asked == []
+    assert set(opened(places, source).scan().to_arrow()["n"].to_pylist()) == {5}
+
+
+@pytest.mark.parametrize(
+    ("files", "size", "slots", "worth"),
+    [
+        (64, 1, 2, True),
+        (63, 1, 2, False),
+        (2, 64 << 20, 2, True),
+        (1, 1 << 40, 2, False),
+        (64, 1, 1, False),
+    ],
+)
+def test_many_files_or_large_ones_are_worth_tasks(
+    session: NoSpark,
+    monkeypatch: pytest.MonkeyPatch,
+    files: int,
+    size: int,
+    slots: int,
+    worth: bool,  # noqa: FBT001
+) -> None:
+    """Harm prevented: a statement about three rows waits for executors to start."""
+    monkeypatch.setattr(changing_in_tasks, "LEAST_FILES", 64)
+    spark: Any = OfCluster(session.settings, defaultParallelism=slots)
+    data = [BranchFile(f"{number}.parquet", 1, size, 0) for number in range(files)]
+
+    assert changing_in_tasks.is_worth_tasks(spark, data) is worth
