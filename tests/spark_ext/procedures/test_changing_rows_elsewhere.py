@@ -105,7 +105,7 @@ def source(places: Places) -> Iterator[str]:
     [
         "UPDATE n = n + 1, s = concat(s, 'x') WHERE id % 2 = 0",
         pytest.param("UPDATE at = at + 3600 WHERE n IS NULL", marks=pytest.mark.soak),
-        "DELETE WHERE p = 1 OR id > 20",
+        pytest.param("DELETE WHERE p = 1 OR id > 20", marks=pytest.mark.soak),
         pytest.param("CLEAR COLUMN s IN PARTITION 2, CLEAR COLUMN s", marks=pytest.mark.soak),
     ],
 )
@@ -140,6 +140,7 @@ def test_what_one_host_looked_at_another_writes(
     assert found[0] == found[1] != []
 
 
+@pytest.mark.soak
 def test_what_was_looked_at_here_is_written_here(
     places: Places,
     session: NoSpark,
