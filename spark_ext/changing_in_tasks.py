@@ -1,7 +1,6 @@
 """UPDATE, DELETE and CLEAR COLUMN in the tasks of a Spark session: looking at files, and writing.
 
-Both are what is done without Spark, of more files at a time. It is worth it for many files, or
-large ones: a task starts a ClickHouse, and the first ones of a session a Python each.
+Both are what is done without Spark, of more files at a time.
 """
 
 from __future__ import annotations
@@ -10,54 +9,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
 
 from pyspark.sql import SparkSession
 
 from catalog.changed_files import Anew, FileWriter
 from catalog.looked_files import FileLooker, Looked, LookedFiles
 from catalog.scratch import ScratchDirectory
-from catalog.storages.opening import ReachedStorages, Storages
+from catalog.storages.opening import Storages
+from spark_ext.files_in_tasks import cost_of, is_worth_tasks, sent_storages, write_in_tasks
 from spark_ext.in_tasks import in_tasks
 from spark_ext.task_directory import TaskDirectory, task_directory
 from tableformat.branches import BranchFile
-from tableformat.errors import SourceError, StoppedError
 from tableformat.iceberg.copies import Rewritten
-from tableformat.storage import Storage
 
-__all__ = ["LEAST_BYTES", "LEAST_FILES", "ChangingInTasks", "is_worth_tasks"]
-
-LEAST_FILES: Final = 64
-LEAST_BYTES: Final = 128 * 1024 * 1024
-# What beginning and ending one more file costs, as bytes of it.
-_FILE_COST_BYTES: Final = 1024 * 1024
-
-
-def is_worth_tasks(spark: SparkSession, files: Iterable[BranchFile]) -> bool:
-    """Whether tasks end sooner with files than this process: there are many, or large ones."""
-    sizes = [file.bytes for file in files]
-    many = len(sizes) >= LEAST_FILES or (len(sizes) > 1 and sum(sizes) >= LEAST_BYTES)
-    return many and spark.sparkContext.defaultParallelism > 1
-
-
-class _Sent(Protocol):
-    """Holds how to reach storages, with their secrets: a broadcast."""
-
-    @property
-    def value(self) -> ReachedStorages:
-        """What is held."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _SentStorages:
-    """Opens storages on an executor."""
-
-    sent: _Sent
-
-    def __call__(self, location: str) -> Storage:
-        """Open the storage that a location belongs to."""
-        return self.sent.value(location)
+__all__ = ["ChangingInTasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +66,8 @@ class ChangingInTasks:
             made = task_directory(context, "left", self.table_location, self.storages)
             self._directory = self.stack.enter_context(made)
         kept, at_hand = self._directory.location, self._directory.at_hand
-        sent = self._sent((*(file.path for file in files), kept))
+        places = (*(file.path for file in files), kept)
+        sent = sent_storages(self.spark, self.storages, places)
         work = replace(self.looker, storages=sent, kept=kept, at_hand=at_hand)
         return in_tasks(self.spark, self.what, files, _cost, work)
 
@@ -123,17 +89,11 @@ class ChangingInTasks:
         at = {file.path: kept.at[file.path] for file in files}
         if not is_worth_tasks(self.spark, files) or not self._is_reached(at.values()):
             return None
-        sent = self._sent((*at, *at.values(), *(one.place.directory for one in anew)))
+        places = (*at, *at.values(), *(one.place.directory for one in anew))
+        sent = sent_storages(self.spark, self.storages, places)
         left = replace(kept, at=at, storages=sent)
         work = _Writing(replace(writer, storages=sent, changes=left))
-        watched = _Watched(look)
-        try:
-            return in_tasks(self.spark, self.what, anew, _cost_of_new, work, watched)
-        except StoppedError as error:
-            if watched.told:
-                raise
-            # Nobody took the claims over: Spark's job was cancelled.
-            raise SourceError(error.message) from error
+        return write_in_tasks(self.spark, self.what, anew, _cost_of_new, work, look)
 
     def _is_reached(self, locations: Iterable[str]) -> bool:
         """Whether tasks can read what is left of files: not all need have been looked at there."""
@@ -142,35 +102,10 @@ class ChangingInTasks:
             return False
         return made.at_hand or all(one.startswith(f"{made.location}/") for one in locations)
 
-    def _sent(self, locations: Iterable[str]) -> _SentStorages:
-        """Send how storages are reached: each time anew, for credentials may have been renewed."""
-        reached = self.storages.reached(locations)
-        return _SentStorages(self.spark.sparkContext.broadcast(reached))
-
-
-@dataclass(slots=True)
-class _Watched:
-    """Looks, and knows whether that said to stop."""
-
-    look: Callable[[], None]
-    told: bool = False
-
-    def __call__(self) -> None:
-        """Look.
-
-        Raises:
-            StoppedError: it is to stop.
-        """
-        try:
-            self.look()
-        except StoppedError:
-            self.told = True
-            raise
-
 
 def _cost(file: BranchFile) -> int:
-    return file.bytes + _FILE_COST_BYTES
+    return cost_of((file,))
 
 
 def _cost_of_new(one: Anew) -> int:
-    return sum(_cost(file) for file in one.of.files)
+    return cost_of(one.of.files)

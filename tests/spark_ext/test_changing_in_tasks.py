@@ -15,7 +15,7 @@ from pyspark.sql import Row, SparkSession
 import spark_ext
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
-from spark_ext import changing_in_tasks
+from spark_ext import changing_in_tasks, files_in_tasks
 from spark_ext.in_tasks import in_tasks
 from tableformat.errors import RefusedError, SourceError, StoppedError, TableFormatError
 from tests.local_spark import SPARK_MARKS, local_spark
@@ -97,7 +97,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let two files be enough for tasks; return what tasks were asked for."""
-    monkeypatch.setattr(changing_in_tasks, "LEAST_FILES", 2)
+    monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 2)
     return seen(monkeypatch, lambda work: work)
 
 
@@ -117,7 +117,8 @@ def seen(monkeypatch: pytest.MonkeyPatch, wraps: Wraps, of: str = "") -> list[st
         wrapped = wraps(work) if of in type(work).__name__ else work
         return in_tasks(spark, what, things, cost, wrapped, look)
 
-    monkeypatch.setattr(changing_in_tasks, "in_tasks", around)
+    for module in (changing_in_tasks, files_in_tasks):
+        monkeypatch.setattr(module, "in_tasks", around)
     return asked
 
 
@@ -132,7 +133,7 @@ def test_tasks_leave_what_this_process_leaves(
     for statement in statements:
         told = [tuple(row)[:5] for row in lake.sql(f"ALTER TABLE lake.n.{one} {statement}")]
         with monkeypatch.context() as patch:
-            patch.setattr(changing_in_tasks, "LEAST_FILES", 1_000)
+            patch.setattr(files_in_tasks, "LEAST_FILES", 1_000)
             in_tasks_already = len(asked)
             here = lake.sql(f"ALTER TABLE lake.n.{other} {statement}")
         assert len(asked) == in_tasks_already, "it was to be done here"
@@ -157,7 +158,7 @@ def test_a_refused_value_is_told_in_the_same_words(
     with pytest.raises(RefusedError) as of_tasks:
         lake.sql(statement)
     assert asked == ["FileLooker"]
-    monkeypatch.setattr(changing_in_tasks, "LEAST_FILES", 1_000)
+    monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 1_000)
     with pytest.raises(RefusedError) as here:
         lake.sql(statement)
 
@@ -180,7 +181,7 @@ def test_tasks_that_die_when_they_are_done_leave_each_row_once(
 
     assert asked == ["FileLooker", "_Writing"]
     assert list(tmp_path.iterdir()) != []
-    monkeypatch.setattr(changing_in_tasks, "LEAST_FILES", 1_000)
+    monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 1_000)
     lake.sql(f"ALTER TABLE lake.n.{other} {statement}")
     assert lake.rows(one) == lake.rows(other)
     written = list((lake.root / "warehouse").rglob(f"{one}/**/*.parquet"))

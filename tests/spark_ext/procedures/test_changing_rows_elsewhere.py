@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from catalog.storages.opening import ReachedStorages
-from spark_ext import changing_in_tasks
+from spark_ext import changing_in_tasks, files_in_tasks
 from tableformat.branches import BranchFile
 from tests.session_lake import alter, export_all, opened
 from tests.session_without_spark import NoSpark
@@ -74,8 +74,9 @@ def hosts(places: Places, monkeypatch: pytest.MonkeyPatch) -> Hosts:
     """Let two files be enough for tasks, which others run."""
     places.reads_parts = True
     found = Hosts(places.warehouse, [], [])
-    monkeypatch.setattr(changing_in_tasks, "LEAST_FILES", 2)
-    monkeypatch.setattr(changing_in_tasks, "in_tasks", found)
+    monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 2)
+    for module in (changing_in_tasks, files_in_tasks):
+        monkeypatch.setattr(module, "in_tasks", found)
     return found
 
 
@@ -127,7 +128,7 @@ def test_what_one_host_looked_at_another_writes(
     assert hosts.asked[-2:] == ["FileLooker", "_Writing"]
     assert hosts.between != []
     assert hosts.left() == []
-    monkeypatch.setattr(changing_in_tasks, "LEAST_FILES", 1_000)
+    monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 1_000)
     here = alter(session, f"ALTER TABLE lake.n.{source}_here {statement}")
     same = ("partition_id", "status", "rows", "data_files")
     assert [[row[one] for one in same] for row in told] == [
@@ -180,8 +181,8 @@ def test_many_files_or_large_ones_are_worth_tasks(
     worth: bool,  # noqa: FBT001
 ) -> None:
     """Harm prevented: a statement about three rows waits for executors to start."""
-    monkeypatch.setattr(changing_in_tasks, "LEAST_FILES", 64)
+    monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 64)
     spark: Any = OfCluster(session.settings, defaultParallelism=slots)
     data = [BranchFile(f"{number}.parquet", 1, size, 0) for number in range(files)]
 
-    assert changing_in_tasks.is_worth_tasks(spark, data) is worth
+    assert files_in_tasks.is_worth_tasks(spark, data) is worth
