@@ -6,9 +6,10 @@ a receipt like any file that an export wrote, before it can be committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import count, cycle
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -17,26 +18,38 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from catalog.carried_digest import TableFiles, carry_digest
+from catalog.clickhouse.merged_rows import MergedRows
 from catalog.file_copies import store_receipt
 from catalog.listed_files import list_files
 from catalog.new_files import FilePlace, NewFile
 from catalog.numbered_rows import NumberedRows, in_order
 from catalog.scratch import ScratchDirectory
-from catalog.storages.opening import Storages
+from catalog.storages.opening import Opens, Storages
 from tableformat.branches import BranchFile
 from tableformat.committer import LakeTableState
 from tableformat.errors import DestinationError
 from tableformat.iceberg.arrow_schema import file_schema, to_file
 from tableformat.iceberg.copies import Rewritten, rewritten_receipts
+from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row
+from tableformat.mergetree.row_merge import RowMerge
 from tableformat.operations.planned import Rewrite
+from tableformat.operations.statement import Claimed
 from tableformat.parquet.bloom_filters import filters_kept
 from tableformat.parquet.file_format import FileFormat
 from tableformat.parquet.writer import SortField, write_file
 from tableformat.receipt import Receipt
 
-__all__ = ["MergedFiles", "OrderedRows", "RowOrder"]
+__all__ = [
+    "HostMerger",
+    "MergeWriter",
+    "Merged",
+    "MergedFiles",
+    "MergesElsewhere",
+    "OrderedRows",
+    "RowOrder",
+]
 
 _HELD_BYTES: Final = 256 * 1024 * 1024
 """Of all files that are merged together, while each is read in its order."""
@@ -59,13 +72,147 @@ class RowOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class Merged:
+    """Files that are merged together, and where each of those that come is written."""
+
+    of: Rewrite
+    places: tuple[FilePlace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeWriter:
+    """Merges files of a table, here or on another host; `schema` is the table's."""
+
+    storages: Opens
+    rows: OrderedRows
+    schema: Schema
+    format: FileFormat
+    order: RowOrder
+
+    def __call__(
+        self, one: Merged, look: Callable[[], None] = lambda: None
+    ) -> tuple[Rewritten, ...]:
+        """Write the files that come in the place of some; return what is told of each.
+
+        Raises:
+            StoppedError: it is not needed any more, as `look`, called before each file, says.
+            UnsupportedError: another engine wrote a file in a form that cannot be kept.
+            DestinationError: a storage failed, or a file has not the rows that were looked at.
+        """
+        try:
+            return tuple(self._merged(one, look))
+        except (OSError, pa.ArrowException) as error:
+            message = (
+                f"Cannot merge {one.of.files[0].path} and {len(one.of.files) - 1:,} more: {error}. "
+                "Run the statement again."
+            )
+            raise DestinationError(message) from error
+
+    def _merged(self, one: Merged, look: Callable[[], None]) -> Generator[Rewritten, None, None]:
+        of = one.of
+        with ExitStack() as stack:
+            scratch = stack.enter_context(ScratchDirectory("merge")).path
+            numbers = stack.enter_context(self.rows.ordered(of.files))
+            if len(numbers) != of.rows:
+                message = f"{len(numbers):,} rows are left where {of.rows:,} were"
+                raise OSError(message)
+            each = _HELD_BYTES // len(of.files)
+            opened = [stack.enter_context(self._opened(f, scratch, each)) for f in of.files]
+            begin = 0
+            for place, rows in zip(one.places, of.made, strict=True):
+                look()
+                yield self._one(place.new(), opened, numbers.slice(begin, rows))
+                begin += rows
+
+    def _opened(self, file: BranchFile, scratch: Path, held_bytes: int) -> closing[NumberedRows]:
+        local = self.storages(file.path).fetch(file.path, scratch)
+        parquet = pq.ParquetFile(local, memory_map=True)
+        return closing(NumberedRows(parquet, self.schema, held_bytes))
+
+    def _one(self, new: NewFile, opened: list[NumberedRows], numbers: pa.Table) -> Rewritten:
+        written_as = file_schema(self.schema)
+        kept = filters_kept([one.parquet for one in opened], written_as)
+        with closing(in_order(opened, numbers)) as rows:
+            written = write_file(
+                rows,
+                self.storages(new.path).create(new.path),
+                written_as,
+                replace(self.format, bloom_columns=kept),
+                self.order.columns,
+                convert=lambda table: to_file(table, self.schema),
+            )
+        if written.rows != len(numbers):
+            message = f"{written.rows:,} rows were written of {len(numbers):,} that are left"
+            raise OSError(message)
+        return new.told(written)
+
+
+@dataclass(frozen=True, slots=True)
+class HostMerger:
+    """Merges files on another host, with a ClickHouse of its own, as a `MergeWriter` does here."""
+
+    source: RememberedSource
+    merge: RowMerge
+    storages: Opens
+    schema: Schema
+    format: FileFormat
+    order: RowOrder
+
+    def __call__(self, things: Iterable[Merged]) -> Iterator[tuple[Rewritten, ...]]:
+        """Merge, one after the other.
+
+        Raises:
+            TableFormatError: as `MergeWriter`, or ClickHouse does not start.
+        """
+        of = self.source, self.storages, self.schema, self.merge
+        # As many others merge on this host as it has processors for.
+        with MergedRows(*of, threads=1) as rows:
+            write = MergeWriter(self.storages, rows, self.schema, self.format, self.order)
+            for one in things:
+                yield write(one)
+
+
+MergesElsewhere = Callable[
+    [MergeWriter, tuple[Merged, ...], Callable[[], None]],
+    tuple[tuple[Rewritten, ...], ...] | None,
+]
+"""Merges files elsewhere, and tells what came of each; None where they are better merged here.
+
+What it is given last it calls about every second: that raises when it is to stop.
+"""
+
+
+@dataclass(frozen=True, slots=True)
 class MergedFiles:
-    """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`."""
+    """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`.
+
+    `elsewhere` may merge those of all keys at once, before they are asked for.
+    """
 
     storages: Storages
     rows: OrderedRows
     format: FileFormat
     order: RowOrder
+    elsewhere: MergesElsewhere | None = None
+    _made: dict[Merged, tuple[Rewritten, ...]] = field(default_factory=dict, init=False, repr=False)
+
+    def ahead(
+        self, claims: tuple[Claimed, ...], state: LakeTableState, look: Callable[[str], None]
+    ) -> None:
+        """Merge files for all claims elsewhere, where that is worth it.
+
+        Raises:
+            StoppedError: one is not needed any more, as `look` says of its key.
+            UnsupportedError: another engine wrote a file in a form that cannot be kept.
+            TableFormatError: elsewhere failed, or a file has not the rows that were looked at.
+        """
+        if self.elsewhere is None:
+            return
+        every = tuple(one for row, rewrites in claims for one in _merged(row, rewrites, state))
+        keys = cycle(row.key.hash for row, _ in claims)
+        made = self.elsewhere(self._writer(state), every, lambda: look(next(keys)))
+        if made is not None:
+            self._made.update(zip(every, made, strict=True))
 
     def __call__(
         self,
@@ -74,7 +221,7 @@ class MergedFiles:
         state: LakeTableState,
         look: Callable[[], None],
     ) -> tuple[Receipt, ...]:
-        """Write files for the claim of a row; return their receipts.
+        """Write files for the claim of a row, unless it was done ahead; return their receipts.
 
         Raises:
             StoppedError: it is not needed any more, as `look`, called before each file, says.
@@ -82,10 +229,12 @@ class MergedFiles:
             DestinationError: a storage failed, or a file has not the rows that were looked at.
         """
         made: list[tuple[str, Rewritten]] = []
-        for one in rewrites:
-            made.extend(
-                (one.files[0].path, new) for new in self._written(row, len(made), one, state, look)
-            )
+        write = self._writer(state)
+        for one in _merged(row, rewrites, state):
+            written = self._made.pop(one, None)
+            if written is None:
+                written = write(one, look)
+            made.extend((one.of.files[0].path, new) for new in written)
         receipts = tuple(
             replace(receipt, sort_order_id=self.order.sort_order_id)
             for receipt in rewritten_receipts(state, row, made)
@@ -97,59 +246,18 @@ class MergedFiles:
         carry_digest(row, (f for r in rewrites for f in r.files), table, table)
         return receipts
 
-    def _written(
-        self, row: Row, number: int, of: Rewrite, state: LakeTableState, look: Callable[[], None]
-    ) -> tuple[Rewritten, ...]:
-        """Write the files that come in the place of some, the first of which has a number."""
-        try:
-            return tuple(self._merged(row, number, of, state, look))
-        except (OSError, pa.ArrowException) as error:
-            message = (
-                f"Cannot merge {of.files[0].path} and {len(of.files) - 1:,} more: {error}. Run "
-                "the statement again."
-            )
-            raise DestinationError(message) from error
-
-    def _merged(
-        self, row: Row, number: int, of: Rewrite, state: LakeTableState, look: Callable[[], None]
-    ) -> Generator[Rewritten, None, None]:
+    def _writer(self, state: LakeTableState) -> MergeWriter:
         schema = table_of(state).schema()
-        with ExitStack() as stack:
-            scratch = stack.enter_context(ScratchDirectory("merge")).path
-            numbers = stack.enter_context(self.rows.ordered(of.files))
-            if len(numbers) != of.rows:
-                message = f"{len(numbers):,} rows are left where {of.rows:,} were"
-                raise OSError(message)
-            each = _HELD_BYTES // len(of.files)
-            opened = [stack.enter_context(self._opened(f, scratch, schema, each)) for f in of.files]
-            begin = 0
-            for at, rows in enumerate(of.made, number):
-                look()
-                new = FilePlace.beside(of.files[0], row, at, state).new()
-                yield self._one(new, opened, numbers.slice(begin, rows), schema)
-                begin += rows
+        return MergeWriter(self.storages, self.rows, schema, self.format, self.order)
 
-    def _opened(
-        self, file: BranchFile, scratch: Path, schema: Schema, held_bytes: int
-    ) -> closing[NumberedRows]:
-        local = self.storages(file.path).fetch(file.path, scratch)
-        return closing(NumberedRows(pq.ParquetFile(local, memory_map=True), schema, held_bytes))
 
-    def _one(
-        self, new: NewFile, opened: list[NumberedRows], numbers: pa.Table, schema: Schema
-    ) -> Rewritten:
-        written_as = file_schema(schema)
-        kept = filters_kept([one.parquet for one in opened], written_as)
-        with closing(in_order(opened, numbers)) as rows:
-            written = write_file(
-                rows,
-                self.storages(new.path).create(new.path),
-                written_as,
-                replace(self.format, bloom_columns=kept),
-                self.order.columns,
-                convert=lambda table: to_file(table, schema),
-            )
-        if written.rows != len(numbers):
-            message = f"{written.rows:,} rows were written of {len(numbers):,} that are left"
-            raise OSError(message)
-        return new.told(written)
+def _merged(row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState) -> tuple[Merged, ...]:
+    """Return what is merged for the claim of a row; the files that come are counted through."""
+    numbers = count()
+    return tuple(
+        Merged(
+            one,
+            tuple(FilePlace.beside(one.files[0], row, next(numbers), state) for _ in one.made),
+        )
+        for one in rewrites
+    )

@@ -141,7 +141,7 @@ def _prepared(
         which = _partition(command.partition, to.source)
         which = AllPartitions(each=True) if isinstance(which, AllPartitions) else which
         if isinstance(command, Optimize):
-            return optimizing(command, which, running, to, runners.stack)
+            return optimizing(command, which, running, to, runners.stack, others.spark)
         if isinstance(command, commands.ClearIndex):
             return clearing_index(command, which, running, to)
         return changing(command, which, running, to, runners.stack, others.spark)

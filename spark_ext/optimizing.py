@@ -7,8 +7,11 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Final
 
+from pyspark.sql import SparkSession
+
 from catalog.clickhouse.merged_rows import MergedRows
 from catalog.merged_files import MergedFiles, RowOrder
+from spark_ext.merging_in_tasks import MergingInTasks
 from spark_ext.other_tables import RememberingTable
 from spark_ext.sql.statement_text import render_deduplicate
 from spark_ext.sql.statements import Deduplicate, Optimize
@@ -38,6 +41,7 @@ def optimizing(
     running: Running,
     of: RememberingTable,
     stack: ExitStack,
+    spark: SparkSession | None = None,
 ) -> tuple[Running, Optimizing]:
     """Return OPTIMIZE of a partition, or of all, and what runs it.
 
@@ -47,6 +51,7 @@ def optimizing(
         running: what runs statements on the table.
         of: the table.
         stack: closes what is opened.
+        spark: the session whose tasks merge where all rows are left, where there is one.
 
     Raises:
         RefusedError: the table's target size of files is none.
@@ -56,12 +61,18 @@ def optimizing(
     text = _text(command, which)
     merges = command.final and table.engine.family != _MERGES_NOTHING
     merge = RowMerge(text, merges, _same_by(command.deduplicate, table))
-    rows = stack.enter_context(MergedRows(of.source, storages, state, merge))
+    schema = table_of(state).schema()
+    rows = stack.enter_context(MergedRows(of.source, storages, schema, merge))
     size = _target(of, state)
     files = MergedFiles(
         storages, rows, FileFormat(target_file_bytes=size), _order(of.source, state)
     )
     ready = replace(running, ports=replace(running.ports, rewrite=files))
+    # Which rows others leave is found out here, so that it need not be found out again.
+    if spark is not None and merge.leaves_all:
+        what = f"Cannot run {text} on {of.name}"
+        files = replace(files, elsewhere=MergingInTasks(spark, what, storages, of.source, merge))
+        ready = replace(running, ports=replace(running.ports, rewrite=files, ahead=files.ahead))
     left = None if merge.leaves_all else rows
     return ready, Optimizing(which, text, state.layout.schema_id, size, left)
 

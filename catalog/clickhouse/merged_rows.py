@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 
 from catalog.clickhouse.connection import ClickHouseError, whole
 from catalog.clickhouse.file_rows import FILE_NUMBER, ROW_NUMBER, FileRows, numbered
 from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.partition_values import KeyTables
 from catalog.closing import Closing
-from catalog.storages.opening import Storages
+from catalog.storages.opening import Opens
 from tableformat.branches import BranchFile
-from tableformat.committer import LakeTableState
 from tableformat.errors import RefusedError, SourceError
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.row_change_limits import refuse_merged_columns
-from tableformat.iceberg.snapshot import table_of
 from tableformat.mergetree.row_change import without_default
 from tableformat.mergetree.row_merge import RowMerge, columns_of_merge, refuse_merge, unclear_rows
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
@@ -51,24 +50,27 @@ class MergedRows(Closing):
     def __init__(
         self,
         source: RememberedSource,
-        storages: Storages,
-        state: LakeTableState,
+        storages: Opens,
+        schema: Schema,
         merge: RowMerge,
+        *,
+        threads: int = 0,
     ) -> None:
         """Look at the merge; nothing is started yet.
 
         Args:
             source: what the lake table remembers.
             storages: open what locations belong to.
-            state: of the table, whose columns the files are read as.
+            schema: of the table, as which the files are read.
             merge: what becomes of the rows.
+            threads: of the ClickHouse, 0 for as many as there are processors.
 
         Raises:
             UnsupportedError: the engine's merges, or a column that they need, cannot be had.
         """
         self._source, self._storages, self._merge = source, storages, merge
         self._columns = columns_of_merge(merge, source.table)
-        self._schema = table_of(state).schema()
+        self._schema, self._threads = schema, threads
         refuse_merge(merge, source.table.engine)
         refuse_merged_columns(merge, self._columns, source, self._schema)
         self._held: OwnClickHouse | None = None
@@ -122,6 +124,7 @@ class MergedRows(Closing):
             return self._held
         table = self._source.table
         self._held = OwnClickHouse("merge", zone=table.server_zone or "UTC")
+        self._held.command(f"SET max_threads = {self._threads}")
         tables = KeyTables(self._held, table)
         numbers = numbered(FILE_NUMBER, ROW_NUMBER)
         every = tuple(without_default(c) for c in table.columns if c.stored)
