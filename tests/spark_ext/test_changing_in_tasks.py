@@ -1,4 +1,4 @@
-"""UPDATE, DELETE and CLEAR COLUMN in Spark's tasks: the same rows as without, whatever happens."""
+"""Statements that write files anew in Spark's tasks: the rows are the same, whatever happens."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tests.troubled_tasks import AsIs, DiesOnce, NeverEnds, Refuses
 pytestmark = SPARK_MARKS
 
 ALLOWED = "SETTINGS allow_experimental_export_merge_tree_part = 1"
+SMALL = "export_merge_tree_part_max_bytes_per_file = 200"
 PARTITIONS = 4
 STATEMENTS = [
     "UPDATE n = n * 2, s = concat(s, toString(p)) WHERE id % 3 = 0 AND p != 1",
@@ -42,10 +43,10 @@ class Lake:
     def __init__(self, root: Path, spark: SparkSession) -> None:
         self.root, self.spark = root, spark
 
-    def filled(self) -> str:
+    def filled(self, settings: str = ALLOWED) -> str:
         """Return the name of a new lake table with all rows."""
         name = f"t{next(_NUMBERS)}"
-        self.sql(f"ALTER TABLE ch.db.t EXPORT PARTITION ALL TO TABLE lake.n.{name} {ALLOWED}")
+        self.sql(f"ALTER TABLE ch.db.t EXPORT PARTITION ALL TO TABLE lake.n.{name} {settings}")
         return name
 
     def sql(self, statement: str) -> list[Row]:
@@ -81,10 +82,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
             (
                 "CREATE TABLE db.t (p UInt8, id Int64, n Nullable(Int64), s String)"
                 " ENGINE = MergeTree PARTITION BY p ORDER BY id"
+                " SETTINGS max_bytes_to_merge_at_max_space_in_pool = 1,"
+                " max_bytes_to_merge_at_min_space_in_pool = 1"
             ),
-            (
+            *(
                 "INSERT INTO db.t SELECT number % 4, number, if(number % 7 = 0, NULL, number),"
-                " toString(number) FROM numbers(100)"
+                f" toString(number) FROM numbers({begin}, 40)"
+                for begin in (0, 40, 80)
             ),
         ):
             connection.command(sql)
@@ -144,6 +148,25 @@ def test_tasks_leave_what_this_process_leaves(
     # Those of one partition are of one file.
     assert asked == ["FileLooker", "_Writing"]
     assert lake.left() == []
+
+
+@pytest.mark.soak
+def test_groups_of_files_are_merged_in_tasks(
+    lake: Lake, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = lake.filled(f"{ALLOWED}, {SMALL}"), lake.filled(f"{ALLOWED}, {SMALL}")
+    rows = lake.rows(one)
+    assert len(lake.files(one)) == 3 * PARTITIONS
+
+    told = lake.sql(f"OPTIMIZE TABLE lake.n.{one}")
+
+    assert asked == ["HostMerger"]
+    monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 1_000)
+    here = lake.sql(f"OPTIMIZE TABLE lake.n.{other}")
+    assert [tuple(row)[:5] for row in told] == [tuple(row)[:5] for row in here]
+    assert lake.files(one) == lake.files(other)
+    assert len(lake.files(one)) == PARTITIONS
+    assert lake.rows(one) == lake.rows(other) == rows
 
 
 @pytest.mark.soak

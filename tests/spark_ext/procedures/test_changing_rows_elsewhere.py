@@ -1,83 +1,28 @@
-"""UPDATE, DELETE and CLEAR COLUMN on hosts that share nothing but the lake's storage."""
+"""Statements that write files anew on hosts that share nothing but the lake's storage."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
-from catalog.storages.opening import ReachedStorages
 from spark_ext import changing_in_tasks, files_in_tasks
 from tableformat.branches import BranchFile
-from tests.session_lake import alter, export_all, opened
+from tests.other_hosts import Hosts, OfCluster, hosts_for
+from tests.session_lake import ALLOWED, alter, export_all, opened
 from tests.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 _NUMBERS = iter(range(1_000))
 
 
-@dataclass
-class OfCluster(NoSpark):
-    """A session whose executors are elsewhere."""
-
-    master: str = "spark://somewhere:7077"
-
-    def broadcast(self, value: ReachedStorages) -> Held:
-        return Held(value)
-
-
-@dataclass(frozen=True)
-class Held:
-    """A broadcast."""
-
-    value: ReachedStorages
-
-
-@dataclass
-class Hosts:
-    """Does what tasks do with what arrives there; `asked` are what did it, by class.
-
-    `between` are the files that one host left for another when the second kind of job began.
-    """
-
-    lake: Path
-    asked: list[str]
-    between: list[Path]
-
-    def __call__(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        what: str,  # noqa: ARG002
-        things: tuple[Any, ...],
-        cost: Callable[[Any], int],
-        work: Any,
-        look: Callable[[], None] = lambda: None,
-    ) -> tuple[Any, ...]:
-        self.asked.append(type(work).__name__)
-        self.between = self.left()
-        look()
-        assert all(cost(one) > 0 for one in things)
-        arrived = pickle.loads(pickle.dumps((work, things)))  # noqa: S301  our own
-        return tuple(arrived[0](arrived[1]))
-
-    def left(self) -> list[Path]:
-        return [path for path in self.lake.rglob("views/**/*") if path.is_file()]
-
-
 @pytest.fixture(autouse=True)
 def hosts(places: Places, monkeypatch: pytest.MonkeyPatch) -> Hosts:
-    """Let two files be enough for tasks, which others run."""
+    """Return the hosts that tasks run on."""
     places.reads_parts = True
-    found = Hosts(places.warehouse, [], [])
-    monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 2)
-    for module in (changing_in_tasks, files_in_tasks):
-        monkeypatch.setattr(module, "in_tasks", found)
-    return found
+    return hosts_for(places.warehouse, monkeypatch)
 
 
 @pytest.fixture
@@ -93,7 +38,8 @@ def source(places: Places) -> Iterator[str]:
     places.clickhouse_run(
         f"CREATE TABLE db.{name} (p UInt8, id Int64, n Nullable(Int64), at DateTime, s String"
         " DEFAULT 'none', up String MATERIALIZED upper(s)) ENGINE = MergeTree PARTITION BY p"
-        " ORDER BY id",
+        " ORDER BY id SETTINGS max_bytes_to_merge_at_max_space_in_pool = 1,"
+        " max_bytes_to_merge_at_min_space_in_pool = 1",
         f"INSERT INTO db.{name} SELECT number % 3, number, if(number % 4 = 0, NULL, number),"
         " toDateTime('2024-03-31 00:30:00', 'UTC') + number, toString(number) FROM numbers(30)",
     )
@@ -160,6 +106,46 @@ def test_what_was_looked_at_here_is_written_here(
     assert next(worth, None) is None
     assert hosts.asked == []
     assert set(opened(places, source).scan().to_arrow()["n"].to_pylist()) == {5}
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [("", ["HostMerger"]), pytest.param(" FINAL DEDUPLICATE", [], marks=pytest.mark.soak)],
+)
+def test_groups_of_files_are_merged_elsewhere_unless_rows_go(
+    places: Places,
+    session: NoSpark,
+    cluster: OfCluster,
+    source: str,
+    hosts: Hosts,
+    command: str,
+    asked: list[str],
+) -> None:
+    """Which rows others leave is found out here, and need not be found out again."""
+    small = f"{ALLOWED}, export_merge_tree_part_max_bytes_per_file = 200"
+    again = f"INSERT INTO db.{source} SELECT p, id + 100, n, at, s FROM db.{source}"
+    places.clickhouse_run(again, again)
+    exports = f"ALTER TABLE ch.db.{source} EXPORT PARTITION ALL TO TABLE lake.n."
+    for name in (source, f"{source}_here"):
+        alter(session, f"{exports}{name} {small}")
+    before = opened(places, source).scan().to_arrow().num_rows
+    assert len(files_of(places, source)) > 3
+
+    told = alter(cluster, f"OPTIMIZE TABLE lake.n.{source}{command}")
+
+    assert hosts.asked == asked
+    here = alter(session, f"OPTIMIZE TABLE lake.n.{source}_here{command}")
+    assert [row["status"] for row in told] == [row["status"] for row in here] == ["optimized"]
+    assert files_of(places, source) == files_of(places, f"{source}_here")
+    assert len(files_of(places, source)) == 3
+    assert (opened(places, source).scan().to_arrow().num_rows == before) is not bool(command)
+
+
+def files_of(places: Places, name: str) -> list[list[int]]:
+    """Return the rows of each file of a lake table, in their order."""
+    files = (task.file.file_path for task in opened(places, name).scan().plan_files())
+    tables = (pq.read_table(file.removeprefix("file://")) for file in files)
+    return sorted(table.column("id").to_pylist() for table in tables)
 
 
 @pytest.mark.parametrize(
