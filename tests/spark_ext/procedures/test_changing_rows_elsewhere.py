@@ -118,6 +118,7 @@ def test_groups_of_files_are_merged_elsewhere_unless_rows_go(
     cluster: OfCluster,
     source: str,
     hosts: Hosts,
+    monkeypatch: pytest.MonkeyPatch,
     command: str,
     asked: list[str],
 ) -> None:
@@ -134,6 +135,7 @@ def test_groups_of_files_are_merged_elsewhere_unless_rows_go(
     told = alter(cluster, f"OPTIMIZE TABLE lake.n.{source}{command}")
 
     assert hosts.asked == asked
+    monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 1_000)
     here = alter(session, f"OPTIMIZE TABLE lake.n.{source}_here{command}")
     assert [row["status"] for row in told] == [row["status"] for row in here] == ["optimized"]
     assert files_of(places, source) == files_of(places, f"{source}_here")
