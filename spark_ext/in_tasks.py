@@ -32,6 +32,8 @@ R = TypeVar("R")
 _TASKS_PER_SLOT: Final = 3
 # A task starts a ClickHouse of its own, which takes as long as so many things.
 _LEAST_THINGS: Final = 8
+# A cluster may get more executors while there are tasks that wait.
+_TASK_BYTES: Final = 1024 * 1024 * 1024
 _LOOK_SECONDS: Final = 1.0
 _THEN: Final = "Nothing of it became visible. Run the statement again."
 
@@ -97,7 +99,7 @@ def in_tasks(
         spark: the session.
         what: begins messages: what cannot be done. Spark shows it, too.
         things: that it is done to.
-        cost: of each, in any unit.
+        cost: of each, in bytes that are read.
         work: makes one after the other; it and all things are pickled.
         look: called about every second from the calling thread.
 
@@ -108,11 +110,7 @@ def in_tasks(
         InternalError: a thing has no answer, or two.
     """
     context = spark.sparkContext
-    slots = max(1, context.defaultParallelism)
-    number = min(_TASKS_PER_SLOT * slots, max(slots, len(things) // _LEAST_THINGS))
-    dearest = sorted(enumerate(things), key=lambda one: -cost(one[1]))
-    dealt = deal(dearest, number, lambda one: cost(one[1]))
-    hands = [tuple(sorted(hand, key=lambda one: one[0])) for hand in dealt]
+    hands = _hands(things, cost, max(1, context.defaultParallelism))
     task = _Task(what, installed_versions(), work)
 
     def collect() -> list[_Answer[R]]:
@@ -126,6 +124,15 @@ def in_tasks(
                 looked = time.monotonic()
                 look()
     return _made_of(len(things), answers)
+
+
+def _hands(things: Sequence[T], cost: Callable[[T], int], slots: int) -> list[_Hand[T]]:
+    """Deal things with their numbers to tasks, each of which has them in their order."""
+    by_slots = min(_TASKS_PER_SLOT * slots, max(slots, len(things) // _LEAST_THINGS))
+    number = max(by_slots, -(-sum(map(cost, things)) // _TASK_BYTES))
+    dearest = sorted(enumerate(things), key=lambda one: -cost(one[1]))
+    dealt = deal(dearest, number, lambda one: cost(one[1]))
+    return [tuple(sorted(hand, key=lambda one: one[0])) for hand in dealt]
 
 
 def _next(what: str, running: Generator[None, None, list[_Answer[R]]]) -> list[_Answer[R]] | None:

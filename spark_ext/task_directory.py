@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark import SparkContext
 
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
+from tableformat.errors import DestinationError
 from tableformat.file_names import views_directory
+from tableformat.storage import Storage
 
 __all__ = ["TaskDirectory", "task_directory"]
+
+_LOGGER: Final = logging.getLogger("mergeberg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,7 @@ class TaskDirectory:
 def task_directory(
     context: SparkContext, purpose: str, table_location: str, storages: Storages
 ) -> Iterator[TaskDirectory]:
-    """Lend a directory, and remove it with what is in it.
+    """Lend a directory, and remove it with what is in it, or leave that to `mergeberg gc`.
 
     Args:
         context: of the session whose tasks write.
@@ -37,9 +43,6 @@ def task_directory(
         table_location: of a lake table: where no directory of this host is that of all tasks, it is
             below that.
         storages: open what the table is in.
-
-    Raises:
-        DestinationError: the storage failed.
     """
     if (context.master or "").startswith("local"):
         with ScratchDirectory(purpose) as scratch:
@@ -49,6 +52,13 @@ def task_directory(
     try:
         yield TaskDirectory(below, at_hand=False)
     finally:
-        storage = storages(below)
+        _remove(storages(below), below)
+
+
+def _remove(storage: Storage, below: str) -> None:
+    """Remove what is there; what it was for has ended, and does not fail with this."""
+    try:
         for one in storage.list(below):
             storage.delete(one.location)
+    except DestinationError as error:
+        _LOGGER.warning("what is in %s stays: %s `mergeberg gc` removes it", below, error)
