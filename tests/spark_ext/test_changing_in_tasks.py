@@ -156,7 +156,7 @@ def test_groups_of_files_are_merged_in_tasks(
 ) -> None:
     one, other = lake.filled(f"{ALLOWED}, {SMALL}"), lake.filled(f"{ALLOWED}, {SMALL}")
     rows = lake.rows(one)
-    assert len(lake.files(one)) == 3 * PARTITIONS
+    assert len(lake.files(one)) > 2 * PARTITIONS
 
     told = lake.sql(f"OPTIMIZE TABLE lake.n.{one}")
 
