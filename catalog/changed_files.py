@@ -25,6 +25,7 @@ from catalog.clickhouse.file_rows import ROW_NUMBER
 from catalog.file_copies import store_receipt
 from catalog.listed_files import list_files
 from catalog.new_files import FilePlace
+from catalog.numbered_rows import set_values
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Opens, Storages
 from tableformat.committer import LakeTableState
@@ -141,11 +142,7 @@ class FileWriter:
                 upto = bisect_left(range(len(numbers)), end, at, key=lambda i: numbers[i].as_py())
                 here = pc.subtract(numbers[at:upto].cast(pa.int64()), begin)
                 table = columns_of_file(pa.Table.from_batches([batch]), self.schema).take(here)
-                for name in sets:
-                    index = table.schema.get_field_index(name)
-                    values = left.column(name)[at:upto]
-                    table = table.set_column(index, left.schema.field(name), values)
-                yield from table.combine_chunks().to_batches()
+                yield from set_values(table, left[at:upto], sets).to_batches()
                 begin, at = end, upto
 
 

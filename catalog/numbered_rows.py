@@ -14,7 +14,7 @@ from catalog.clickhouse.file_rows import FILE_NUMBER, ROW_NUMBER
 from tableformat.iceberg.arrow_schema import columns_of_file
 from tableformat.parquet.file_format import FileFormat
 
-__all__ = ["NumberedRows", "in_order"]
+__all__ = ["NumberedRows", "in_order", "set_values", "with_values"]
 
 _MOST_ROWS: Final = 65_536
 _GROUP_BYTES: Final = FileFormat().row_group_bytes
@@ -114,6 +114,31 @@ def in_order(
         found = pa.concat_tables(_by_file(opened, files.take(by_file), rows.take(by_file)))
         back = pc.inverse_permutation(by_file.cast(pa.int64()))
         yield from found.take(back).combine_chunks().to_batches()
+
+
+def with_values(
+    rows: Iterable[pa.RecordBatch], values: pa.Table, names: Sequence[str]
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield rows with other values of some columns.
+
+    Args:
+        rows: in their order.
+        values: of the same rows, in the form that ClickHouse hands over.
+        names: the columns that get them.
+    """
+    begin = 0
+    for batch in rows:
+        here = values.slice(begin, batch.num_rows)
+        begin += batch.num_rows
+        yield from set_values(pa.Table.from_batches([batch]), here, names).to_batches()
+
+
+def set_values(rows: pa.Table, values: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return rows with the values that others have of some columns, in one piece."""
+    for name in names:
+        index = rows.schema.get_field_index(name)
+        rows = rows.set_column(index, values.schema.field(name), values.column(name))
+    return rows.combine_chunks()
 
 
 def _by_file(opened: Sequence[NumberedRows], files: pa.Array, rows: pa.Array) -> Iterable[pa.Table]:
