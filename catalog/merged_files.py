@@ -1,6 +1,7 @@
 """Writes the rows of several data files as others, in an order that was told by their numbers.
 
-The columns go from file to file as they are: nothing reads them as another type. Each new file has
+The columns of which no values are computed go from file to file as they are: nothing reads them as
+another type. Each new file has
 a receipt like any file that an export wrote, before it can be committed.
 """
 
@@ -22,7 +23,7 @@ from catalog.clickhouse.merged_rows import MergedRows
 from catalog.file_copies import store_receipt
 from catalog.listed_files import list_files
 from catalog.new_files import FilePlace, NewFile
-from catalog.numbered_rows import NumberedRows, in_order
+from catalog.numbered_rows import NumberedRows, in_order, with_values
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Opens, Storages
 from tableformat.branches import BranchFile
@@ -58,8 +59,13 @@ _HELD_BYTES: Final = 256 * 1024 * 1024
 class OrderedRows(Protocol):
     """Says which rows of files come, and in which order."""
 
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The columns that may have other values than in the files."""
+        ...
+
     def ordered(self, files: tuple[BranchFile, ...]) -> AbstractContextManager[pa.Table]:
-        """Lend, row by row, the number of its file in `files` and its own number in that."""
+        """Lend, row by row, the number of its file in `files`, its own in it, and `sets`."""
         ...
 
 
@@ -132,7 +138,7 @@ class MergeWriter:
     def _one(self, new: NewFile, opened: list[NumberedRows], numbers: pa.Table) -> Rewritten:
         written_as = file_schema(self.schema)
         kept = filters_kept([one.parquet for one in opened], written_as)
-        with closing(in_order(opened, numbers)) as rows:
+        with closing(with_values(in_order(opened, numbers), numbers, self.rows.sets)) as rows:
             written = write_file(
                 rows,
                 self.storages(new.path).create(new.path),

@@ -18,6 +18,7 @@ from spark_ext.sql.statements import Deduplicate, Optimize
 from tableformat.committer import LakeTableState
 from tableformat.errors import RefusedError
 from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.row_change_limits import refuse_merged_columns
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.sort_order import file_order, same_order, sort_prefix
@@ -54,15 +55,17 @@ def optimizing(
         spark: the session whose tasks merge where all rows are left, where there is one.
 
     Raises:
-        RefusedError: the table's target size of files is none.
+        RefusedError: the table's target size of files is none, or a partition field is made of what
+            the merge computes (code 420).
         UnsupportedError: it needs what is not at hand.
     """
     state, storages, table = of.found.load(), of.found.storages, of.source.table
     text = _text(command, which)
     merges = command.final and table.engine.family != _MERGES_NOTHING
     merge = RowMerge(text, merges, _same_by(command.deduplicate, table))
-    schema = table_of(state).schema()
-    rows = stack.enter_context(MergedRows(of.source, storages, schema, merge))
+    lake = table_of(state)
+    rows = stack.enter_context(MergedRows(of.source, storages, lake.schema(), merge))
+    refuse_merged_columns(merge, rows.computed, of.source, lake)
     size = _target(of, state)
     files = MergedFiles(
         storages, rows, FileFormat(target_file_bytes=size), _order(of.source, state)

@@ -15,7 +15,7 @@ from tableformat.branches import BranchFile
 from tableformat.effects import Effects
 from tableformat.export.outcome import Outcome
 from tableformat.names import LakeName
-from tableformat.operations.optimize import Optimize
+from tableformat.operations.optimize import Left, Optimize
 from tableformat.operations.which import AllPartitions, OnePartition
 from tableformat.parquet.file_format import FileFormat
 from tests.lake_statements import SaidOfRows, running
@@ -34,9 +34,11 @@ class _Sorted:
     """Sorts rows by their number; of equal ones only the first is left, if asked for."""
 
     deduplicates: bool
+    sets: tuple[str, ...] = ()
 
-    def __call__(self, files: tuple[BranchFile, ...]) -> int:
-        return len(self._found(files))
+    def __call__(self, files: tuple[BranchFile, ...]) -> Left:
+        rows = len(self._found(files))
+        return Left(rows, rows)
 
     @contextmanager
     def ordered(self, files: tuple[BranchFile, ...]) -> Iterator[pa.Table]:

@@ -2,12 +2,13 @@
 
 A ClickHouse of our own, empty and gone afterwards, gets the columns of a merge from each file
 (`file_rows.py`), and the number of each row in its file. The engine that a lake table remembers
-merges them; what it leaves is told by these numbers, so that no other column is read at all.
+merges them; what it leaves is told by these numbers, so that no other column is read at all, and by
+the values that it computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -22,29 +23,53 @@ from catalog.clickhouse.partition_values import KeyTables
 from catalog.closing import Closing
 from catalog.storages.opening import Opens
 from tableformat.branches import BranchFile
-from tableformat.errors import RefusedError, SourceError
+from tableformat.errors import InternalError, RefusedError, SourceError
+from tableformat.export.data_checks import broken, checks_sql, data_checks
 from tableformat.iceberg.properties import RememberedSource
-from tableformat.iceberg.row_change_limits import refuse_merged_columns
+from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.row_change import without_default
-from tableformat.mergetree.row_merge import RowMerge, columns_of_merge, refuse_merge, unclear_rows
+from tableformat.mergetree.row_merge import (
+    RowMerge,
+    columns_of_merge,
+    refuse_merge,
+    unclear_rows,
+    way_round,
+)
+from tableformat.mergetree.table import Column
+from tableformat.mergetree.types import Simple, Tuple
+from tableformat.mergetree.unclear_values import Question, questions, row_hash, unclear_values
+from tableformat.mergetree.value_merge import merged_columns
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
-from tableformat.names import SOURCE_ALIAS, quote_string
-from tableformat.parquet.wire import order_by
+from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
+from tableformat.operations.optimize import Left
+from tableformat.parquet.wire import order_by, select_list
 
 __all__ = ["MergedRows"]
 
 _AS_IS: Final = "default.as_is"
 _ROWS: Final = "default.rows"
 _MERGED: Final = "default.merged"
+# Of no type that a merge computes with, and both in one, so that they are always of one row.
+_PLACE: Final = Column(
+    "mergeberg_place",
+    Tuple(((None, Simple("UInt64")), (None, Simple("UInt64")))),
+    "Tuple(UInt64, UInt64)",
+)
+_LEFT: Final = (
+    f"(SELECT *, tupleElement({_PLACE.name}, 1) AS {FILE_NUMBER},"
+    f" tupleElement({_PLACE.name}, 2) AS {ROW_NUMBER} FROM {_MERGED})"
+)
 # Numbers of more rows are sorted on disk.
 _SORT: Final = "max_bytes_before_external_sort = 1073741824"
+_GROUP: Final = "max_bytes_before_external_group_by = 1073741824"
 
 
 class MergedRows(Closing):
     """Says which rows of files a merge leaves, and keeps their numbers until `close`.
 
     A `tableformat.operations.optimize.RowsLeft`, and a `catalog.merged_files.OrderedRows`. The
-    ClickHouse is started by the first question; a context manager: leaving it closes.
+    ClickHouse is started by the first question; a context manager: leaving it closes. `computed` are
+    the columns of which the merge computes values.
     """
 
     def __init__(
@@ -66,15 +91,21 @@ class MergedRows(Closing):
             threads: of the ClickHouse, 0 for as many as there are processors.
 
         Raises:
-            UnsupportedError: the engine's merges, or a column that they need, cannot be had.
+            UnsupportedError: the engine's merges cannot be had.
         """
         self._source, self._storages, self._merge = source, storages, merge
-        self._columns = columns_of_merge(merge, source.table)
         self._schema, self._threads = schema, threads
         refuse_merge(merge, source.table.engine)
-        refuse_merged_columns(merge, self._columns, source, self._schema)
+        self._columns = columns_of_merge(merge, source.table)
+        self._values = merged_columns(source.table) if merge.merges else ()
+        self.computed = tuple(one.column for one in self._values if one.computed)
         self._held: OwnClickHouse | None = None
-        self._found: dict[tuple[BranchFile, ...], tuple[int, Path]] = {}
+        self._found: dict[tuple[BranchFile, ...], tuple[Left, Path]] = {}
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The columns that may have other values than in the files."""
+        return tuple(c.name for c in self.computed)
 
     def close(self) -> None:
         """End the ClickHouse, if it was started. Closing twice is the same as once."""
@@ -82,12 +113,12 @@ class MergedRows(Closing):
         if held is not None:
             held.close()
 
-    def __call__(self, files: tuple[BranchFile, ...]) -> int:
-        """Return how many rows of files are left.
+    def __call__(self, files: tuple[BranchFile, ...]) -> Left:
+        """Return what is left of the rows of files.
 
         Raises:
-            RefusedError: ClickHouse refuses the statement (its code and text), or which rows are
-                left cannot be told.
+            RefusedError: ClickHouse refuses the statement (its code and text), what is left cannot
+                be told, or is no value of the lake's types.
             DestinationError: a file cannot be read.
             SourceError: ClickHouse does not start.
         """
@@ -97,7 +128,8 @@ class MergedRows(Closing):
     def ordered(self, files: tuple[BranchFile, ...]) -> Iterator[pa.Table]:
         """Lend the numbers of the rows that are left: `FILE_NUMBER` in `files`, `ROW_NUMBER` in it.
 
-        In the sorting order; mapped, not read.
+        With the values of `sets`, as what ClickHouse hands over. In the sorting order; mapped, not
+        read.
 
         Raises:
             TableFormatError: as when it is asked how many there are.
@@ -106,13 +138,13 @@ class MergedRows(Closing):
         with pa.memory_map(str(path)) as left, pa.ipc.open_stream(left) as stream:
             yield stream.read_all()
 
-    def _asked(self, files: tuple[BranchFile, ...]) -> tuple[int, Path]:
+    def _asked(self, files: tuple[BranchFile, ...]) -> tuple[Left, Path]:
         if files not in self._found:
             held = self._opened()
             self._fill(held, files)
             try:
                 merged = self._merged(held)
-                self._found[files] = (self._count(held, merged), self._numbers(held, merged))
+                self._found[files] = (self._left(held, merged), self._numbers(held, merged))
             except ClickHouseError as error:
                 message = f"Cannot run {self._merge.command}: {error.reason.rstrip('.')}."
                 raise SourceError(message, code=error.code) from error
@@ -134,7 +166,7 @@ class MergedRows(Closing):
             # By file, so that what is read of one is not all of them.
             tables.make(_ROWS, (*self._columns, *numbers), FILE_NUMBER)
             if not self._merge.leaves_all:
-                tables.make_as_is(_MERGED, (*self._columns, *numbers), merges=self._merge.merges)
+                tables.make_merging(_MERGED, (*self._columns, _PLACE), merges=self._merge.merges)
         except ClickHouseError as error:
             message = f"Cannot run {self._merge.command}: {error.reason.rstrip('.')}."
             raise RefusedError(message, code=error.code) from error
@@ -152,40 +184,117 @@ class MergedRows(Closing):
         """Return the table that has the rows that are left."""
         if self._merge.leaves_all:
             return _ROWS
-        unclear = unclear_rows(self._merge, self._source.table.engine, _ROWS)
+        engine = self._source.table.engine
+        unclear = unclear_rows(self._merge, engine, _ROWS, self._columns)
         if unclear and held.rows(f"{unclear} SETTINGS {_SORT}"):
             message = (
                 f"Cannot run {self._merge.command}: rows of one sorting key are alike to "
-                f"{self._source.table.engine.family}, and which of them was inserted last its data "
-                "files do not say. Run it in ClickHouse and export the partition again; where such "
-                "rows are the same in all columns, run OPTIMIZE TABLE … DEDUPLICATE first."
+                f"{engine.family}, and which of them was inserted last its data files do not say. "
+                f"Run it in ClickHouse and export the partition again{way_round(engine)}."
             )
             raise RefusedError(message)
+        self._refuse_unclear_values(held)
         held.command(f"TRUNCATE TABLE {_MERGED}")
+        names = ", ".join(quote_identifier(c.name) for c in self._columns)
         # So that of rows that are the same the first in the order of the files stays.
         held.command(
-            f"INSERT INTO {_MERGED} SELECT * FROM {_ROWS} ORDER BY {FILE_NUMBER}, {ROW_NUMBER}"
-            f" SETTINGS {_SORT}, max_threads = 1, max_insert_threads = 1,"
+            f"INSERT INTO {_MERGED} SELECT {names}, tuple({FILE_NUMBER}, {ROW_NUMBER}) FROM {_ROWS}"
+            f" ORDER BY {FILE_NUMBER}, {ROW_NUMBER}"
+            f" SETTINGS {_SORT}, max_threads = 1, max_insert_threads = 1, optimize_on_insert = 0,"
             " max_partitions_per_insert_block = 0"
         )
         # What ClickHouse did not merge, for want of room or time, it would pass over in silence.
         held.command(
             f"OPTIMIZE TABLE {_MERGED} {self._merge.words} SETTINGS optimize_throw_if_noop = 1"
         )
-        return _MERGED
+        return _LEFT
 
-    def _count(self, held: OwnClickHouse, table: str) -> int:
+    def _refuse_unclear_values(self, held: OwnClickHouse) -> None:
+        """Refuse values that hang on the order in which rows were inserted.
+
+        Raises:
+            RefusedError: some do; the columns are told.
+        """
+        unclear = self._unclear(held, questions(self._values))
+        if not unclear:
+            return
+        apart = self._unclear(held, tuple(one for q in unclear for one in q.apart))
+        told = "; ".join(f"{', '.join(one.names)}: {one.hangs.value}" for one in apart)
+        message = (
+            f"Cannot run {self._merge.command}: what {self._source.table.engine.family} leaves of "
+            "rows of one sorting key hangs on the order in which they were inserted, which data "
+            f"files do not say ({told}). Run it in ClickHouse and export the partition again."
+        )
+        raise RefusedError(message)
+
+    def _unclear(self, held: OwnClickHouse, asked: Sequence[Question]) -> tuple[Question, ...]:
+        if not asked:
+            return ()
+        sql = unclear_values(asked, self._source.table.engine, _ROWS)
+        (found,) = held.rows(f"{sql} SETTINGS {_SORT}")
+        return tuple(one for one, hangs in zip(asked, found, strict=True) if hangs)
+
+    def _left(self, held: OwnClickHouse, table: str) -> Left:
+        """Count what is left, and what of it is as it was.
+
+        Raises:
+            RefusedError: it is no value of the lake's types.
+            InternalError: a column has other values that is not one of those that are computed.
+        """
         ((found,),) = held.rows(f"SELECT count() FROM {table}")
-        return whole(found)
+        rows = whole(found)
+        if not self._values or not rows:
+            return Left(rows, rows)
+        self._refuse_values(held, table)
+        as_before, in_others = held.rows(self._compared(table))[0]
+        if whole(in_others) != rows:
+            message = (
+                f"Cannot run {self._merge.command}: ClickHouse computed values of other columns "
+                f"than ({', '.join(self.sets)}); this is a bug, please report it."
+            )
+            raise InternalError(message)
+        return Left(rows, whole(as_before))
+
+    def _compared(self, table: str) -> str:
+        """Return a query of how many rows are as in the files, and how many but for `sets`."""
+        every = [c.name for c in self._columns]
+        others = [name for name in every if name not in self.sets]
+        numbers = f"{FILE_NUMBER}, {ROW_NUMBER}"
+        hashes = f"{row_hash(every)} AS every, {row_hash(others) if others else '0'} AS others"
+        both = " UNION ALL ".join(
+            f"SELECT {numbers}, {hashes} FROM {one} AS {SOURCE_ALIAS}" for one in (_ROWS, table)
+        )
+        return (
+            "SELECT countIf(n = 2 AND as_is), countIf(n = 2 AND but_sets) FROM"
+            " (SELECT count() AS n, min(every) = max(every) AS as_is,"
+            " min(others) = max(others) AS but_sets"
+            f" FROM ({both}) GROUP BY {numbers}) SETTINGS {_GROUP}"
+        )
+
+    def _refuse_values(self, held: OwnClickHouse, table: str) -> None:
+        """Refuse values that the lake's types cannot hold, as an export refuses them.
+
+        Raises:
+            RefusedError: some were computed.
+        """
+        mapped = map_columns(self._source.table, self._source.conversions)
+        checks = tuple(c for c in data_checks(mapped) if c.column in self.sets)
+        if not checks:
+            return
+        (found,) = held.rows(f"SELECT {checks_sql(checks)} FROM {table} AS {SOURCE_ALIAS}")
+        if reasons := broken(checks, found):
+            raise RefusedError(f"Cannot run {self._merge.command}: {reasons}")
 
     def _numbers(self, held: OwnClickHouse, table: str) -> Path:
-        """Keep the numbers of the rows of a table in the source's order."""
+        """Keep the numbers of the rows of a table in the source's order, and what was computed."""
         path = held.directory / f"order-{len(self._found)}.arrow"
         keys = order_by(self._source.table.engine)
         numbers = f"{SOURCE_ALIAS}.{FILE_NUMBER}, {SOURCE_ALIAS}.{ROW_NUMBER}"
+        values = select_list(self.computed, self._source.conversions)
+        shown = ", ".join(part for part in (FILE_NUMBER, ROW_NUMBER, values) if part)
         held.command(
             f"INSERT INTO FUNCTION file({quote_string(str(path))}, ArrowStream)"
-            f" SELECT {FILE_NUMBER}, {ROW_NUMBER} FROM {table} AS {SOURCE_ALIAS}"
+            f" SELECT {shown} FROM {table} AS {SOURCE_ALIAS}"
             f" ORDER BY {', '.join(part for part in (keys, numbers) if part)}"
             f" SETTINGS {_SORT}, {WIRE_SETTINGS}, engine_file_truncate_on_insert = 1"
         )

@@ -61,8 +61,18 @@ _BY_COLUMNS: Final = (
 )
 # Of a key without columns.
 _ANY: Final = Column("none", Simple("UInt8"), "UInt8")
-# What a key may need that exists already; both are harmless in a table without rows.
-_KEY_SETTINGS: Final = ("allow_nullable_key", "allow_floating_point_partition_key")
+# Likewise, and of what merges make of rows.
+_BY_VALUES: Final = ("SummingMergeTree", "AggregatingMergeTree", "CoalescingMergeTree")
+# What a table may need that exists already; none changes what is done with rows.
+_KEY_SETTINGS: Final = (
+    "allow_nullable_key",
+    "allow_floating_point_partition_key",
+    "allow_summing_columns_in_partition_or_order_key",
+    "allow_coalescing_columns_in_partition_or_order_key",
+    "allow_dimensions_outside_sorting_key",
+)
+# OPTIMIZE FINAL merges all the same, all rows at once.
+_UNMERGED: Final = "max_bytes_to_merge_at_max_space_in_pool = 1"
 
 
 def partition_id_of(table: MergeTreeTable, expression: str) -> PartitionId:
@@ -170,32 +180,43 @@ class KeyTables:
             f" ORDER BY tuple(){settings}"
         )
 
-    def make_as_is(self, name: str, columns: tuple[Column, ...], *, merges: bool = True) -> None:
+    def make_as_is(self, name: str, columns: tuple[Column, ...]) -> None:
         """Create the table that is not there, without its replication, storage and TTL.
 
         Its columns are given: which defaults of them are wanted, the caller knows.
 
         What its engine collapses or replaces rows by is part of it: such columns are keys, too.
+        """
+        engine = self._table.engine
+        kind = _text(engine) if engine.family in _BY_COLUMNS else _PLAIN
+        self._make(name, columns, kind, self._settings)
+
+    def make_merging(self, name: str, columns: tuple[Column, ...], *, merges: bool) -> None:
+        """Create a table like it for the rows of a merge, which nothing merges by itself.
+
         Unless it `merges` rows, it leaves all of them as they are.
         """
+        engine = self._table.engine
+        known = merges and engine.family in (*_BY_COLUMNS, *_BY_VALUES)
+        settings = ", ".join(part for part in (self._settings, _UNMERGED) if part)
+        self._make(name, columns, _text(engine) if known else _PLAIN, settings)
+
+    def _make(self, name: str, columns: tuple[Column, ...], kind: str, settings: str) -> None:
         engine = self._table.engine
         clauses = (
             ("PARTITION BY", engine.partition_by),
             ("PRIMARY KEY", engine.primary_key),
             ("ORDER BY", engine.order_by or "tuple()"),
-            ("SETTINGS", self._settings),
+            ("SETTINGS", settings),
         )
         text = " ".join(f"{words} {value}" for words, value in clauses if value)
-        kind = _plain(engine) if merges else _PLAIN
         self._connection.command(
             f"CREATE TABLE {name} ({column_list(columns)}) ENGINE = {kind} {text}"
         )
 
 
-def _plain(engine: Engine) -> str:
+def _text(engine: Engine) -> str:
     """Return an engine with its arguments and without its replication."""
-    if engine.family not in _BY_COLUMNS:
-        return _PLAIN
     given = parse_expression(f"tuple({engine.arguments})")
     arguments = given.arguments if isinstance(given, Call) else ()
     if engine.replicated:

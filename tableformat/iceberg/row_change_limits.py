@@ -15,7 +15,7 @@ from tableformat.clickhouse_codes import CANNOT_UPDATE_COLUMN, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.mergetree.row_change import RowChange, columns_read
-from tableformat.mergetree.row_merge import RowMerge
+from tableformat.mergetree.row_merge import RowMerge, columns_of_merge, telling_columns
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import DataType, DateTime64, Nullable, Tuple, contains
 
@@ -47,27 +47,34 @@ def refuse_change(
     _refuse_names(change, source.table.columns)
     _refuse_missing(change.command, tuple(c for c in columns if c.stored), table.schema())
     _refuse_what_files_lost(change.command, columns_read(change, columns), columns, source)
-    _refuse_other_partitions(change, sets, table)
+    _refuse_other_partitions(change.command, sets, table)
 
 
 def refuse_merged_columns(
-    merge: RowMerge, columns: tuple[Column, ...], source: RememberedSource, schema: Schema
+    merge: RowMerge, computed: tuple[Column, ...], source: RememberedSource, table: Table
 ) -> None:
     """Refuse a merge by columns that the lake table does not have as they were.
 
     Args:
         merge: what becomes of rows.
-        columns: that say in which order they stand and which are left.
+        computed: the columns of which a merge computes values.
         source: what the lake table remembers.
-        schema: the lake table's.
+        table: the lake table.
 
     Raises:
-        UnsupportedError: one is not there, or two values of it are one in the files.
+        UnsupportedError: one is not there, two values of it are one in the files, or the lake table
+            has others, too, of which nobody says what a merge makes.
+        RefusedError: it computes what a partition field is made of (code 420).
     """
-    _refuse_missing(merge.command, columns, schema)
+    given = columns_of_merge(merge, source.table)
+    _refuse_missing(merge.command, given, table.schema())
     if not merge.leaves_all:
-        read = frozenset(c.name for c in columns)
-        _refuse_what_files_lost(merge.command, read, columns, source)
+        # Of all others it counts that they are the same, as the lake has them.
+        told = (*telling_columns(merge, source.table), *computed)
+        _refuse_what_files_lost(merge.command, frozenset(c.name for c in told), told, source)
+    if computed:
+        _refuse_more(merge.command, given, table.schema())
+        _refuse_other_partitions(merge.command, tuple(c.name for c in computed), table)
 
 
 def fields_within(schema: Schema, names: tuple[str, ...] | frozenset[str]) -> frozenset[int]:
@@ -105,6 +112,16 @@ def _refuse_missing(what: str, columns: tuple[Column, ...], schema: Schema) -> N
         raise UnsupportedError(message)
 
 
+def _refuse_more(what: str, columns: tuple[Column, ...], schema: Schema) -> None:
+    if more := sorted({f.name for f in schema.fields} - {c.name for c in columns}):
+        message = (
+            f"Cannot run {what}: the lake table has the column {', '.join(more)}, which its "
+            "ClickHouse table has not, and a merge would not say which of its values stays. Drop "
+            "it, or leave FINAL out."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
 def _refuse_what_files_lost(
     what: str, read: frozenset[str], columns: tuple[Column, ...], source: RememberedSource
 ) -> None:
@@ -139,13 +156,13 @@ def _is_finer(of: DataType) -> bool:
     return isinstance(of, DateTime64) and of.precision > _MICROSECONDS
 
 
-def _refuse_other_partitions(change: RowChange, sets: tuple[str, ...], table: Table) -> None:
+def _refuse_other_partitions(what: str, sets: tuple[str, ...], table: Table) -> None:
     """Refuse values by which rows would go to other partitions of the lake table."""
     ids = fields_within(table.schema(), sets)
     made_of = [f.name for f in table.spec().fields if f.source_id in ids]
     if made_of:
         message = (
-            f"Cannot run {change.command}: the partition field {made_of[0]} of the lake table is "
+            f"Cannot run {what}: the partition field {made_of[0]} of the lake table is "
             "made of a column that gets other values, and rows would belong to other partitions. "
             "Use the UPDATE of Spark."
         )

@@ -1,12 +1,14 @@
 """OPTIMIZE TABLE: which rows a merge of all rows of a partition leaves, and what it reads for that.
 
-Only merges that leave some of the rows as they are are here: those of ReplacingMergeTree and
-VersionedCollapsingMergeTree, and DEDUPLICATE. Which rows are left must not hang on the order in
-which they were inserted, of which data files say nothing.
+Merges that leave some of the rows as they are are here: those of ReplacingMergeTree,
+CollapsingMergeTree and VersionedCollapsingMergeTree, and DEDUPLICATE; those that compute values are
+`value_merge.py`. What is left must not hang on the order in which rows were inserted, of which data
+files say nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,17 +24,31 @@ from tableformat.mergetree.expression_text import (
 )
 from tableformat.mergetree.row_change import without_default
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
+from tableformat.mergetree.unclear_values import row_hash
+from tableformat.mergetree.value_merge import AGGREGATING, COALESCING, SUMMING
 from tableformat.names import SOURCE_ALIAS, quote_identifier
 
-__all__ = ["RowMerge", "columns_of_merge", "refuse_merge", "unclear_rows"]
+__all__ = [
+    "RowMerge",
+    "columns_of_merge",
+    "refuse_merge",
+    "telling_columns",
+    "unclear_rows",
+    "way_round",
+]
 
 _PLAIN: Final = "MergeTree"
 _REPLACING: Final = "ReplacingMergeTree"
+_COLLAPSING: Final = "CollapsingMergeTree"
 _VERSIONED: Final = "VersionedCollapsingMergeTree"
+_COMPUTE: Final = (SUMMING, AGGREGATING, COALESCING)
+_MERGED: Final = (_PLAIN, _REPLACING, _COLLAPSING, _VERSIONED, *_COMPUTE)
+_OF_TUPLES: Final = "allow_tuple_element_aggregation"
 _KEY: Final = "mergeberg_key"
 _VERSION: Final = "mergeberg_version"
 _SIGN: Final = "mergeberg_sign"
 _COUNT: Final = "mergeberg_rows"
+_SAME: Final = "mergeberg_same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +76,44 @@ class RowMerge:
 
 
 def refuse_merge(merge: RowMerge, engine: Engine) -> None:
-    """Refuse a merge that makes other rows of rows, or one that needs their order.
+    """Refuse a merge that hangs on more than the rows.
 
     Raises:
-        UnsupportedError: the engine does (code 48).
+        UnsupportedError: the engine's does (code 48).
     """
-    if merge.merges and engine.family not in (_PLAIN, _REPLACING, _VERSIONED):
-        message = (
-            f"Cannot run {merge.command}: how {engine.family} merges rows is not there yet for "
-            "lake tables. Run it in ClickHouse and export the partition again, or leave FINAL out."
-        )
-        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    if not merge.merges:
+        return
+    if engine.family not in _MERGED:
+        why = f"what {engine.family} leaves hangs on the server's configuration and on the time"
+    elif engine.family in _COMPUTE and dict(engine.settings).get(_OF_TUPLES, "0") != "0":
+        why = f"how members of tuples are merged ({_OF_TUPLES}) is not there for lake tables"
+    else:
+        return
+    message = (
+        f"Cannot run {merge.command}: {why}. Run it in ClickHouse and export the partition again, "
+        "or leave FINAL out."
+    )
+    raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 
 def columns_of_merge(merge: RowMerge, table: MergeTreeTable) -> tuple[Column, ...]:
-    """Return the stored columns that say in which order rows stand and which are left.
+    """Return the stored columns that a merge is given, without defaults.
 
-    Without defaults. A name in a key may be that of a member of a column.
+    They are those of `telling_columns`; all of an engine that computes values, and of one where it
+    counts that rows are the same.
+
+    Raises:
+        UsageError: the text of a key cannot be read.
+    """
+    every = merge.merges and table.engine.family in (_COLLAPSING, *_COMPUTE)
+    found = table.stored_columns if every else telling_columns(merge, table)
+    return tuple(without_default(c) for c in found)
+
+
+def telling_columns(merge: RowMerge, table: MergeTreeTable) -> tuple[Column, ...]:
+    """Return the stored columns that say in which order rows stand and which of them are left.
+
+    A name in a key may be that of a member of a column.
 
     Raises:
         UsageError: the text of a key cannot be read.
@@ -87,26 +124,29 @@ def columns_of_merge(merge: RowMerge, table: MergeTreeTable) -> tuple[Column, ..
         keys += [*parse_partition_key(engine.partition_by), *_arguments(engine)]
     used = frozenset(merge.duplicates).union(*(columns_of(one) for one in keys))
     return tuple(
-        without_default(c)
-        for c in table.stored_columns
-        if any(f"{name}.".startswith(f"{c.name}.") for name in used)
+        c for c in table.stored_columns if any(f"{name}.".startswith(f"{c.name}.") for name in used)
     )
 
 
-def unclear_rows(merge: RowMerge, engine: Engine, table: str) -> str:
+def unclear_rows(
+    merge: RowMerge, engine: Engine, table: str, columns: Sequence[Column] = ()
+) -> str:
     """Return a query that has a row where it hangs on the order of insertion which rows are left.
 
     Of ReplacingMergeTree it does where two rows of a key have its latest version; of
     VersionedCollapsingMergeTree where rows of one key and version are more than one of each sign.
-    '' where it never does. Rows are of one key as a merge compares them (and a window, but no GROUP
-    BY): 0 and -0 are, and so is all that is no number.
+    Of CollapsingMergeTree where a key has as many rows of one sign as of the other: they go, or the
+    first and the last stay; and where those of the more frequent sign are different. '' where it
+    never does, or values are computed. Rows are of one key as a merge compares them (and a window,
+    but no GROUP BY): 0 and -0 are, and so is all that is no number.
 
     Args:
         merge: what is to be done.
         engine: of the table.
         table: the rows, as they stand after FROM.
+        columns: all that are stored, for CollapsingMergeTree.
     """
-    if not merge.merges or engine.family == _PLAIN:
+    if not merge.merges or engine.family in (_PLAIN, *_COMPUTE):
         return ""
     sorting = parse_sorting_key(engine.order_by or engine.primary_key)
     # Qualified, so that no name of ours takes the place of a column's.
@@ -121,6 +161,8 @@ def unclear_rows(merge: RowMerge, engine: Engine, table: str) -> str:
             f"SELECT 1 FROM (SELECT {of_key} AS {_KEY}, {sign} AS {_SIGN} FROM {rows})"
             f" GROUP BY {_KEY} HAVING count() > 1 AND (count(), {ones}) != (2, 1, 1) LIMIT 1"
         )
+    if engine.family == _COLLAPSING:
+        return _unclear_pairs(key, given[0], rows, columns)
     latest = [f"{one} DESC NULLS FIRST" for one in given[:1]]
     ranks = f"{_over('dense_rank', key)} AS {_KEY}, {_over('rank', [*key, *latest])} AS {_VERSION}"
     counted = (
@@ -129,6 +171,31 @@ def unclear_rows(merge: RowMerge, engine: Engine, table: str) -> str:
     )
     return (
         f"SELECT 1 FROM ({counted}) GROUP BY {_KEY} HAVING argMin({_COUNT}, {_VERSION}) > 1 LIMIT 1"
+    )
+
+
+def way_round(engine: Engine) -> str:
+    """Return what helps where rows are alike, '' where each of them counts."""
+    if engine.family != _REPLACING:
+        return ""
+    return "; where such rows are the same in all columns, run OPTIMIZE TABLE … DEDUPLICATE first"
+
+
+def _unclear_pairs(key: list[str], sign: str, rows: str, columns: Sequence[Column]) -> str:
+    of_row = f"{_over('dense_rank', key)} AS {_KEY}, {sign} AS {_SIGN}"
+    same = f"{row_hash([c.name for c in columns])} AS {_SAME}"
+    one_of = {
+        sign: f"minIf({_SAME}, {_SIGN} = {sign}) = maxIf({_SAME}, {_SIGN} = {sign})"
+        for sign in (1, -1)
+    }
+    state, cancel = (f"countIf({_SIGN} = {sign})" for sign in (1, -1))
+    clear = (
+        f"{state} + {cancel} = count() AND"
+        f" ({state} > {cancel} AND {one_of[1]} OR {cancel} > {state} AND {one_of[-1]})"
+    )
+    return (
+        f"SELECT 1 FROM (SELECT {of_row}, {same} FROM {rows}) GROUP BY {_KEY}"
+        f" HAVING count() > 1 AND NOT ({clear}) LIMIT 1"
     )
 
 

@@ -2,8 +2,9 @@
 
 All files of a key that lie in one partition of the lake table become as many as the table's target
 size asks for, in the source's sorting order, each with a range of it. Where that makes no fewer
-files, and no row goes, nothing is done. While no row goes main still has the export whose files
-these were; DEDUPLICATE, and FINAL of an engine that merges rows, change it (decision 0013).
+files, and no row goes or gets other values, nothing is done. While none does main still has the
+export whose files these were; DEDUPLICATE, and FINAL of an engine that merges rows, change it
+(decision 0013).
 """
 
 from __future__ import annotations
@@ -26,21 +27,30 @@ from tableformat.operations.writing_anew import (
     refuse_other_spec,
 )
 
-__all__ = ["Optimize", "RowsLeft"]
+__all__ = ["Left", "Optimize", "RowsLeft"]
 
 _MOST_FILES: Final = 256
 """That are open at a time, to be merged into one order."""
 
-RowsLeft = Callable[[tuple[BranchFile, ...]], int]
-"""Says how many rows of files are left when they are merged; the same whenever it is asked."""
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """How many rows are left of files when they are merged, and how many of them as they were."""
+
+    rows: int
+    as_before: int
+
+
+RowsLeft = Callable[[tuple[BranchFile, ...]], Left]
+"""Says what is left of files when they are merged; the same whenever it is asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimize:
     """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
 
-    `target_bytes` is the size of the files that come; `left` says how many rows stay, None where
-    all do.
+    `target_bytes` is the size of the files that come; `left` says what is left of rows, None where
+    all stay as they are.
     """
 
     which: OnePartition | AllPartitions
@@ -90,9 +100,10 @@ class Optimize:
             refuse_deletes(self, file)
             refuse_other_spec(self, file, there)
         rows, size = sum(f.rows for f in files), sum(f.bytes for f in files)
-        left = rows if self.left is None else self.left(files)
-        wanted = -(-size * left // max(rows, 1) // self.target_bytes)
-        return Rewrite(files, rows - left, _shares(left, min(max(1, wanted), len(files))))
+        left = Left(rows, rows) if self.left is None else self.left(files)
+        wanted = -(-size * left.rows // max(rows, 1) // self.target_bytes)
+        shares = _shares(left.rows, min(max(1, wanted), len(files)))
+        return Rewrite(files, rows - left.as_before, shares)
 
     def _refuse_several(self, there: PartitionFiles) -> None:
         """Refuse rows of one partition that come from several tables: each has its own export.

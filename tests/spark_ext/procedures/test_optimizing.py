@@ -204,8 +204,8 @@ def test_rows_that_are_the_same_are_no_question_once_they_are_there_once(
 @pytest.mark.parametrize(
     ("engine", "statement", "said"),
     [
-        ("SummingMergeTree", "FINAL", "how SummingMergeTree merges rows is not there yet"),
-        ("CollapsingMergeTree(s)", "FINAL", "how CollapsingMergeTree merges rows is not there"),
+        ("SummingMergeTree", "FINAL", "d: one of their values is kept, and they are different"),
+        ("CollapsingMergeTree(s)", "FINAL", "which of them was inserted last"),
         ("MergeTree", "DEDUPLICATE BY v", "DEDUPLICATE"),
         ("MergeTree", "DEDUPLICATE BY nobody", "nobody"),
     ],

@@ -1,0 +1,187 @@
+"""FINAL of the engines that compute values of rows leaves what it leaves in ClickHouse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from pyiceberg.types import StringType
+
+from tableformat.errors import RefusedError, UnsupportedError
+from tests.session_lake import ALLOWED, alter, export_all, opened
+from tests.session_without_spark import NoSpark
+from tests.wrong.places import Places
+
+SMALL = f"{ALLOWED}, export_merge_tree_part_max_bytes_per_file = 1500"
+UNMERGED = "max_bytes_to_merge_at_max_space_in_pool = 1"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table: its columns, and its rows by `number`."""
+
+    name: str
+    engine: str
+    columns: str
+    rows: str
+    order: str = "k"
+
+
+CASES = [
+    Case(
+        "sums",
+        "SummingMergeTree",
+        "p UInt8, k UInt32, s LowCardinality(String), i Int8, u UInt64, n Nullable(Int32),"
+        " d Decimal(20, 4), w Int256, e Enum8('x' = 1, 'y' = 2), f Float64,"
+        " hitsMap Nested(id UInt16, hits Int64), m Int32 MATERIALIZED i + 1, a UInt8 ALIAS p",
+        "number % 2, number % 6, toString(number % 2), number, 18446744073709551610 + number,"
+        " if(number % 3 = 0, NULL, number), number / 4, -number, if(number % 2 = 0, 'x', 'y'),"
+        " if(number % 6 = 5, 0, number / 8), [number % 3, number % 3 + 1], [number, -number]",
+    ),
+    Case(
+        "rows that come to nothing go",
+        "SummingMergeTree((v, w))",
+        "p UInt8, k UInt32, v Int32, w Nullable(Int8), kept UInt16",
+        "number % 2, intDiv(number, 4), if(number % 4 < 2, 5, if(number < 30, -5, 1)), NULL,"
+        " intDiv(number, 4) % 2",
+    ),
+    Case(
+        "functions",
+        "AggregatingMergeTree",
+        "p UInt8, k UInt32, s SimpleAggregateFunction(sum, Int64),"
+        " most SimpleAggregateFunction(max, DateTime64(3, 'UTC')),"
+        " least SimpleAggregateFunction(min, LowCardinality(String)),"
+        " some SimpleAggregateFunction(anyLast, Nullable(String)),"
+        " bits SimpleAggregateFunction(groupBitOr, UInt32),"
+        " of_map SimpleAggregateFunction(sumMap, Map(String, UInt64))",
+        "number % 2, number % 6, number, toDateTime64('2024-01-01', 3, 'UTC') + number,"
+        " toString(number), if(number < 20, toString(number % 6), NULL), number,"
+        " map(toString(number % 3), number)",
+    ),
+    Case(
+        "what is known stays",
+        "CoalescingMergeTree",
+        "p UInt8, k UInt32, a Nullable(Int32), b LowCardinality(Nullable(String)),"
+        " d Nullable(DateTime('UTC'))",
+        "number % 2, number % 20, if(number < 20, number, NULL), if(number >= 40, 'x', NULL),"
+        " if(number < 20, NULL, toDateTime('2024-01-01 00:00:00', 'UTC') + number % 20)",
+    ),
+    Case(
+        "states",
+        "CollapsingMergeTree(sign)",
+        "p UInt8, k UInt32, sign Int8, v UInt8",
+        "number % 2, number % 20, if(number BETWEEN 20 AND 39, -1, 1), number % 20",
+    ),
+]
+
+
+def values(places: Places, name: str) -> list[str]:
+    """Return all rows of a lake table, as they are compared."""
+    return sorted(repr(row) for row in opened(places, name).scan().to_arrow().to_pylist())
+
+
+def made(places: Places, session: NoSpark, case: Case, name: str) -> None:
+    """Make a table of three parts in each of two partitions, and export it into several files."""
+    places.reads_parts = True
+    places.clickhouse_run(
+        f"CREATE TABLE db.{name} ({case.columns}) ENGINE = {case.engine}"
+        f" PARTITION BY p ORDER BY {case.order} SETTINGS {UNMERGED}",
+        *(
+            f"INSERT INTO db.{name} SETTINGS optimize_on_insert = 0"
+            f" SELECT {case.rows} FROM numbers({20 * part}, 20)"
+            for part in range(3)
+        ),
+    )
+    alter(session, f"ALTER TABLE ch.db.{name} EXPORT PARTITION ALL TO TABLE lake.n.{name} {SMALL}")
+    assert len(list(opened(places, name).scan().plan_files())) > 2
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(one, id=one.name, marks=pytest.mark.soak if number else ())
+        for number, one in enumerate(CASES)
+    ],
+)
+def test_it_leaves_what_clickhouse_leaves(places: Places, session: NoSpark, case: Case) -> None:
+    """Harm prevented: a sum that ClickHouse would not have, or a row that is not gone."""
+    name = f"computed_{CASES.index(case)}"
+    made(places, session, case, name)
+    before = values(places, name)
+
+    rows = alter(session, f"OPTIMIZE TABLE lake.n.{name} FINAL")
+
+    assert {row["status"] for row in rows} == {"optimized"}
+    after = values(places, name)
+    assert {row["status"] for row in export_all(session, name, name)} == {"already_exported"}
+    places.clickhouse_run(f"OPTIMIZE TABLE db.{name} FINAL")
+    export_all(session, name, f"{name}_there")
+    assert after == values(places, f"{name}_there")
+    assert len(after) < len(before)
+    (again,) = alter(session, f"OPTIMIZE TABLE lake.n.{name} FINAL")
+    assert again["status"] == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("engine", "columns", "rows", "said"),
+    [
+        (
+            "SummingMergeTree",
+            "f Float64, s String",
+            "number / 10, toString(number % 9)",
+            "f: float",
+        ),
+        pytest.param(
+            "SummingMergeTree", "d Decimal(4, 2)", "90", "more digits", marks=pytest.mark.soak
+        ),
+        pytest.param(
+            "CollapsingMergeTree(s)",
+            "s Int8",
+            "if(number < 20, 1, -1)",
+            "inserted last",
+            marks=pytest.mark.soak,
+        ),
+    ],
+)
+def test_what_hangs_on_the_order_of_rows_is_refused_and_changes_nothing(
+    places: Places, session: NoSpark, engine: str, columns: str, rows: str, said: str
+) -> None:
+    """Harm prevented: a lake that has other values than ClickHouse after the same statement."""
+    case = Case("", engine, f"p UInt8, k UInt8, {columns}", f"1, number % 3, {rows}")
+    made(places, session, case, "refused")
+    before = opened(places, "refused").metadata.current_snapshot_id
+
+    with pytest.raises(RefusedError, match=said):
+        alter(session, "OPTIMIZE TABLE lake.n.refused FINAL")
+
+    assert opened(places, "refused").metadata.current_snapshot_id == before
+
+
+def test_rows_of_one_key_each_get_what_a_merge_makes_of_them(
+    places: Places, session: NoSpark
+) -> None:
+    """Harm prevented: a row that stays as it was, because no row went."""
+    columns = "p UInt8, k UInt32, v Int32, hitsMap Nested(id UInt8, hits Int32)"
+    case = Case("", "SummingMergeTree", columns, "1, number, 1, [2, 1], [number % 2, 5]")
+    made(places, session, case, "single")
+
+    (row,) = alter(session, "OPTIMIZE TABLE lake.n.single FINAL")
+
+    assert (row["status"], row["rows"]) == ("optimized", 60)
+    after = values(places, "single")
+    places.clickhouse_run("OPTIMIZE TABLE db.single FINAL")
+    export_all(session, "single", "single_there")
+    assert after == values(places, "single_there")
+    assert len(after) == 60
+
+
+@pytest.mark.soak
+def test_columns_that_only_the_lake_has_are_not_merged(places: Places, session: NoSpark) -> None:
+    """Harm prevented: a value of another row beside a sum."""
+    case = Case("", "SummingMergeTree", "p UInt8, k UInt32, v Int32", "1, number % 3, 1")
+    made(places, session, case, "wider")
+    with opened(places, "wider").update_schema() as change:
+        change.add_column("note", StringType())
+
+    with pytest.raises(UnsupportedError, match="note, which its ClickHouse table has not"):
+        alter(session, "OPTIMIZE TABLE lake.n.wider FINAL")
