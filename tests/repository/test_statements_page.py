@@ -28,7 +28,7 @@ def tables() -> list[list[list[str]]]:
     return found
 
 
-COMMANDS, STATEMENTS, PARTITIONS, ENDINGS, ACTING, FIXED, HERE, THERE = tables()
+COMMANDS, STATEMENTS, _FINAL, PARTITIONS, ENDINGS, ACTING, FIXED, HERE, THERE = tables()
 
 
 @pytest.mark.parametrize("row", COMMANDS + STATEMENTS, ids=lambda row: row[0])
