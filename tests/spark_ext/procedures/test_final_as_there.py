@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from random import Random
 
 import pytest
 from pyiceberg.types import StringType
 
 from tableformat.errors import RefusedError, UnsupportedError
+from tableformat.names import quote_identifier
+from tests.merged_engines import CASES as GENERATED
+from tests.merged_engines import Case as Generated
+from tests.merged_engines import drawn
 from tests.session_lake import ALLOWED, alter, export_all, opened
 from tests.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 SMALL = f"{ALLOWED}, export_merge_tree_part_max_bytes_per_file = 1500"
+PARTITIONS = 5
 UNMERGED = "max_bytes_to_merge_at_max_space_in_pool = 1"
 
 
@@ -185,3 +192,96 @@ def test_columns_that_only_the_lake_has_are_not_merged(places: Places, session: 
 
     with pytest.raises(UnsupportedError, match="note, which its ClickHouse table has not"):
         alter(session, "OPTIMIZE TABLE lake.n.wider FINAL")
+
+
+def some_columns(case: Generated, random: Random) -> Generated:
+    """Return a case with few columns, so that it is not always refused; structures stay whole."""
+    groups = sorted({name.partition(".")[0] for name, *_ in case.columns})
+    named = {one for one in groups if re.search(rf"\b{one}\b", case.engine)}
+    chosen = named | set(random.sample(groups, k=min(2, len(groups))))
+    columns = tuple(one for one in case.columns if one[0].partition(".")[0] in chosen)
+    return replace(case, columns=columns)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", GENERATED)
+def test_a_partition_is_refused_or_has_the_rows_that_clickhouse_leaves(
+    places: Places, session: NoSpark, engine: str
+) -> None:
+    """Any rows in any number of parts; which share is refused other tests say."""
+    places.reads_parts = True
+    random = Random(engine)  # noqa: S311  chance, no secret
+    equal = 0
+    for number in range(2):
+        case = some_columns(GENERATED[engine], random)
+        name = f"{engine.replace(' ', '_')}_{number}"
+        defined = ", ".join(f"{quote_identifier(name)} {of}" for name, of, _ in case.columns)
+        order = "(k, in_key % 2)" if "in_key" in defined else "k"
+        places.clickhouse_run(
+            f"CREATE TABLE db.{name} (p UInt8, k Int32, {defined}) ENGINE = {case.engine}"
+            f" PARTITION BY p ORDER BY {order}"
+            f" SETTINGS {UNMERGED}, allow_dimensions_outside_sorting_key = 1",
+            *(
+                f"INSERT INTO db.{name} SETTINGS optimize_on_insert = 0,"
+                f" allow_suspicious_low_cardinality_types = 1 VALUES {rows}"
+                for rows in inserts(case, random)
+            ),
+        )
+        export_all(session, name, name)
+        merged = []
+        for partition in range(PARTITIONS):
+            statement = f"OPTIMIZE TABLE lake.n.{name} PARTITION {partition} FINAL"
+            try:
+                alter(session, statement)
+            except RefusedError:
+                continue
+            merged.append(partition)
+            places.clickhouse_run(statement.replace("lake.n.", "db."))
+        export_all(session, name, f"{name}_there")
+        here, there = (rows_by_partition(places, one) for one in (name, f"{name}_there"))
+        for partition in merged:
+            assert here[partition] == there[partition], (case, partition)
+        equal += len(merged)
+    assert equal
+
+
+def inserts(case: Generated, random: Random) -> list[str]:
+    """Return the VALUES of some inserts, with one key in each partition."""
+    made: list[list[str]] = [[] for _ in range(random.randint(1, 4))]
+    for partition in range(PARTITIONS):
+        for _, values in drawn(case, random, 1):
+            random.choice(made).append(f"({partition}, {', '.join(values)})")
+    return [", ".join(rows) for rows in made if rows]
+
+
+def rows_by_partition(places: Places, name: str) -> dict[int, list[str]]:
+    """Return the rows of a lake table, as they are compared."""
+    found: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
+    for row in opened(places, name).scan().to_arrow().to_pylist():
+        found[row["p"]].append(repr(row))
+    return {partition: sorted(rows) for partition, rows in found.items()}
+
+
+@pytest.mark.soak
+def test_rows_stay_in_the_partition_of_the_lake_that_they_are_in(
+    places: Places, session: NoSpark
+) -> None:
+    """Harm prevented: a sum in a file of which Iceberg says that it holds another value."""
+    rows = "number % 2, number % 6, number % 2 + 1"
+    places.reads_parts = True
+    places.clickhouse_run(
+        "CREATE TABLE db.by_sum (p UInt8, k UInt32, v Int32) ENGINE = SummingMergeTree"
+        f" PARTITION BY p ORDER BY k SETTINGS {UNMERGED}",
+        *(
+            f"INSERT INTO db.by_sum SETTINGS optimize_on_insert = 0 SELECT {rows} FROM numbers(20)"
+            for _ in range(2)
+        ),
+    )
+    session.call(
+        "export_partitions", source="ch.db.by_sum", table="lake.n.by_sum", partition_spec="v"
+    )
+
+    with pytest.raises(RefusedError, match="the partition field v") as refused:
+        alter(session, "OPTIMIZE TABLE lake.n.by_sum FINAL")
+
+    assert refused.value.code == 420
