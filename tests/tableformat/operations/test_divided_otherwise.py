@@ -15,7 +15,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze
-from tableformat.operations.optimize import Optimize
+from tableformat.operations.optimize import Left, Optimize
 from tableformat.operations.running import Running
 from tableformat.operations.statement import Statement
 from tableformat.operations.which import AllPartitions, OnePartition
@@ -153,7 +153,7 @@ def test_final_is_refused_where_a_partition_may_have_several_exports(
     """Harm prevented: duplicates in two exports of one partition stay, and nobody says so."""
     one = here(tmp_path, "p2")
     schema_id = one.partitions.lake.load().layout.schema_id
-    final = Optimize(which, "OPTIMIZE FINAL", schema_id, 1 << 30, left=lambda _: 1)
+    final = Optimize(which, "OPTIMIZE FINAL", schema_id, 1 << 30, left=lambda _: Left(1, 1))
 
     with pytest.raises(RefusedError, match=r"of 2 exports|may be a piece of one here"):
         one.run(final)
