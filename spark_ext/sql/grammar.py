@@ -37,7 +37,7 @@ from tableformat.mergetree.expression import Call, ColumnName, Expression, Liter
 from tableformat.mergetree.expression_parser import ExpressionParser
 from tableformat.mergetree.tokens import Token
 
-__all__ = ["parse_statement"]
+__all__ = ["parse_statement", "read_deduplicate_by"]
 
 _TABLE: Final = "the name of a table"
 _OF_OPTIMIZE: Final = ("PARTITION", "FINAL", "DEDUPLICATE")
@@ -128,8 +128,16 @@ def _optimize(reader: StatementReader) -> Optimize:
 
 
 def _deduplicate(reader: StatementReader) -> Deduplicate:
-    if not reader.accept_word("BY"):
-        return Deduplicate()
+    return read_deduplicate_by(reader) if reader.accept_word("BY") else Deduplicate()
+
+
+def read_deduplicate_by(reader: StatementReader) -> Deduplicate:
+    """Read what stands after DEDUPLICATE BY.
+
+    Raises:
+        UsageError: it names no column.
+        UnsupportedError: it chooses columns by a pattern.
+    """
     if reader.accept("*"):
         return Deduplicate(star=True, without=_without(reader))
     columns = [_column(reader)]

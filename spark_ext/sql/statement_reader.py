@@ -42,10 +42,10 @@ def name_stop(text: str, token: Token) -> int | None:
 
 
 class StatementReader(TokenReader):
-    """A reader over the tokens of one statement."""
+    """A reader over the tokens of one statement, or of a piece that stands alone (`what`)."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text, "statement", advice="")
+    def __init__(self, text: str, what: str = "statement") -> None:
+        super().__init__(text, what, advice="")
 
     def accept_words(self, *words: str) -> bool:
         """Take the next tokens if they are these words (in capitals), and tell whether they were.
@@ -169,7 +169,7 @@ class StatementReader(TokenReader):
         seen = _CONTROL.sub(" ", line[first : first + _SHOWN])
         head, tail = "…" if first else "", "…" if len(line) > first + _SHOWN else ""
         caret = " " * (len(head) + column - first) + "^"
-        said = f"Cannot read the statement: {subject} at {where}{why and ' '}{why}:"
+        said = f"Cannot read the {self._what}: {subject} at {where}{why and ' '}{why}:"
         code = SYNTAX_ERROR if kind is UsageError else None
         return kind(f"{said}\n  {head}{seen}{tail}\n  {caret}\n{advice}", code=code)
 

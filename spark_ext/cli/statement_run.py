@@ -1,0 +1,290 @@
+"""One statement on the command line: it is run, and told as a command tells it.
+
+The same for `mergeberg alter` and for the commands that are statements with options.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, TypeAlias
+
+from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
+from catalog.intact_files import checks
+from catalog.ledgers.uris import open_ledger
+from catalog.shards import local_tables
+from spark_ext.cli.destination import open_destination
+from spark_ext.cli.exporting import Exporting
+from spark_ext.cli.next_command import exit_code_of
+from spark_ext.cli.output import Output
+from spark_ext.cli.statement_answer import rendered, write_answer
+from spark_ext.cli.statement_exports import check_it_waits, check_not_stopped
+from spark_ext.exports_from import ExportsFrom
+from spark_ext.killing import kill_queries
+from spark_ext.operating import Operation, operate, operation_of
+from spark_ext.other_tables import OtherTables
+from spark_ext.procedures.exporting import EXPORTED, exported_rows
+from spark_ext.session import SparkSettings
+from spark_ext.sql.asked import SessionExport, asked_by
+from spark_ext.sql.names import Names
+from spark_ext.sql.passing_on import run_by_clickhouse
+from spark_ext.sql.session_settings import SessionSettings, SourceTable
+from spark_ext.sql.statement_settings import (
+    FAST,
+    SESSION,
+    StatementSettings,
+    read_operation_settings,
+    read_statement_settings,
+)
+from spark_ext.sql.statements import Alter, Ending, KillMode, KillQuery, Statement
+from spark_ext.sql.told import joined
+from spark_ext.stopping import Stopping
+from spark_ext.wiring import Places
+from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
+from tableformat.errors import DestinationError, TableFormatError, UnsupportedError
+from tableformat.export.exit_codes import WORSE_THAN_FAILED, worst
+from tableformat.export.outcome import Outcome
+from tableformat.names import LakeName
+
+__all__ = ["SOURCE", "StatementRun"]
+
+SOURCE: Final = "ch"
+"""The name that the source of --source has in a statement."""
+
+_COLUMNS: Final = tuple(column.name for column in EXPORTED)
+_Exports: TypeAlias = Callable[[OpenedCatalog, str | None, StatementSettings], ExportsFrom]
+
+
+@dataclass(slots=True)
+class StatementRun:
+    """One statement, and what is said about it; also the observer of its exports.
+
+    `said` puts a message into the words of who gave the statement.
+    """
+
+    settings: SessionSettings
+    output: Output
+    statement: Statement
+    said: Callable[[str], str]
+    outcomes: list[Outcome] = field(default_factory=list)
+    as_json: bool = field(default=False, kw_only=True)
+    fast: bool = field(default=False, kw_only=True)
+
+    @property
+    def ending(self) -> Ending:
+        """Where the answer goes, and how it is written."""
+        return self.statement.ending
+
+    @property
+    def names(self) -> Names:
+        """How names are looked up: there is one source, and no table of Spark's."""
+        catalogs = frozenset((LOCAL_CATALOG, *configured_catalogs()))
+        return Names(self.settings, catalogs, frozenset(), (LOCAL_CATALOG,), lambda _: False)
+
+    def export(
+        self,
+        read: Alter,
+        spark: SparkSettings,
+        conf: Mapping[str, str],
+        hosts: Mapping[str, str],
+        stopping: Stopping,
+        *,
+        dry_run: bool,
+    ) -> int:
+        """Run the exports of the statement; return the exit code."""
+        settings = read_statement_settings(read, conf)
+        asked = asked_by(read, settings, self.names)
+        check_it_waits(settings)
+        exporting = Exporting(
+            spark, self.output, as_json=self.as_json, observer=self, said=self.said
+        )
+        codes: list[int] = []
+        errors: list[TableFormatError] = []
+        is_done = False
+        try:
+            for one in asked:
+                try:
+                    check_not_stopped(one, stopping)
+                    places = self._places(one, looks_only=dry_run)
+                    tables = local_tables(
+                        places.source, one.request.table, cluster=one.cluster, cluster_hosts=hosts
+                    )
+                    if dry_run:
+                        codes.append(exporting.rehearse(one.request, places, tables))
+                    else:
+                        codes.append(exporting.run(one.request, places, tables, stopping))
+                except TableFormatError as error:
+                    # It keeps none of the others back.
+                    errors.append(error)
+            is_done = not errors
+        finally:
+            # Also when it is interrupted: what is committed by then is to be read. Where nothing
+            # came of it, no file is left that the same statement would be refused for.
+            if not dry_run and (is_done or self.outcomes):
+                self._answer_exports(errors)
+        return self._code(codes, errors)
+
+    def _places(self, asked: SessionExport, *, looks_only: bool) -> Places:
+        settings = self.settings
+        lake = open_destination(
+            asked.request.to,
+            warehouse=settings.warehouse,
+            time_outs=settings.time_outs,
+            looks_only=looks_only,
+        )
+        return Places(asked.source.place, lake, settings.ledger)
+
+    def _answer_exports(self, errors: Sequence[TableFormatError]) -> None:
+        """Write what became of each partition.
+
+        Raises:
+            DestinationError: it cannot be written; the message says the other errors, too.
+        """
+        try:
+            self._answer(exported_rows(tuple(self.outcomes), str))
+        except DestinationError as error:
+            raise _together([*errors, error]) from error
+
+    def _code(self, codes: Sequence[int], errors: Sequence[TableFormatError]) -> int:
+        """Return the exit code of all exports.
+
+        Raises:
+            TableFormatError: some ended with errors, and none found the lake to be wrong.
+        """
+        code = worst(codes)
+        if not errors:
+            return code
+        together = _together(errors)
+        if code not in WORSE_THAN_FAILED:
+            raise together
+        self.note(together.message)
+        return code
+
+    def change(self, exports: _Exports, *, dry_run: bool) -> int:
+        """Let ClickHouse run the statement, or refuse it by name; return the exit code."""
+        read = self.statement
+        if isinstance(read, KillQuery):
+            raise TypeError(read)
+        table = self.names.table(read.table.parts)
+        if not isinstance(table, SourceTable):
+            return self._operate(operation_of(read), table, exports, dry_run=dry_run)
+        if self.fast:
+            message = (
+                f"Cannot use --fast on {table.table}: it is a table of ClickHouse, which compares "
+                "parts by itself. Leave it out."
+            )
+            raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
+        run_by_clickhouse(read, read.table.parts[0], table, dry_run=dry_run)
+        if dry_run:
+            self.output.say(f"it would be run by ClickHouse on {table.table}; nothing was done")
+            return 0
+        said = f"run by ClickHouse on {table.table}"
+        if self._is_shaped():
+            self._answer(((None, "done", None, None, None, None, None, said),))
+        else:
+            self.output.say(said)
+        return 0
+
+    def _operate(
+        self,
+        read: Operation,
+        table: LakeName,
+        exports: _Exports,
+        *,
+        dry_run: bool,
+    ) -> int:
+        """Run a statement on a lake table; return the exit code."""
+        warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
+        opened = partial(open_catalog, warehouse=warehouse, time_outs=time_outs)
+        lake = opened(table.catalog)
+        given = read_operation_settings(read, {SESSION + FAST: "1"} if self.fast else {})
+        others = OtherTables(
+            self.names.table,
+            opened,
+            exports(lake, self.settings.ledger, given),
+            allow_empty=given.allow_empty,
+            checks=checks(fast=given.fast),
+            sources=self.settings.sources,
+        )
+        codes = []
+        with contextlib.closing(
+            open_ledger(self.settings.ledger, local_warehouse=lake.local_warehouse)
+        ) as ledger:
+            for outcome in operate(read, table, lake, ledger, self.note, others, dry_run=dry_run):
+                codes.append(outcome.status.exit_code)
+                if dry_run:
+                    self.output.say(f"partition {outcome.partition_id}: {outcome.message}")
+                else:
+                    self.finished(outcome)
+        if not dry_run:
+            self._answer_exports(())
+        return worst(codes)
+
+    def kill(self, read: KillQuery, *, dry_run: bool) -> int:
+        """Give up what statements export, or only list it; return the exit code."""
+        warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
+        with contextlib.closing(
+            open_ledger(self.settings.ledger, local_warehouse=warehouse)
+        ) as ledger:
+            killed = kill_queries(
+                read.query_ids,
+                ledger,
+                lambda name: open_destination(
+                    name, warehouse=warehouse, time_outs=time_outs, looks_only=False
+                ),
+                mode=KillMode.TEST if dry_run else read.mode,
+                note=self.output.note,
+            )
+        self.output.table(
+            ("kill_status", "query_id", "partition_id", "message"),
+            [
+                {
+                    "kill_status": one.status.value,
+                    "query_id": one.row.claim.query_id,
+                    "partition_id": one.row.key.partition_id,
+                    "message": one.message,
+                }
+                for one in killed
+            ],
+        )
+        return 0
+
+    def note(self, text: str) -> None:
+        """Hear one sentence."""
+        self.output.note(self.said(text))
+
+    def begin(self, partitions: int, rows: int, size: int) -> None:
+        """Hear that files begin to be written."""
+        self.output.begin(partitions, rows, size)
+
+    def rows(self, written: int) -> None:
+        """Hear how many rows are written."""
+        self.output.rows(written)
+
+    def finished(self, outcome: Outcome) -> None:
+        """Keep an outcome; print it where the statement does not say how."""
+        said = replace(outcome, message=self.said(outcome.message))
+        self.outcomes.append(said)
+        if not self._is_shaped():
+            self.output.finished(said)
+
+    def _is_shaped(self) -> bool:
+        return self.ending.outfile is not None or self.ending.format is not None
+
+    def _answer(self, rows: Sequence[Sequence[object]]) -> None:
+        """Write the rows where and how the statement says."""
+        if not self._is_shaped():
+            return
+        text = rendered(self.ending, _COLUMNS, rows)
+        outfile = self.ending.outfile
+        if outfile is not None:
+            write_answer(outfile, text)
+        if outfile is None or outfile.stdout:
+            self.output.document(text.rstrip("\n"))
+
+
+def _together(errors: Sequence[TableFormatError]) -> TableFormatError:
+    """Return several errors, at least one, as one of the kind of the worst."""
+    return joined(sorted(errors, key=exit_code_of, reverse=True), "")
