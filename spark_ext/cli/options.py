@@ -18,6 +18,7 @@ from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from spark_ext.logs import LoggedObserver
 from tableformat.errors import UsageError
 from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
+from tableformat.mergetree.partition_literal import date_in_quotes
 from tableformat.mergetree.summary_filter import parse_filter
 from tableformat.names import PartitionId
 
@@ -353,7 +354,7 @@ def selection(
     if partition_id is not None:
         return ById(PartitionId(partition_id))
     if expression is not None:
-        return ByExpression(expression)
+        return ByExpression(date_in_quotes(expression))
     return AllPartitions(parse_filter(where) if where is not None else None)
 
 

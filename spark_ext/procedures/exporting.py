@@ -29,6 +29,7 @@ from tableformat.export.retrying import MAX_RETRIES
 from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
 from tableformat.export.slices import FileFormat
 from tableformat.ledger import MANIFEST_TTL
+from tableformat.mergetree.partition_literal import date_in_quotes
 from tableformat.mergetree.summary_filter import parse_filter
 from tableformat.names import PartitionId
 
@@ -120,7 +121,7 @@ def _export_partition(call: Call) -> Rows:
         raise UsageError(message)
     if partition_id is not None:
         return _export(call, ById(PartitionId(partition_id)), 1)
-    return _export(call, ByExpression(call.text("partition")), 1)
+    return _export(call, ByExpression(date_in_quotes(call.text("partition"))), 1)
 
 
 def _export_partitions(call: Call) -> Rows:

@@ -26,6 +26,7 @@ __all__ = [
     "ById",
     "ByValue",
     "PartitionLiteral",
+    "date_in_quotes",
     "parse_part_literal",
     "parse_partition_literal",
     "read_part_literal",
@@ -58,6 +59,7 @@ PartitionLiteral = ById | All | ByValue
 
 _BARE_PART: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _NAMES: Final = (TokenKind.WORD, TokenKind.QUOTED)
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?: \d{2}:\d{2}:\d{2}(?:\.\d{1,9})?)?", re.ASCII)
 
 
 def parse_partition_literal(text: str) -> PartitionLiteral:
@@ -75,6 +77,16 @@ def parse_partition_literal(text: str) -> PartitionLiteral:
         raise _no_id(reader, reader.peek())
     reader.expect_end()
     return literal
+
+
+def date_in_quotes(text: str) -> str:
+    """Return the value of a partition that an option or argument has; a date alone gets quotes.
+
+    A shell takes them off, and a text in SQL is in quotes already. Inside a statement the same
+    stays refused: there it calculates.
+    """
+    alone = text.strip()
+    return quote_string(alone) if _DATE.fullmatch(alone) else text
 
 
 def read_partition_literal(reader: TokenReader) -> PartitionLiteral:

@@ -348,3 +348,16 @@ def test_null_is_refused_where_it_is_no_default(
 
 def _wait(going_on: threading.Event) -> None:
     assert going_on.wait(30)
+
+
+def test_a_date_alone_names_the_partition_of_that_date(places: Places, session: NoSpark) -> None:
+    """Harm prevented: quotes inside quotes, which nobody thinks of; here the key is a month."""
+    asked = {"table": "lake.n.date", "source": "ch.db.events", "partition": "2024-01-31"}
+
+    error = session.answer(None, "export_partition", **asked)["error"]
+    _, _, err = places.run(
+        "export", "db.events", "--partition", "2024-01-31", "--to", "lake.n.date"
+    )
+
+    for told in (error["message"], err):
+        assert "Cannot convert string '2024-01-31' to type UInt32" in told

@@ -13,6 +13,7 @@ from tableformat.mergetree.partition_literal import (
     ById,
     ByValue,
     PartitionLiteral,
+    date_in_quotes,
     parse_part_literal,
     parse_partition_literal,
     render_part_literal,
@@ -113,6 +114,24 @@ def test_what_names_no_partition_is_an_error_that_says_where(text: str, why: str
     """An unquoted date must never be read as a number, and a name never as text."""
     with pytest.raises(UsageError, match=why):
         parse_partition_literal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2024-01-31", "2024-01-31"),
+        (" 2024-01-31 10:00:00.5 ", "2024-01-31 10:00:00.5"),
+        ("'2024-01-31'", "2024-01-31"),
+    ],
+)
+def test_a_date_alone_is_the_date_that_it_is_in_quotes(text: str, value: str) -> None:
+    """A shell takes quotes off, and a text in SQL has its own."""
+    assert parse_partition_literal(date_in_quotes(text)) == ByValue(Literal(value))
+
+
+@pytest.mark.parametrize("text", ["202401", "2024-01", "('2024-01-31', 1)", "2024-01-31 + 1", "x"])
+def test_what_is_no_date_alone_stays_as_it_is(text: str) -> None:
+    assert date_in_quotes(text) == text
 
 
 @pytest.mark.parametrize(
