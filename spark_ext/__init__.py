@@ -6,15 +6,7 @@ from importlib.util import module_from_spec
 from pathlib import Path
 from typing import Any
 
-_PUBLIC = {
-    "configure": "spark_ext.setting_up",
-    "enable": "spark_ext.setting_up",
-    "register": "spark_ext.bridge",
-    "ExportedPartition": "spark_ext.python_api",
-    "SessionTable": "spark_ext.session_table",
-    "export_partition": "spark_ext.python_api",
-    "export_partitions": "spark_ext.python_api",
-}
+from spark_ext.public_names import PUBLIC
 
 
 def _check_own_modules() -> None:
@@ -34,7 +26,7 @@ def __getattr__(name: str) -> Any:
     """Load a public name when it is asked for: tasks import this package, too, and need none."""
     if name == "sql":
         return import_module("spark_ext.sql")
-    if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+    if name in PUBLIC:
+        return getattr(import_module(PUBLIC[name]), name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

@@ -16,3 +16,157 @@ from spark_ext.setting_up import enable as enable
 def sql(
     spark: SparkSession, text: str, *, tables: Mapping[str, SessionTable] = ...
 ) -> DataFrame: ...
+def attach_partition(
+    spark: SparkSession,
+    table: str,
+    *,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    part: str | None = ...,
+    all_partitions: bool = ...,
+    from_table: str | SessionTable | None = ...,
+    overwrite_file_if_exists: bool = ...,
+    fast: bool = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def clear_column(
+    spark: SparkSession,
+    table: str,
+    *,
+    column: str,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    if_exists: bool = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def clear_index(
+    spark: SparkSession,
+    table: str,
+    *,
+    index: str,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    if_exists: bool = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def delete_rows(
+    spark: SparkSession,
+    table: str,
+    *,
+    where: str,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def detach_partition(
+    spark: SparkSession,
+    table: str,
+    *,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    part: str | None = ...,
+    all_partitions: bool = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def drop_detached_partition(
+    spark: SparkSession,
+    table: str,
+    *,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    part: str | None = ...,
+    all_partitions: bool = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def drop_partition(
+    spark: SparkSession,
+    table: str,
+    *,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    part: str | None = ...,
+    all_partitions: bool = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def fetch_partition(
+    spark: SparkSession,
+    table: str,
+    *,
+    path: str,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    part: str | None = ...,
+    fast: bool = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def forget_partition(
+    spark: SparkSession,
+    table: str,
+    *,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def freeze(
+    spark: SparkSession,
+    table: str,
+    *,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    name: str | None = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def move_partition(
+    spark: SparkSession,
+    table: str,
+    *,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    part: str | None = ...,
+    to_table: str | None = ...,
+    to_disk: str | None = ...,
+    to_volume: str | None = ...,
+    fast: bool = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def optimize(
+    spark: SparkSession,
+    table: str,
+    *,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    final: bool = ...,
+    deduplicate: bool = ...,
+    deduplicate_by: str | None = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def replace_partition(
+    spark: SparkSession,
+    table: str,
+    *,
+    from_table: str | SessionTable,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    allow_empty: bool = ...,
+    fast: bool = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def unfreeze(
+    spark: SparkSession,
+    table: str,
+    *,
+    name: str,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def update_rows(
+    spark: SparkSession,
+    table: str,
+    *,
+    assignments: str,
+    where: str,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...

@@ -18,13 +18,24 @@ from spark_ext.procedures.statements import EXECUTE_ALTER
 from spark_ext.session_table import SessionTable
 from spark_ext.sql.catalogs import settings_of
 from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.wording import in_python, in_statement
 from tableformat.errors import TableFormatError, UsageError
 from tableformat.export.job import MOST_PARTITIONS
 from tableformat.export.retrying import MAX_RETRIES
 from tableformat.ledger import MANIFEST_TTL
 
-__all__ = ["ExportedPartition", "export_partition", "export_partitions", "sql"]
+__all__ = [
+    "OF_SESSIONS",
+    "ExportedPartition",
+    "called",
+    "export_partition",
+    "export_partitions",
+    "sql",
+]
+
+OF_SESSIONS: Final = ("source", "from_table")
+"""The arguments that may be a table of an open session."""
 
 _TYPES: Final[Mapping[str, type]] = {
     "STRING": str,
@@ -114,7 +125,7 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
     Raises:
         TableFormatError: not everything is exported; the message says what is, and why not.
     """
-    return _called(EXPORT_PARTITION, spark, {k: v for k, v in locals().items() if k != "spark"})
+    return called(EXPORT_PARTITION, spark, {k: v for k, v in locals().items() if k != "spark"})
 
 
 def export_partitions(  # noqa: PLR0913  one parameter for each of the procedure
@@ -152,7 +163,7 @@ def export_partitions(  # noqa: PLR0913  one parameter for each of the procedure
     Raises:
         TableFormatError: not everything is exported; the message says what is, and why not.
     """
-    return _called(EXPORT_PARTITIONS, spark, {k: v for k, v in locals().items() if k != "spark"})
+    return called(EXPORT_PARTITIONS, spark, {k: v for k, v in locals().items() if k != "spark"})
 
 
 def sql(
@@ -190,38 +201,55 @@ def sql(
     return spark.createDataFrame([*rows], columns)
 
 
-def _called(
+def called(
     procedure: Procedure, spark: SparkSession, given: Mapping[str, Value | SessionTable]
 ) -> tuple[ExportedPartition, ...]:
-    source = given["source"]
-    held = source.named() if isinstance(source, SessionTable) else None
-    arguments = {n: v.table if isinstance(v, SessionTable) else v for n, v in given.items()}
+    """Call a procedure that answers with partitions; return what became of each.
+
+    Args:
+        procedure: which.
+        spark: the session.
+        given: every argument, by name; a table of an open session stands for its name.
+
+    Raises:
+        UsageError: an argument has another type.
+        TableFormatError: it cannot be done.
+    """
+    held: dict[str, SourceTable] = {}
+    arguments: dict[str, Value] = {}
     for parameter in procedure.parameters:
-        _check(procedure, parameter, arguments[parameter.name])
-    if held is not None and not arguments["wait"]:
+        name, value = parameter.name, given[parameter.name]
+        if isinstance(value, SessionTable) and name in OF_SESSIONS:
+            held[name], value = value.named(), value.table
+        arguments[name] = _checked(procedure, parameter, value)
+    source = held.pop("source", None)
+    if source is not None and not arguments["wait"]:
         message = (
-            f"Cannot begin to export {held.table} with wait=False: its session may be closed before"
-            " the export has ended. Leave wait out, or call from a thread of your own."
+            f"Cannot begin to export {source.table} with wait=False: its session may be closed "
+            "before the export has ended. Leave wait out, or call from a thread of your own."
         )
         raise UsageError(message)
+    tables = {str(arguments[name]): table for name, table in held.items()}
     try:
-        return _values(procedure.run(replace(_call(spark, arguments), source=held)))
+        call = replace(_call(spark, arguments), source=source, tables=tables)
+        return _values(procedure.run(call))
     except TableFormatError as error:
         _say(error, in_python(error.message))
         raise
 
 
-def _check(procedure: Procedure, parameter: Parameter, value: object) -> None:
-    """Refuse an argument of another type, as Spark does for CALL.
+def _checked(procedure: Procedure, parameter: Parameter, value: Value | SessionTable) -> Value:
+    """Return an argument that has its type; Spark does the same for CALL.
 
     Raises:
-        UsageError: it is one.
+        UsageError: it has another one.
     """
     wanted = _TYPES[parameter.type]
     if value is None and parameter.default == "NULL":
-        return
-    if isinstance(value, wanted) and isinstance(value, bool) == (wanted is bool):
-        return
+        return value
+    fits = isinstance(value, wanted) and isinstance(value, bool) == (wanted is bool)
+    if fits and not isinstance(value, SessionTable):
+        return value
     message = (
         f"Cannot call {procedure.name}: {parameter.name} is {value!r}, and {parameter.type} is "
         "expected."

@@ -10,12 +10,16 @@ from collections.abc import Iterator
 
 from spark_ext.procedures.declared import Procedure
 from spark_ext.procedures.registry import PROCEDURES
+from spark_ext.typed.statements import TYPED
 from tests.repository.source_files import ROOT
+from tests.typed_pages import call
 
 __all__ = ["PAGE", "sections", "written"]
 
 PAGE = ROOT / "docs" / "reference" / "procedures.md"
 _BEGIN = "## "
+# All typed statements have the same columns.
+_FIRST = min(TYPED)
 
 
 def sections() -> dict[str, str]:
@@ -47,6 +51,9 @@ def _section(one: Procedure) -> Iterator[str]:
     for parameter in one.parameters:
         default = "required" if parameter.default is None else f"`{parameter.default}`"
         yield f"| `{parameter.name}` | {parameter.type} | {default} | {_cell(parameter.comment)} |"
+    if one.name in TYPED and one.name != _FIRST:
+        yield from ("", f"It answers as [{_FIRST}](#{_FIRST}) does.")
+        return
     yield from ("", "| answer | type | |", "|---|---|---|")
     for column in one.columns:
         yield f"| `{column.name}` | {column.type} | {_cell(column.comment)} |"
@@ -58,7 +65,9 @@ def _cell(text: str) -> str:
 
 def _page() -> str:
     before = PAGE.read_text(encoding="utf-8").partition(f"\n{_BEGIN}")[0]
-    examples = {name: example for name, (_, example) in written().items()}
+    examples = {name: example for name, (_, example) in written().items()} | {
+        name: call(typed, typed.examples[0]) for name, typed in TYPED.items()
+    }
     parts = [before]
     for name, text in sections().items():
         shown = "\n".join(f"    {line}" for line in examples.get(name, "").splitlines())

@@ -68,8 +68,8 @@ class MergedRows(Closing):
     """Says which rows of files a merge leaves, and keeps their numbers until `close`.
 
     A `tableformat.operations.optimize.RowsLeft`, and a `catalog.merged_files.OrderedRows`. The
-    ClickHouse is started by the first question; a context manager: leaving it closes. Of the columns
-    `computed` the merge computes values.
+    ClickHouse is started by the first question; a context manager: leaving it closes. Of the
+    columns `computed` the merge computes values.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ from typing import Final
 
 from spark_ext.procedures.declared import Call, Procedure, SystemTable
 from spark_ext.procedures.naming import CallNames
+from spark_ext.procedures.typed import statement_of
 from spark_ext.sql.catalogs import names_of
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.names import Names, Parts
@@ -39,9 +40,11 @@ from spark_ext.sql.statements import (
     MoveToVolume,
     Optimize,
     ReplaceFrom,
+    Statement,
     Unfreeze,
     Update,
 )
+from spark_ext.typed.statements import TYPED, TypedStatement
 from tableformat.access.privileges import Act, Need, Of, Privilege, asked_of
 from tableformat.access.scope import EVERYTHING, Scope
 from tableformat.mergetree.outside_of_row import reads_outside
@@ -82,9 +85,15 @@ def needs_of(asked: Procedure | SystemTable, call: Call) -> tuple[Need, ...]:
 def _statement(call: Call) -> tuple[Need, ...]:
     statement = parse_statement(call.text("statement"))
     names = names_of(call.spark, call.conf, current=call.current)
+    return () if statement is None else _of_statement(statement, names)
+
+
+def _typed(typed: TypedStatement, call: Call) -> tuple[Need, ...]:
+    return _of_statement(statement_of(typed, call), CallNames.of(call).names)
+
+
+def _of_statement(statement: Statement, names: Names) -> tuple[Need, ...]:
     match statement:
-        case None:
-            return ()
         case KillQuery():
             return asked_of(Act.KILL_QUERY, {})
         case Optimize(table):
@@ -220,4 +229,5 @@ _PROCEDURES: Final[Mapping[str, Callable[[Call], tuple[Need, ...]]]] = {
     "partitions": partial(_looking, _either),
     "parts": partial(_looking, _source),
     "verify_partition": partial(_exporting, Act.VERIFY_PARTITION),
+    **{name: partial(_typed, typed) for name, typed in TYPED.items()},
 }

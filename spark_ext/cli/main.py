@@ -27,9 +27,11 @@ from spark_ext.cli.commands.partitions import partitions
 from spark_ext.cli.commands.parts import parts
 from spark_ext.cli.commands.read import read
 from spark_ext.cli.commands.spark import spark
+from spark_ext.cli.commands.typed import TYPED_COMMANDS
 from spark_ext.cli.commands.verify import verify
 from spark_ext.cli.next_command import exit_code_of, next_command
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
+from spark_ext.cli.sections import Section, SectionedGroup
 from spark_ext.logs import writing_logs
 from tableformat.errors import TableFormatError
 from tableformat.export.exit_codes import FAILED, INTERRUPTED, USAGE
@@ -43,7 +45,10 @@ _INTERRUPTED_TEXT: Final = (
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=SectionedGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name="mergeberg", message="mergeberg %(version)s")
 @click.option(
     "--log",
@@ -67,18 +72,13 @@ def main(context: click.Context, log: str) -> None:
     context.with_resource(writing_logs(log))
 
 
-main.add_command(alter)
-main.add_command(archive_command)
-main.add_command(check)
-main.add_command(demo)
-main.add_command(export)
-main.add_command(exports)
-main.add_command(gc)
-main.add_command(partitions)
-main.add_command(parts)
-main.add_command(read)
-main.add_command(spark)
-main.add_command(verify)
+for section in (
+    Section("Exports", (check, export, verify, archive_command, exports, gc)),
+    Section("Statements on lake tables", (alter, *TYPED_COMMANDS)),
+    Section("To look", (partitions, parts, read)),
+    Section("To begin", (demo, spark)),
+):
+    main.add(section)
 
 
 def run() -> None:

@@ -17,6 +17,7 @@ from spark_ext.procedures.exporting import EXPORT_PARTITION, EXPORT_PARTITIONS
 from spark_ext.procedures.exports import CANCEL_EXPORT, EXPORTS, FORGET_EXPORT
 from spark_ext.procedures.looking import PARTITIONS, PARTS
 from spark_ext.procedures.statements import EXECUTE_ALTER
+from spark_ext.procedures.typed import TYPED_PROCEDURES
 from spark_ext.system_tables import counters, partitions, parts
 from spark_ext.system_tables.part_log import PART_LOG
 from spark_ext.system_tables.replicated_partition_exports import REPLICATED_PARTITION_EXPORTS
@@ -38,6 +39,7 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         PARTITIONS,
         PARTS,
         VERIFY_PARTITION,
+        *TYPED_PROCEDURES,
     )
 }
 """The procedures by name."""

@@ -39,7 +39,7 @@ from tableformat.errors import RefusedError, UsageError
 from tableformat.export.outcome import Outcome
 from tableformat.names import LakeName
 
-__all__ = ["EXECUTE_ALTER"]
+__all__ = ["EXECUTE_ALTER", "run_on_lake"]
 
 _LOGGER: Final = logging.getLogger("mergeberg")
 
@@ -87,13 +87,25 @@ def _not_exporting(statement: Statement, names: Names, call: Call) -> Rows:
     if isinstance(table, SourceTable):
         run_by_clickhouse(statement, statement.table.parts[0], table)
         return (without_figures("done", f"run by ClickHouse on {table.table}"),)
-    return exported_rows(_on_lake(statement, table, names, call), in_statement)
+    return exported_rows(run_on_lake(statement, table, names, call), in_statement)
 
 
-def _on_lake(
-    statement: Alter | Optimize | ChangeRows, table: LakeName, names: Names, call: Call
+def run_on_lake(
+    statement: Alter | Optimize | ChangeRows,
+    table: LakeName,
+    names: Names,
+    call: Call,
+    *,
+    dry_run: bool = False,
 ) -> tuple[Outcome, ...]:
     """Run a statement on a lake table, which the session sees as it is afterwards.
+
+    Args:
+        statement: as it was read.
+        table: what it is about.
+        names: how the names of other tables are looked up.
+        call: the session that it was given in.
+        dry_run: say what would be done, and do nothing.
 
     Raises:
         TableFormatError: a partition is not as it was asked for; the message says which and why.
@@ -116,7 +128,9 @@ def _on_lake(
     )
     with contextlib.closing(open_session_ledger(call.conf, table.catalog)) as ledger:
         try:
-            ended = tuple(operate(operation, table, lake, ledger, _LOGGER.info, others))
+            ended = tuple(
+                operate(operation, table, lake, ledger, _LOGGER.info, others, dry_run=dry_run)
+            )
         finally:
             for changed in (table, *_moved_to(operation, names)):
                 refresh(call.spark, changed)

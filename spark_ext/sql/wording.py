@@ -17,13 +17,13 @@ A test finds every option that a message names, so that none is told to who cann
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from spark_ext.sql.source_settings import OPTIONS, SOURCE
 from spark_ext.sql.statement_settings import SESSION, SETTINGS, SettingKind
 
-__all__ = ["in_alter", "in_call", "in_python", "in_statement"]
+__all__ = ["in_alter", "in_call", "in_command", "in_python", "in_statement"]
 
 _PARAMETERS: Final[Mapping[str, str]] = {
     "--force": "`force => true`",
@@ -111,8 +111,18 @@ def in_alter(text: str) -> str:
     words, commands = pieces[::2], pieces[1::2]
     said = [_in_words(_ALONE.sub(r"\1", one), _ALTER) for one in words]
     text = "".join(piece for pair in zip(said, [*commands, ""], strict=True) for piece in pair)
+    return _with_exports(text, words, _OF_EXPORT)
+
+
+def in_command(text: str, options: Collection[str]) -> str:
+    """Return a message as it reads to somebody who gave a command with these options."""
+    return _with_exports(text, _COMMAND.split(text)[::2], _PARAMETERS.keys() - {*options})
+
+
+def _with_exports(text: str, words: Iterable[str], of_export: Collection[str]) -> str:
+    """Return a message that says which of the options in its words `mergeberg export` has."""
     options = (option for one in words for option in _OPTION.findall(one))
-    lacking = dict.fromkeys(option for option in options if option in _OF_EXPORT)
+    lacking = dict.fromkeys(option for option in options if option in of_export)
     if not lacking or _EXPORT in text:
         return text
     return f"{text.rstrip('. ')}. {_EXPORT} has {' and '.join(lacking)}."

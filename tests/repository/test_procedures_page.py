@@ -8,7 +8,9 @@ import pytest
 
 from spark_ext.procedures.declared import Procedure
 from spark_ext.procedures.registry import PROCEDURES
+from spark_ext.typed.statements import TYPED, TypedStatement
 from tests.procedures_page import sections, written
+from tests.typed_pages import call
 
 SNAKE = re.compile(r"[a-z]+(_[a-z]+)*")
 NAMED = re.compile(r"(\w+) => ")
@@ -26,6 +28,11 @@ def test_an_example_calls_its_procedure_with_arguments_that_it_has(procedure: Pr
 
     assert example.startswith(f"CALL lake.system.{procedure.name}(")
     assert set(NAMED.findall(example)) <= {parameter.name for parameter in procedure.parameters}
+
+
+@pytest.mark.parametrize("typed", TYPED.values(), ids=list(TYPED))
+def test_the_example_of_a_statement_is_that_of_its_other_doors(typed: TypedStatement) -> None:
+    assert written()[typed.name][1] == call(typed, typed.examples[0])
 
 
 @EVERY

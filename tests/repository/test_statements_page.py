@@ -15,6 +15,7 @@ from spark_ext.sql.statements import Alter, Command, Statement
 from tableformat.errors import UsageError
 from tests.repository.source_files import ROOT
 from tests.statement_examples import REFUSED_HERE, REFUSED_THERE
+from tests.typed_pages import STATEMENTS_TITLE, section, statements
 
 PAGE = (ROOT / "docs" / "reference" / "statements.md").read_text(encoding="utf-8")
 
@@ -28,7 +29,9 @@ def tables() -> list[list[list[str]]]:
     return found
 
 
-COMMANDS, STATEMENTS, _FINAL, PARTITIONS, ENDINGS, ACTING, FIXED, HERE, THERE = tables()
+(
+    COMMANDS, STATEMENTS, TYPED_ROWS, _FINAL, PARTITIONS, ENDINGS, ACTING, FIXED, HERE, THERE,
+) = tables()  # fmt: skip
 
 
 @pytest.mark.parametrize("row", COMMANDS + STATEMENTS, ids=lambda row: row[0])
@@ -47,6 +50,12 @@ def test_every_command_and_statement_has_an_example() -> None:
 
     assert commands == set(get_args(Command))
     assert {type(one) for one in read} == set(get_args(Statement))
+
+
+def test_statements_stand_beside_what_they_are_with_named_arguments() -> None:
+    """`python -m tests.typed_pages` writes the table."""
+    assert statements() in section(STATEMENTS_TITLE, PAGE)
+    assert [row for row in TYPED_ROWS if parse_statement(row[0]) is None] == []
 
 
 @pytest.mark.parametrize("row", PARTITIONS, ids=lambda row: row[0])

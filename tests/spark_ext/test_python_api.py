@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 import spark_ext
 from spark_ext.procedures.declared import Procedure
 from spark_ext.procedures.exporting import EXPORT_PARTITION, EXPORT_PARTITIONS, EXPORTED
+from spark_ext.procedures.typed import TYPED_PROCEDURES
 from spark_ext.sql.wording import in_python
 from tests.repository.source_files import ROOT
 
@@ -23,6 +25,8 @@ BOTH = pytest.mark.parametrize(
         (spark_ext.export_partitions, EXPORT_PARTITIONS),
     ],
 )
+STATEMENTS = pytest.mark.parametrize("procedure", TYPED_PROCEDURES, ids=lambda one: one.name)
+STUB = ast.parse((ROOT / "spark_ext" / "__init__.pyi").read_text())
 LITERALS: dict[str, object] = {"true": True, "false": False, "NULL": None, "map()": {}}
 
 
@@ -34,6 +38,52 @@ def parameters(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
 def test_parameters_and_defaults_are_those_of_the_procedure(
     function: Callable[..., object], procedure: Procedure
 ) -> None:
+    assert_alike(function, procedure)
+
+
+@STATEMENTS
+def test_a_statement_has_the_parameters_of_its_procedure_all_but_the_table_by_name(
+    procedure: Procedure,
+) -> None:
+    function = getattr(spark_ext, procedure.name)
+    given = parameters(function)
+    kinds = {n for n, p in given.items() if p.kind is not inspect.Parameter.KEYWORD_ONLY}
+
+    assert_alike(function, procedure)
+    assert kinds == {"table"}
+    assert (function.__name__, function.__doc__.splitlines()[0]) == (
+        procedure.name,
+        procedure.description,
+    )
+    assert f"`{procedure.name}`" in PAGE
+
+
+@STATEMENTS
+def test_a_type_checker_sees_the_parameters_of_a_statement(procedure: Procedure) -> None:
+    (stub,) = (
+        node
+        for node in STUB.body
+        if isinstance(node, ast.FunctionDef) and node.name == procedure.name
+    )
+    given = parameters(getattr(spark_ext, procedure.name))
+    shown = {
+        a.arg: (ast.unparse(a.annotation or a), default is not None)
+        for a, default in zip(stub.args.kwonlyargs, stub.args.kw_defaults, strict=True)
+    }
+
+    assert [a.arg for a in stub.args.args] == ["spark", "table"]
+    assert shown == {
+        name: (
+            inspect.formatannotation(one.annotation).replace("spark_ext.session_table.", ""),
+            one.default is not inspect.Parameter.empty,
+        )
+        for name, one in given.items()
+        if name != "table"
+    }
+
+
+def assert_alike(function: Callable[..., object], procedure: Procedure) -> None:
+    """Fail where a function has other parameters or defaults than its procedure."""
     given = parameters(function)
 
     assert [*given] == [p.name for p in procedure.parameters]

@@ -8,9 +8,11 @@ from dataclasses import fields
 
 import click
 
+from spark_ext.cli.commands.typed import TYPED_COMMANDS
 from spark_ext.cli.main import main
 from tableformat.export.outcome import Outcome, Status
 from tests.repository.source_files import ROOT
+from tests.typed_pages import CLI_TITLE, options, section, shared
 
 PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
 
@@ -26,9 +28,9 @@ def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.
 def told() -> dict[str, dict[str, str]]:
     """Return the options of each command on the page, each with its environment variable."""
     found = {}
-    for section in re.split(r"^## mergeberg ", PAGE, flags=re.MULTILINE)[1:]:
-        lines = (line.split("|") for line in section.splitlines() if line.startswith("| `--"))
-        found[section.splitlines()[0]] = {
+    for part in re.split(r"^## mergeberg ", PAGE, flags=re.MULTILINE)[1:]:
+        lines = (line.split("|") for line in part.splitlines() if line.startswith("| `--"))
+        found[part.splitlines()[0]] = {
             cells[1].strip("` ").split()[0]: cells[3].strip("` ") for cells in lines
         }
     return found
@@ -42,9 +44,23 @@ def test_the_page_names_every_command_and_option_with_its_variable() -> None:
             if isinstance(option, click.Option)
         }
         for name, command in commands(main)
+        if command not in TYPED_COMMANDS
     }
 
     assert told() == there
+
+
+def test_the_page_names_every_option_of_commands_that_are_statements() -> None:
+    """`python -m tests.typed_pages` writes the table."""
+    written = section(CLI_TITLE, PAGE)
+    every, of_others, others = shared()
+    all_have, others_have = written.partition("All have ")[2].split("\n\n")[0].split("`--debug`.")
+    named = others_have.partition(": ")[2]
+
+    assert options() in written
+    assert re.findall(r"`(--[a-z-]+)`", all_have) == every[:-1]
+    assert re.findall(r"`(--[a-z-]+)`", named) == of_others
+    assert re.findall(r"`(\w+)`", others_have)[: len(others)] == others
 
 
 def test_the_page_names_every_field_and_status_of_an_outcome() -> None:
@@ -56,3 +72,13 @@ def test_the_page_names_every_field_and_status_of_an_outcome() -> None:
 
 def test_every_command_has_a_help_with_an_example() -> None:
     assert [n for n, c in commands(main) if "mergeberg " + n not in (c.help or "")] == []
+
+
+def test_the_help_lists_every_command_once_below_a_title() -> None:
+    """Harm prevented: a command that is there, and that nobody finds."""
+    with click.Context(main, terminal_width=100) as context:
+        lines = main.get_help(context).splitlines()
+    listed = [line.split()[0] for line in lines if re.match(r"  [a-z][a-z-]*  +[A-Z]", line)]
+
+    assert sorted(listed) == sorted(main.commands)
+    assert "Statements on lake tables:" in lines

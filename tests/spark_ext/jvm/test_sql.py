@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Row, SparkSession
 
 from spark_ext.bridge import register
+from spark_ext.procedures.typed import TYPED_PROCEDURES
 from tests.declared_for_tests import CRASH, ECHO, REFUSE, STATE
 from tests.lake_session import lake_session
 from tests.local_spark import SPARK_MARKS
@@ -241,6 +242,21 @@ def test_a_bug_keeps_its_traceback(spark: SparkSession, answers: Answers) -> Non
     with pytest.raises(AnalysisException, match=r"Traceback .most recent call last.: here"):
         spark.sql("CALL lake.system.crash()")
     assert len(answers.taken()) == 1
+
+
+def test_arguments_of_statements_have_names_that_spark_reads(
+    spark: SparkSession, answers: Answers
+) -> None:
+    """Some are words of SQL: `column`, `where`, `partition`."""
+    for procedure in TYPED_PROCEDURES:
+        given = {p.name: True if p.type == "BOOLEAN" else "x" for p in procedure.parameters}
+        answers._told[procedure.name] = lambda _: {"rows": []}
+        said = (f"{n} => {'true' if v is True else repr(v)}" for n, v in given.items())
+
+        assert spark.sql(f"CALL lake.system.{procedure.name}({', '.join(said)})").collect() == []
+
+        (request,) = answers.taken()
+        assert request["arguments"] == given
 
 
 def test_a_jar_of_another_mergeberg_is_told(spark: SparkSession) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spark_ext.cli.commands.alter import alter
 from spark_ext.cli.commands.export import export
 from spark_ext.cli.commands.gc import gc
-from spark_ext.sql.wording import in_alter, in_call, in_statement
+from spark_ext.sql.wording import in_alter, in_call, in_command, in_statement
 from tests.repository.source_files import source_files
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
@@ -132,6 +132,13 @@ def test_a_message_is_said_in_the_words_of_its_door(text: str, call: str, statem
 )
 def test_a_message_of_alter_names_what_alter_has(text: str, said: str) -> None:
     assert in_alter(text) == said
+
+
+def test_a_command_is_told_whose_an_option_is_that_it_lacks() -> None:
+    text = "--convert id=string makes them equal, --source-wait waits"
+
+    assert in_command(text, {"--source-wait"}) == f"{text}. `mergeberg export` has --convert."
+    assert in_command(text, {"--source-wait", "--convert"}) == text
 
 
 def test_alter_names_no_option_that_nobody_has() -> None:

@@ -1,0 +1,39 @@
+"""The public names of `spark_ext`, and the modules that own them.
+
+Nothing is imported here: tasks import the package, too, and do without what the names are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["PUBLIC"]
+
+_STATEMENTS: Final = (
+    "attach_partition",
+    "clear_column",
+    "clear_index",
+    "delete_rows",
+    "detach_partition",
+    "drop_detached_partition",
+    "drop_partition",
+    "fetch_partition",
+    "forget_partition",
+    "freeze",
+    "move_partition",
+    "optimize",
+    "replace_partition",
+    "unfreeze",
+    "update_rows",
+)
+PUBLIC: Final[Mapping[str, str]] = {
+    **dict.fromkeys(_STATEMENTS, "spark_ext.python_statements"),
+    "configure": "spark_ext.setting_up",
+    "enable": "spark_ext.setting_up",
+    "register": "spark_ext.bridge",
+    "ExportedPartition": "spark_ext.python_api",
+    "SessionTable": "spark_ext.session_table",
+    "export_partition": "spark_ext.python_api",
+    "export_partitions": "spark_ext.python_api",
+}
