@@ -141,7 +141,7 @@ class Landing:
         """Claim every key that changes; None when another run was faster with one."""
         ports = self.ports.commit
         before = [self._settled(change.key, state) for change in plan.changes]
-        if any(row is not None and row.move is not None for row in before):
+        if any(row is not None and _is_ahead(row, state) for row in before):
             return None
         epoch = ports.ledger.next_epoch(len(before))
         rows = tuple(
@@ -247,6 +247,12 @@ class Landing:
             ports.effects(Step.NOTE_ERROR, lambda: ports.ledger.write_all(noted))
         except LedgerError as error:
             self.ports.note(f"the ledger could not be told why: {error}")
+
+
+def _is_ahead(row: Row, state: LakeTableState) -> bool:
+    """Whether others have done something to a key that M does not have, or are about to."""
+    landed = max((x.sequence_number for x in row.landed), default=0)
+    return row.move is not None or landed > state.last_sequence_number
 
 
 def _size(receipts: tuple[Receipt, ...]) -> int:

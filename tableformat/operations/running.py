@@ -106,6 +106,7 @@ class Running:
             state = load_table(self.ports.commit)
         landing.refuse_moving(statement.which, state)
         plan = planned(statement, self.partitions, state)
+        stopping.let_go(plan)
         if not plan.changes:
             return self._nothing(statement, plan, state)
         held = leases.take_all(tuple(c.key.hash for c in plan.changes))

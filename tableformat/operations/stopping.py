@@ -21,11 +21,11 @@ from tableformat.export.cleaning import Cleaning
 from tableformat.export.leases import Leases
 from tableformat.export.loading import load_table
 from tableformat.giving_way import GivesWay
-from tableformat.ledger import LeaseHeld, Row, State
+from tableformat.ledger import Claim, LeaseHeld, Row, State
 from tableformat.operations.copying import CopyFrom
 from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
-from tableformat.operations.planned import KeyChange
+from tableformat.operations.planned import KeyChange, Plan
 from tableformat.operations.replacing import Replacing
 from tableformat.operations.statement import OperationPorts, Statement
 
@@ -66,12 +66,14 @@ def _name(statement: Statement, ports: OperationPorts) -> str:
 class Stopping:
     """Who stops whom, of one run of a statement: what it has stopped, and whether it was itself.
 
-    `claimed` are the rows of its own last claims, `passed_over` the keys of those that it stopped.
+    `claimed` are the rows of its own last claims, `begun` the transactions of all of them,
+    `passed_over` the keys of those that it stopped.
     """
 
     ports: OperationPorts
     statement: Statement
     claimed: tuple[Row, ...] = ()
+    begun: set[str] = field(default_factory=set)
     passed_over: dict[str, None] = field(default_factory=dict)
 
     def stop(self, held: Mapping[str, LeaseHeld], leases: Leases) -> bool:
@@ -135,8 +137,37 @@ class Stopping:
     def begin(self, rows: tuple[Row, ...], leases: Leases) -> None:
         """Hear which claims the run has from now on, and begin to look whether they are stopped."""
         self.claimed = rows
+        self.begun |= {row.claim.transaction_id for row in rows}
         for row in rows:
             leases.watch(row.key.hash, row.claim.epoch)
+
+    def let_go(self, plan: Plan) -> None:
+        """Let keys go that a turn before has claimed, and for which a new plan has nothing to do.
+
+        Nothing was sent for them. Where a request of an older claim may be under way the row stays
+        RUNNING, as that of whoever is dead.
+
+        Raises:
+            LedgerError: the ledger failed.
+        """
+        needed = {change.key for change in plan.changes}
+        left = tuple(row for row in self.claimed if row.key not in needed)
+        if not left:
+            return
+        commit = self.ports.commit
+        pairs = zip(left, self._rows(tuple(row.key.hash for row in left)), strict=True)
+        text = "the partition was changed by others meanwhile: there was nothing left to do"
+        ended = tuple(
+            replace(now, state=State.FAILED, last_error=text, updated=commit.clock())
+            for own, now in pairs
+            if now is not None and _is_ours(own, now) and self._is_dead(now.old)
+        )
+        commit.effects(Step.GIVE_UP, partial(commit.ledger.write_all, ended))
+        self.claimed = tuple(row for row in self.claimed if row.key in needed)
+
+    def _is_dead(self, older: tuple[Claim, ...]) -> bool:
+        """Whether nothing of claims can land: a turn of this run has sent nothing for its own."""
+        return all(one.given_up or one.transaction_id in self.begun for one in older)
 
     def look(self, leases: Leases, key: str) -> None:
         """Go on with a key, unless a claim of the run was taken over.
@@ -184,6 +215,10 @@ class Stopping:
     def _rows(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:
         commit = self.ports.commit
         return commit.effects(Step.READ_LEDGER, partial(commit.ledger.read_all, keys))
+
+
+def _is_ours(own: Row, now: Row) -> bool:
+    return now.state is State.RUNNING and now.claim.epoch == own.claim.epoch
 
 
 def _landed(own: Row, now: Row | None, state: LakeTableState) -> int | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -11,6 +14,7 @@ from tableformat.effects import Step
 from tableformat.errors import UnsupportedError
 from tableformat.export.claim import Wish
 from tableformat.export.outcome import Status
+from tableformat.ledger import State
 from tableformat.operations.drop import Drop
 from tableformat.operations.which import AllPartitions
 from tests.cleaning_up import left_behind
@@ -35,12 +39,14 @@ from tests.scenarios import (
     CLOCK,
     AtStep,
     lake,
+    ledger_rows,
     parts_of,
     pyiceberg,
     rows_by_key,
     rows_in_main,
 )
 
+T = TypeVar("T")
 P1 = partition("p1")
 EACH = AllPartitions(each=True)
 
@@ -238,4 +244,30 @@ def test_columns_that_change_meanwhile_stop_it(tmp_path: Path) -> None:
 
     assert (done.status, numbers(tmp_path)) == (Status.UNKNOWN, before)
     assert change(tmp_path, P1).status is Status.CHANGED
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_where_others_leave_nothing_to_change_nothing_is_left_of_it(
+    tmp_path: Path, times: int
+) -> None:
+    """Harm prevented: files that nobody may remove, of a statement that counts as interrupted."""
+    in_files(tmp_path)
+
+    def others(number: int) -> None:
+        # Some of the rows that change, and the last time all of them.
+        pyiceberg(tmp_path).delete("n = 0" if number < times else "n < 3")
+
+    claims = itertools.count(1)
+
+    def effects(step: Step, act: Callable[[], T], /) -> T:
+        done = act()
+        if step is Step.CLAIM:
+            others(next(claims))
+        return done
+
+    done = change(tmp_path, P1, rows=SaidOfRows(rest="p1"), effects=effects)
+
+    assert done.status is Status.UNCHANGED
+    assert State.RUNNING not in {row.state for row in ledger_rows(tmp_path)}
     assert left_behind(tmp_path) == []

@@ -13,6 +13,7 @@ from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.committer import Sent
 from tableformat.effects import Step
 from tableformat.export.outcome import Status
+from tableformat.ledger import State
 from tableformat.operations.attach import Attach
 from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
@@ -38,6 +39,7 @@ from tests.scenarios import (
     AtStep,
     Partitions,
     lake,
+    row_of,
     rows_in_main,
     run,
     state,
@@ -130,6 +132,21 @@ def test_two_statements_at_once_have_one_order(
     else:
         assert main + detached == before
     assert source.rows
+
+
+def test_what_another_run_has_done_before_the_lease_is_not_claimed_again(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: a partition that is done with is listed as interrupted for ever."""
+
+    def visit() -> None:
+        running(tmp_path).run(detach("p1"))
+
+    done = running(tmp_path, effects=AtStep(Step.TAKE_LEASE, visit)).run(detach("p1"))
+
+    assert source.rows
+    row = row_of(tmp_path, "p1")
+    assert (done.status, row.state, len(row.landed)) == (Status.EMPTY, State.COMPLETED, 2)
 
 
 def test_what_is_dropped_from_the_branch_is_gone_for_good(
