@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from spark_ext.coming_from_clickhouse import Coming, Local
 from spark_ext.exports_from import OpensPorts
 from tableformat.committer import Commit, CommitOutcome, NotSent
+from tableformat.effects import Step
 from tableformat.errors import RefusedError, SourceError, SourceGoneError, TableFormatError
 from tableformat.export.commit_lists import store_list
 from tableformat.export.destination import WrittenClaim
@@ -67,10 +69,11 @@ class Replacement:
         def land(ports: Ports, wanted: Commit) -> dict[str, CommitOutcome]:
             nonlocal begun
             begun = True
+            now = (*gathered, (ports, wanted))
             try:
-                self._go_on(tuple(others), (*gathered, (ports, wanted)), stays)
+                self._go_on(tuple(others), now, stays)
             except TableFormatError as error:
-                self._fail(wanted, error)
+                self._fail(now, error)
             return {key.key: self.landed[key.key] for key in wanted.keys}
 
         # Those behind it are told after it, whose export ends last.
@@ -87,16 +90,17 @@ class Replacement:
         else:
             self._give_up(gathered, found)
 
-    def _fail(self, wanted: Commit, error: TableFormatError) -> None:
-        """Answer for an export whose commit another one was to make."""
-        if all(key.key in self.landed for key in wanted.keys):
+    def _fail(self, gathered: tuple[tuple[Ports, Commit], ...], error: TableFormatError) -> None:
+        """Answer for exports whose commit another one was to make, or the last of them."""
+        keys = [key.key for _, wanted in gathered for key in wanted.keys]
+        if all(key in self.landed for key in keys):
             # It was made: what failed comes after it.
             self.of.running.ports.note(error.message)
         # Another replica of this export's own table is as good as the one that it read.
         gone = isinstance(error, SourceGoneError)
         why = SourceError(error.message, code=error.code) if gone else error
-        for key in wanted.keys:
-            self.landed.setdefault(key.key, NotSent(why))
+        for key in keys:
+            self.landed.setdefault(key, NotSent(why))
 
     def _give_up(
         self, gathered: tuple[tuple[Ports, Commit], ...], found: tuple[Outcome, ...]
@@ -172,7 +176,9 @@ class Replacement:
             if row is not None
         )
         name = self.of.running.ports.new_transaction(ports.ledger.next_epoch()).value
-        listed = store_list(ports.storage(state.location), state.location, name, written)
+        storage = ports.storage(state.location)
+        keep = partial(store_list, storage, state.location, name, written)
+        listed = ports.effects(Step.NOTE_GROUP, keep)
         summary = {
             "mergeberg.source-table": self.of.table,
             "mergeberg.group": listed.name,
