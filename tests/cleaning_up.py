@@ -13,8 +13,9 @@ from tableformat.export.leases import Leases
 from tableformat.export.sweeping import Sweeping
 from tableformat.export.thing import Thing
 from tableformat.ledger import Owner
+from tableformat.names import LakeName
 from tests.places.found import place_at
-from tests.scenarios import CLOCK, lake
+from tests.scenarios import CLOCK, TO, lake
 
 __all__ = ["GC", "clean_up", "left_behind", "sweeping"]
 
@@ -27,11 +28,12 @@ def sweeping(
     older_than: int = 0,
     effects: Effects | None = None,
     clock: Callable[[], int] = CLOCK.__next__,
+    name: LakeName = TO,
 ) -> Sweeping:
     """Return what `gc` works with."""
     place = place_at(directory)
     ledger = place.ledger(clock)
-    table, acts = lake(directory), effects or Direct()
+    table, acts = lake(directory, name), effects or Direct()
     ports = Ports(acts, table, ledger, clock, lambda _: None)
     location = table.load().location
     cleaning = Cleaning(ports, place.storage, location)
@@ -45,12 +47,14 @@ def clean_up(one: Sweeping) -> tuple[Thing, ...]:
         return one.sweep()
 
 
-def left_behind(directory: Path, *, clock: Callable[[], int] = CLOCK.__next__) -> list[str]:
+def left_behind(
+    directory: Path, *, clock: Callable[[], int] = CLOCK.__next__, name: LakeName = TO
+) -> list[str]:
     """Clean up; return what is told of afterwards, which is what stays with a reason."""
-    first = sweeping(directory, clock=clock)
+    first = sweeping(directory, clock=clock, name=name)
     clean_up(first)
     first.cleaning.ports.ledger.close()
-    again = sweeping(directory, clock=clock)
+    again = sweeping(directory, clock=clock, name=name)
     try:
         return [f"{one.kind}: {one.location}: {one.why}" for one in again.find()]
     finally:

@@ -19,22 +19,29 @@ from tableformat.file_names import RECEIPTS, exported_by
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row, State
 from tableformat.manifest_names import sequence_number_in
+from tableformat.names import LakeName
 from tableformat.storage import Storage
 from tests.places.found import place_at
 from tests.places.place import objects_below
-from tests.scenarios import ledger_rows, state
+from tests.scenarios import TO, lake, ledger_rows
 
 __all__ = ["unexplained"]
 
 
-def unexplained(directory: Path) -> list[str]:
-    """Return the files below the table's location, relative to it, that nothing explains."""
-    table, place = table_of(state(directory)), place_at(directory)
+def unexplained(directory: Path, name: LakeName = TO) -> list[str]:
+    """Return the files below a table's location, relative to it, that nothing explains.
+
+    Those on disks of its own are named in full.
+    """
+    table, place = table_of(lake(directory, name).load()), place_at(directory)
     uuid = str(table.metadata.table_uuid)
     rows = [r for r in ledger_rows(directory) if r.key.destination == uuid]
     location, referred = table.metadata.location, frozenset(_referred(table))
     storage = place.storage(location)
-    files = sorted(one.location for one in objects_below(storage, location))
+    disks = [v for n, v in table.metadata.properties.items() if n.startswith("mergeberg.disk.")]
+    roots = [location, *(f"{disk.rstrip('/')}/{uuid}" for disk in disks)]
+    found_files = (objects_below(place.storage(root), root) for root in roots)
+    files = sorted(one.location for at in found_files for one in at)
     found = _Explained(
         table,
         storage,

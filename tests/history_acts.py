@@ -43,7 +43,20 @@ from tests.row_merges import optimize
 from tests.scenarios import TO, Partitions, ledger_rows, parts_of, ports_of
 from tests.two_lake_tables import OTHER, P1, TO_OTHER, copy, fetch, moving
 
-__all__ = ["ACTS", "FOREIGN", "GROWS", "OURS", "Seat", "Seen", "done", "of_this_table", "seen"]
+__all__ = [
+    "ACTS",
+    "FOREIGN",
+    "GROWS",
+    "OURS",
+    "SAID",
+    "Act",
+    "Seat",
+    "Seen",
+    "done",
+    "freeze",
+    "of_this_table",
+    "seen",
+]
 
 SAID = SaidOfRows(rest="p1")
 
@@ -135,6 +148,11 @@ def _alone(of: Alone, at: Path, _: Partitions, seat: Seat) -> Status:
     return of.run(one.ports, one.partitions).status
 
 
+def freeze(name: str | None, at: Path, source: Partitions, seat: Seat) -> Status:
+    """Freeze p1; each process knows by itself what it has frozen."""
+    return _alone(Freeze(P1, name), at, source, seat)
+
+
 def _grow(_: Path, source: Partitions, _seat: Seat) -> Status:
     source.by_id["p1"] = parts_of("p1", 20, len(source.by_id["p1"]))
     return Status.COMMITTED
@@ -173,7 +191,7 @@ OURS: dict[str, Act] = {
     "clear index": _clear_index,
     "optimize": partial(_optimize, deduplicates=False),
     "deduplicate": partial(_optimize, deduplicates=True),
-    "freeze": partial(_alone, Freeze(P1, "f")),
+    "freeze": partial(freeze, "f"),
     "unfreeze": partial(_alone, Unfreeze(P1, "f")),
     "forget": partial(_alone, Forget(P1)),
 }

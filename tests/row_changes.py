@@ -25,18 +25,22 @@ from tests.lake_statements import SaidOfRows, running
 from tests.places.found import place_at
 from tests.scenarios import TO
 
-__all__ = ["change", "numbers_in"]
+__all__ = ["change", "clear_numbers", "numbers_in"]
 
 _SPAN = 1_000
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Deletes the numbers within bounds, or adds a thousand to those that are still there."""
+    """Deletes the numbers within bounds, or adds a thousand to those that are still there.
+
+    Or `clears` them: they are zero then, which is the column's default.
+    """
 
     below: int
     deletes: bool
     above: int
+    clears: bool = False
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -59,7 +63,7 @@ class _Rows:
         if self.deletes:
             yield pa.table({ROW_NUMBER: rows.filter(pc.invert(hit).combine_chunks())})
             return
-        moved = pc.if_else(hit, pc.add(numbers, _SPAN), numbers)
+        moved = pc.if_else(hit, 0 if self.clears else pc.add(numbers, _SPAN), numbers)
         fields = [pa.field(ROW_NUMBER, pa.uint64()), pa.field("n", pa.int64(), nullable=False)]
         yield pa.table([rows, moved], pa.schema(fields))
 
@@ -90,12 +94,40 @@ def change(
 ) -> Outcome:
     """Change the numbers between two bounds, which stay themselves, as a new process."""
     above, below = between
+    verb = "DELETE" if deletes else "UPDATE n = n + 1000"
+    text = f"{verb} IN {which} WHERE n > {above} AND n < {below}"
+    changes = _Rows(below, deletes, above)
+    return _run(directory, which, text, changes, effects, rows, name, alive=alive)
+
+
+def clear_numbers(
+    directory: Path,
+    which: OnePartition,
+    *,
+    effects: Effects | None = None,
+    rows: SaidOfRows | None = None,
+    alive: bool = False,
+) -> Outcome:
+    """Give every number the column's default, zero, as a new process."""
+    changes = _Rows(10_000, deletes=False, above=0, clears=True)
+    text = f"CLEAR COLUMN n IN {which}"
+    return _run(directory, which, text, changes, effects, rows, TO, alive=alive)
+
+
+def _run(
+    directory: Path,
+    which: OnePartition | AllPartitions,
+    text: str,
+    changes: _Rows,
+    effects: Effects | None,
+    rows: SaidOfRows | None,
+    name: LakeName,
+    *,
+    alive: bool,
+) -> Outcome:
     found = place_at(directory).lake().table(name)
     assert found is not None
     ready = running(directory, effects=effects, rows=rows, table=found, name=name, alive=alive)
-    changes = _Rows(below, deletes, above)
     files = ChangedFiles(found.storages, changes, FileFormat())
     ready = replace(ready, ports=replace(ready.ports, rewrite=files))
-    verb = "DELETE" if deletes else "UPDATE n = n + 1000"
-    text = f"{verb} IN {which} WHERE n > {above} AND n < {below}"
     return ready.run(ChangeRows(which, text, changes, found.load().layout.schema_id))

@@ -183,9 +183,9 @@ def statuses(outcomes: list[Outcome]) -> list[str]:
     return [o.status.value for o in sorted(outcomes, key=lambda o: o.partition_id)]
 
 
-def lake(directory: Path) -> IcebergTable:
-    """Return the destination as it is."""
-    table = place_at(directory).lake().table(TO)
+def lake(directory: Path, name: LakeName = TO) -> IcebergTable:
+    """Return the destination as it is, or another table."""
+    table = place_at(directory).lake().table(name)
     assert table is not None
     return table
 

@@ -108,9 +108,11 @@ def piece(
     *,
     effects: Effects | None = None,
     table: object = None,
+    rows: SaidOfRows | None = None,
+    alive: bool = False,
 ) -> Outcome:
     """Attach from the other table what lies in one partition here, as a new process."""
-    ready, there = _from_other(directory, which, effects, table, None)
+    ready, there = _from_other(directory, which, effects, table, rows, alive=alive)
     lie = frozenset({PartitionId(within)})
     here, there = divided_here("Cannot", which, there, lambda _: lie)
     return ready.run(CopyFrom(here, there, replaces=False, named=which))

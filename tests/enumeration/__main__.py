@@ -1,9 +1,10 @@
 """Every case there is: `python -m tests.enumeration` (or `make soak`); a short run is in the tests.
 
-With `--far` ledger and lake are in a ZooKeeper, a REST catalog and an object store over TLS; each
-death is tried twice there: Keeper takes the dead one for living, or has ended its session. Prints
-one line for each scenario and fault, with the number of seams, and fails when any of them ends in a
-world that is not as it must be.
+First exports, then statements on lake tables. With `--far` ledger and lake are in a ZooKeeper, a
+REST catalog and an object store over TLS, and exports alone are tried; each death twice: Keeper
+takes the dead one for living, or has ended its session. Prints one line for each scenario and
+fault, with the number of seams, and fails when any of them ends in a world that is not as it must
+be.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import contextlib
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tests.enumeration.cases import Cases, Settled, here
 from tests.enumeration.faults import DEATHS, Fault, seams
 from tests.enumeration.scenarios import SCENARIOS
+from tests.enumeration.statement_cases import StatementCases
+from tests.enumeration.statements import STATEMENTS
 from tests.places.services import FarServices, far_services
 
 __all__: list[str] = []
@@ -32,14 +35,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th seam only")
     given = parser.parse_args(words)
     names, began = given.names, time.monotonic()
-    known = {s.name: s for s in SCENARIOS}
+    known = _known(far=given.far)
     if unknown := [name for name in names if name not in known]:
         parser.error(f"there is no scenario {', '.join(unknown)}; there are {', '.join(known)}")
     number = wrong = 0
     with far_services() if given.far else contextlib.nullcontext() as services:
         for name in names or known:
             for settled, faults, then in _ways(services):
-                with Cases(known[name], settled) as cases:
+                with known[name](settled) as cases:
                     for fault in faults:
                         numbers = seams(cases.steps, fault)[:: given.every]
                         number += len(numbers)
@@ -56,7 +59,17 @@ def _ways(services: FarServices | None) -> tuple[tuple[Settled, tuple[Fault, ...
     return (services.settled, tuple(Fault), ""), (over, DEATHS, ", and its session ends")
 
 
-def _told(cases: Cases, fault: Fault, numbers: tuple[int, ...], then: str) -> int:
+def _known(*, far: bool) -> dict[str, Callable[[Settled], Cases | StatementCases]]:
+    """Return what begins the cases of each scenario, by its name."""
+    found: dict[str, Callable[[Settled], Cases | StatementCases]] = {}
+    found |= {one.name: partial(Cases, one) for one in SCENARIOS}
+    if not far:
+        # The small world of statements has its files here.
+        found |= {one.name: partial(StatementCases, one) for one in STATEMENTS}
+    return found
+
+
+def _told(cases: Cases | StatementCases, fault: Fault, numbers: tuple[int, ...], then: str) -> int:
     """Try a fault at all seams of a scenario and tell; return how many ended wrongly."""
     began, wrong = time.monotonic(), 0
     try:

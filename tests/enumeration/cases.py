@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tableformat.effects import Step
 from tableformat.errors import DestinationError
 from tableformat.export.outcome import Outcome, Status
 from tests.dying import Dies
@@ -25,7 +26,7 @@ from tests.enumeration.oracle import (
 )
 from tests.enumeration.scenarios import Prepared, Ran, Scenario, World
 
-__all__ = ["Cases", "Settled", "here"]
+__all__ = ["Cases", "Settled", "check_each", "here"]
 
 Settled = Callable[[Path], AbstractContextManager[object]]
 """Says in a directory where its world is, for the time of a context."""
@@ -87,17 +88,7 @@ class Cases(AbstractContextManager["Cases"]):
         Raises:
             ExceptionGroup: the end of some was wrong; each says which.
         """
-        wrong: list[Exception] = []
-        for number in numbers:
-            try:
-                self._check(fault, number)
-            except Exception as error:  # noqa: BLE001  all of them are told, at the end
-                step = self.steps[number]
-                error.add_note(f"{self.scenario.name}: effect {number}, {step}: {fault.value}")
-                wrong.append(error)
-        if wrong:
-            message = f"{self.scenario.name}: {fault.value}"
-            raise ExceptionGroup(message, wrong)
+        check_each(self.scenario.name, self.steps, fault, numbers, self._check)
 
     def _check(self, fault: Fault, number: int) -> None:
         world = self._prepared.world()
@@ -142,6 +133,37 @@ class Cases(AbstractContextManager["Cases"]):
             before = now
         message = f"Run again {_MOST_RUNS} times, and it is not done: {ran}"
         raise AssertionError(message)
+
+
+def check_each(
+    name: str,
+    steps: list[Step],
+    fault: Fault,
+    numbers: Iterable[int],
+    check: Callable[[Fault, int], None],
+) -> None:
+    """Let a fault meet each of some effects.
+
+    Args:
+        name: of the scenario.
+        steps: its effects.
+        fault: what happens to them.
+        numbers: of the effects.
+        check: lets it happen to one, in a world of its own.
+
+    Raises:
+        ExceptionGroup: the end of some was wrong; each says which.
+    """
+    wrong: list[Exception] = []
+    for number in numbers:
+        try:
+            check(fault, number)
+        except Exception as error:  # noqa: BLE001  all of them are told, at the end
+            error.add_note(f"{name}: effect {number}, {steps[number]}: {fault.value}")
+            wrong.append(error)
+    if wrong:
+        message = f"{name}: {fault.value}"
+        raise ExceptionGroup(message, wrong)
 
 
 def _look(world: World) -> Seen | None:

@@ -93,21 +93,26 @@ def failure(step: Step) -> TableFormatError:
 class Recorder:
     """Effects that are performed and remembered; nothing outside changes between two of them.
 
-    So a process that dies after an effect leaves what one leaves that dies before the next.
+    So a process that dies after an effect leaves what one leaves that dies before the next. Within
+    effects of `around` there are others: who writes files anew looks into the ledger before each.
     """
 
-    def __init__(self, inner: Effects, outside: Callable[[], object]) -> None:
-        self._inner, self._outside = inner, outside
-        self._seen, self._within = outside(), False
+    def __init__(
+        self, inner: Effects, outside: Callable[[], object], around: tuple[Step, ...] = ()
+    ) -> None:
+        self._inner, self._outside, self._around = inner, outside, around
+        self._seen, self._within = outside(), list[Step]()
         self.steps: list[Step] = []
 
     def __call__(self, step: Step, act: Callable[[], T], /) -> T:
-        assert not self._within, f"{step} is part of the effect {self.steps[-1]}"
-        assert self._outside() == self._seen, f"something happened between {self.steps} and {step}"
+        of = self._within[-1] if self._within else None
+        assert of is None or of in self._around, f"{step} is part of the effect {of}"
+        now = self._outside() if of is None else self._seen
+        assert now == self._seen, f"something happened between {self.steps} and {step}"
         self.steps.append(step)
-        self._within = True
+        self._within.append(step)
         done = self._inner(step, act)
-        self._within = False
+        self._within.pop()
         self._seen = self._outside()
         return done
 

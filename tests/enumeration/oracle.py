@@ -14,11 +14,13 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.file_names import exported_by
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import ExportedPart, LeaseHeld, Record, Row, State
+from tableformat.names import LakeName
 from tests.cleaning_up import left_behind
 from tests.enumeration.faults import DEATHS, PAUSES, Fault
 from tests.enumeration.scenarios import Scenario, World
 from tests.explained import unexplained
 from tests.places.place import objects_below
+from tests.scenarios import TO, lake
 
 __all__ = [
     "IN_MAIN",
@@ -27,7 +29,9 @@ __all__ = [
     "check_cleaned_up",
     "check_end",
     "check_reachable",
+    "check_referred",
     "explained",
+    "files_of",
     "look",
     "unknown_files",
 ]
@@ -134,17 +138,18 @@ def check_end(
     assert unknown_files(world, now) == [], "files that no ledger row tells of"
 
 
-def check_cleaned_up(world: World) -> None:
-    """Clean up a world in which every export ended: all that nothing explains goes, no more."""
-    head = f"{world.table().load().location}/"
-    useless, before = {head + path for path in unexplained(world.directory)}, _files(world)
-    kept = left_behind(world.directory, clock=world.clock)
-    wrong = sorted((before - _files(world)) ^ useless)
+def check_cleaned_up(world: World, name: LakeName = TO) -> None:
+    """Clean up a table for which every run ended: all that nothing explains goes, no more."""
+    head = f"{lake(world.directory, name).load().location}/"
+    found, before = unexplained(world.directory, name), files_of(world)
+    useless = {path if "://" in path else head + path for path in found}
+    kept = left_behind(world.directory, clock=world.clock, name=name)
+    wrong = sorted((before - files_of(world)) ^ useless)
     assert wrong == [], "it is not what nothing explains that was removed"
     assert kept == [], "what dead attempts left stays"
 
 
-def _files(world: World) -> set[str]:
+def files_of(world: World) -> set[str]:
     """Return the locations of all that is in the warehouse."""
     place = world.place
     found = objects_below(place.storage(place.warehouse), place.warehouse)
@@ -154,7 +159,7 @@ def _files(world: World) -> set[str]:
 def unknown_files(world: World, now: Seen) -> list[str]:
     """Return the data files of exports that no ledger row tells of, so that nobody removes them."""
     known = {(r.key.hash, c) for r in now.rows for c in _transactions(r)}
-    files = (f for f in _files(world) if f.endswith(".parquet"))
+    files = (f for f in files_of(world) if f.endswith(".parquet"))
     return [f for f in files if (owner := exported_by(f)) is not None and owner not in known]
 
 
@@ -177,8 +182,13 @@ def _check_snapshots(now: Seen, allowed: range, undisturbed: Seen) -> None:
 
 def check_reachable(world: World, now: Seen) -> None:
     """Check that everything is there that a snapshot of the table refers to."""
-    io, checked, there = now.table.io, set[str](), _files(world)
-    for snapshot in now.table.metadata.snapshots:
+    check_referred(now.table, files_of(world))
+
+
+def check_referred(table: Table, there: set[str]) -> None:
+    """Check that all that the snapshots of a table refer to is among these files."""
+    io, checked = table.io, set[str]()
+    for snapshot in table.metadata.snapshots:
         assert snapshot.manifest_list in there, snapshot
         for manifest in snapshot.manifests(io):
             if manifest.manifest_path in checked:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -201,13 +201,26 @@ class Scenario:
         return world
 
 
+class InWorld(Protocol):
+    """What is done in a world that is prepared."""
+
+    def world(self, directory: Path) -> World:
+        """Make the world in which it begins."""
+        ...
+
+    @property
+    def meddle(self) -> Callable[[World], Effects]:
+        """What returns the effects of all processes."""
+        ...
+
+
 class Prepared:
     """A scenario's world, made once and put back for each case.
 
     It is always in the same place, because a lake's metadata name their files in full.
     """
 
-    def __init__(self, scenario: Scenario, directory: Path) -> None:
+    def __init__(self, scenario: InWorld, directory: Path) -> None:
         """Make the world in an existing directory, or where that says, and keep a copy."""
         self.scenario = scenario
         self._world = scenario.world(directory)

@@ -6,6 +6,7 @@ import re
 
 from tableformat.effects import Step
 from tests.enumeration.scenarios import SCENARIOS
+from tests.enumeration.statements import STATEMENTS
 from tests.repository.source_files import ROOT
 
 PAGE = (ROOT / "docs/spec/crashes.md").read_text()
@@ -24,3 +25,7 @@ def test_every_effect_is_told_once() -> None:
 
 def test_the_page_counts_the_runs() -> None:
     assert f"every effect of {NUMBERS[len(SCENARIOS) - 11]} runs" in PAGE
+
+
+def test_the_page_counts_the_statements() -> None:
+    assert f"every effect of {len(STATEMENTS)} statements" in PAGE

@@ -34,7 +34,7 @@ def _with_filters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RealFiles, "filters", True)
 
 
-def clear(directory: Path, *, effects: Effects | None = None) -> Outcome:
+def clear(directory: Path, *, effects: Effects | None = None, alive: bool = False) -> Outcome:
     """Clear the index of the numbers in the first partition, as a new process."""
     found = place_at(directory).lake().table(TO)
     assert found is not None
@@ -43,7 +43,7 @@ def clear(directory: Path, *, effects: Effects | None = None) -> Outcome:
     ids = frozenset({table.schema().find_field("n").field_id})
     filtered = FilteredFiles(table.io, ids)
     files = ChangedFiles(found.storages, filtered, FileFormat(), without=ids)
-    ready = running(directory, effects=effects, table=found)
+    ready = running(directory, effects=effects, table=found, alive=alive)
     ready = replace(ready, ports=replace(ready.ports, rewrite=files))
     return ready.run(ClearIndex(P1, f"CLEAR INDEX i IN {P1}", filtered, state.layout.schema_id))
 

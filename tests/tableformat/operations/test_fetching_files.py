@@ -70,9 +70,11 @@ def fetch(
     *,
     effects: Effects | None = None,
     table: object = None,
+    alive: bool = False,
 ) -> Outcome:
     """Fetch what is there, as a new process."""
-    ready = running(directory, effects=effects, table=cast("IcebergTable | None", table))
+    opened = cast("IcebergTable | None", table)
+    ready = running(directory, effects=effects, table=opened, alive=alive)
     here = lake(directory)
     rows = cast("RowPartitions", AllOfP1())
     place = place or str(directory / "there")

@@ -1,0 +1,201 @@
+"""Runs the cases of statements: a fault meets an effect; then the same again, at most twice."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tableformat.effects import Effects, Step
+from tableformat.errors import InternalError, NotFoundError, RefusedError, TableFormatError
+from tableformat.export.job import export
+from tableformat.export.outcome import Status
+from tableformat.ledger import Key
+from tests.dying import Dies
+from tests.enumeration.cases import Settled, check_each, here
+from tests.enumeration.faults import Fault, Recorder, struck
+from tests.enumeration.oracle import IN_MAIN, check_cleaned_up
+from tests.enumeration.scenarios import Prepared, World
+from tests.enumeration.statement_oracle import Seen, Visible, Watched, check_end, look
+from tests.enumeration.statements import StatementScenario
+from tests.history_acts import Seat
+from tests.lake_statements import IN_FILES, LATER
+from tests.scenarios import CLOCK, TO, lake, parts_of, ports_of, rows_by_key
+from tests.two_lake_tables import OTHER
+
+__all__ = ["StatementCases"]
+
+_MOST_RUNS: Final = 2
+_NOTHING: Final = (Status.EMPTY, Status.UNCHANGED, Status.ALREADY_EXPORTED)
+"""Answers of who finds it done."""
+_NOT_DONE: Final = (
+    Status.FAILED, Status.REFUSED, Status.KILLED, Status.IN_PROGRESS, Status.UNKNOWN,
+)  # fmt: skip
+_ROWS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a run said, None where it died; and the error that ended it."""
+
+    status: Status | None
+    error: TableFormatError | None = None
+
+
+class StatementCases(AbstractContextManager["StatementCases"]):
+    """The cases of one statement; `steps` are the effects of a run without a fault."""
+
+    def __init__(self, scenario: StatementScenario, settled: Settled = here) -> None:
+        """Prepare the world and record the run without a fault.
+
+        Args:
+            scenario: what is tried.
+            settled: where.
+        """
+        self.scenario = scenario
+        with contextlib.ExitStack() as stack:
+            made = Path(stack.enter_context(tempfile.TemporaryDirectory()), "world")
+            made.mkdir()
+            stack.enter_context(settled(made))
+            self._prepared = Prepared(scenario, made)
+            self._record()
+            self._until_the_end = stack.pop_all()
+
+    def _record(self) -> None:
+        world = self._prepared.world()
+        self.at_first = look(world)
+        # What FETCH freezes of a source it does before there is a statement.
+        outside = world.place.outside if self.scenario.name == "fetch parts" else world.outside
+        recorder = Recorder(world.effects, outside, around=(Step.WRITE_FILES,))
+        said = self._run(world, recorder)
+        assert said == _Said(self.scenario.did)
+        self.steps = recorder.steps
+        self.undisturbed = look(world)
+        check_end(world, self.undisturbed, self.undisturbed, repeats=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the world, and those who died in it."""
+        self._prepared.world()
+        self._until_the_end.close()
+
+    def check(self, fault: Fault, numbers: Iterable[int]) -> None:
+        """Let a fault meet each of some effects, each in a world of its own.
+
+        Raises:
+            ExceptionGroup: the end of some was wrong; each says which.
+        """
+        check_each(self.scenario.name, self.steps, fault, numbers, self._check)
+
+    def _check(self, fault: Fault, number: int) -> None:
+        world = self._prepared.world()
+        watched = Watched(world)
+        world.effects = watched
+        effects = struck(
+            watched, number, fault, lambda: self._run(world, watched, alive=fault.others_live)
+        )
+        said = self._run(world, effects)
+        assert effects.step is self.steps[number], "it was not the effect that was recorded"
+        now = look(world)
+        self._check_said(said, now)
+        end = self._run_again(world, now)
+        check_end(world, end, self.undisturbed, repeats=self.scenario.repeats)
+        assert {*watched.seen} <= self._may_be_seen, "readers saw something else on the way"
+        # Each costs as much as the rest: a seam has them in turns, by the fault.
+        turn = number + [*Fault].index(fault)
+        if turn % 2:
+            self._check_exports(world, changed=turn // 2 % 2 == 1)
+        else:
+            self._check_cleaned_up(world)
+
+    @property
+    def _may_be_seen(self) -> set[Visible]:
+        """What readers may see: all as before, or all as after; of a MOVE it is in both between."""
+        first, last = self.at_first.visible, self.undisturbed.visible
+        between = Visible(first.here, first.detached, last.there)
+        return {first, last, between} if self.scenario.name == "move" else {first, last}
+
+    def _run(self, world: World, effects: Effects, *, alive: bool = False) -> _Said:
+        """Run the statement as a new process."""
+        try:
+            status = self.scenario.act(world.directory, world.source, Seat(effects, alive))
+        except Dies:
+            return _Said(None)
+        except InternalError:
+            raise
+        except TableFormatError as error:
+            return _Said(None, error)
+        return _Said(status)
+
+    def _check_said(self, said: _Said, now: Seen) -> None:
+        """Check what is visible after the fault, and that what was said of it is true."""
+        assert now.visible in self._may_be_seen, "half of it is visible"
+        done = now.visible == self.undisturbed.visible and (
+            now.tags == self.undisturbed.tags or self.scenario.repeats
+        )
+        if said.status in (self.scenario.did, *_NOTHING):
+            assert done, f"{said}, and it is not done"
+        if said.status in (Status.FAILED, Status.KILLED):
+            assert now.visible != self.undisturbed.visible or self._is_invisible, (
+                f"{said}, and it is done"
+            )
+
+    @property
+    def _is_invisible(self) -> bool:
+        return self.at_first.visible == self.undisturbed.visible
+
+    def _run_again(self, world: World, before: Seen) -> Seen:
+        """Run the statement until it has nothing more to do; return the end."""
+        for _ in range(_MOST_RUNS):
+            said = self._run(world, world.effects)
+            now = look(world)
+            if said.status in (self.scenario.did, *_NOTHING):
+                return now
+            is_done = before.visible == self.undisturbed.visible and now.visible == before.visible
+            if self.scenario.refused and isinstance(said.error, RefusedError | NotFoundError):
+                assert is_done, f"{said.error}, and it is not done"
+                return now
+            before = now
+        message = f"Run again {_MOST_RUNS} times, and it is not done: {said}"
+        raise AssertionError(message)
+
+    def _check_cleaned_up(self, world: World) -> None:
+        for name in (TO, OTHER) if self.scenario.name == "move" else (TO,):
+            check_cleaned_up(world, name)
+
+    def _check_exports(self, world: World, *, changed: bool) -> None:
+        """Export p1, inside its time to live, and then after it."""
+        expected = self.scenario.exports
+        again = _export(world, CLOCK)
+        assert again is expected.again
+        if changed:
+            world.source.by_id["p1"] = parts_of("p1", 30)
+        then = _export(world, LATER)
+        assert then is (expected.changed if changed else expected.later)
+        assert world.source.left == {}, "a source snapshot is left"
+
+
+def _export(world: World, clock: Iterator[int]) -> Status:
+    """Export as a new process, to which all others are dead; its answer about p1 is true."""
+    at, source = world.directory, world.source
+    ports = ports_of(at, source, clock=clock.__next__)
+    own = f"job{ports.owner.pid}"
+    ports = replace(ports, job=own, job_is_alive=lambda job: job in ("job", own))
+    with contextlib.closing(ports.ledger):
+        ended = {o.partition_id: o for o in export(IN_FILES, ports, slots=1)}["p1"]
+    if ended.status in IN_MAIN:
+        key = Key(source.table.key_source, "p1", lake(at).load().layout.table_uuid)
+        assert rows_by_key(at)[key.hash] == ended.rows > 0, ended
+    return ended.status
