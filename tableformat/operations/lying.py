@@ -8,7 +8,7 @@ their rows tell it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tableformat.branches import BranchFile
@@ -48,13 +48,20 @@ class RowPartitions(Protocol):
 class Lying:
     """Tells it of one lake table. `source` is the ClickHouse table that it remembers.
 
-    None: all exports to it are of tables that are divided as it is. `seen` keeps what rows told.
+    None: all exports to it are of tables that are divided as it is, which `division` says. `seen`
+    keeps what rows told.
     """
 
     name: LakeName
     rows: RowPartitions
     source: MergeTreeTable | None
-    seen: dict[str, frozenset[PartitionId]]
+    division: str | None = field(init=False)
+    seen: dict[str, frozenset[PartitionId]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Find out once how the table is divided: it is asked of each file."""
+        division = None if self.source is None else division_of(self.source)
+        object.__setattr__(self, "division", division)
 
     def is_own(self, row: Row) -> bool:
         """Whether the partition of a key is one of this table's partition key."""
@@ -62,7 +69,7 @@ class Lying:
             return True
         if row.division is None:
             return row.key.source == self.source.key_source
-        return row.division == division_of(self.source)
+        return row.division == self.division
 
     def is_of(self, row: Row, partition_id: PartitionId) -> bool:
         """Whether the ledger tells that a key is of a partition here."""

@@ -144,12 +144,12 @@ class Partitions:
     rows: RowPartitions
     effects: Effects
     source: MergeTreeTable | None = None
-    _seen: dict[str, frozenset[PartitionId]] = field(default_factory=dict)
+    lying: Lying = field(init=False)
+    """What tells in which partition a file lies."""
 
-    @property
-    def lying(self) -> Lying:
-        """What tells in which partition a file lies."""
-        return Lying(self.name, self.rows, self.source, self._seen)
+    def __post_init__(self) -> None:
+        """Remember what rows tell for as long as this is there."""
+        object.__setattr__(self, "lying", Lying(self.name, self.rows, self.source))
 
     def files(
         self,
