@@ -226,8 +226,11 @@ class Landing:
         A ledger that is away is said: then they stay until the next run.
         """
         ports = self.ports.commit
+        if not rows:
+            return
         try:
-            now = ports.ledger.read_all(tuple(row.key.hash for row in rows)) if rows else ()
+            keys = tuple(row.key.hash for row in rows)
+            now = ports.effects(Step.READ_LEDGER, lambda: ports.ledger.read_all(keys))
             left = tuple(
                 replace(one, state=State.FAILED, last_error=why, updated=ports.clock())
                 for one, row in zip(now, rows, strict=True)

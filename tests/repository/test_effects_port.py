@@ -101,6 +101,7 @@ ALLOWED = {
         ("freeze.py", "_planned", "lake.references"),
         ("freeze.py", "run", "lake.references"),
         ("partition_files.py", "_by_key", "lake.files_on"),
+        ("partition_files.py", "_files_of", "lake.files_on"),
         ("partition_files.py", "_in_main", "lake.files_of"),
         ("partition_files.py", "detached", "lake.files_on"),
         ("rebuilding.py", "_never_held", "table.files_of"),
