@@ -223,7 +223,8 @@ class Landing:
     def let_go(self, rows: tuple[Row, ...], why: str) -> None:
         """Let claims go of which nothing can land; those that are another run's by now stay.
 
-        A ledger that is away is said: then they stay until the next run.
+        So do those of keys of which an earlier run may have sent something: FAILED would say that
+        it is dead as well. A ledger that is away is said.
         """
         ports = self.ports.commit
         if not rows:
@@ -232,7 +233,7 @@ class Landing:
             keys = tuple(row.key.hash for row in rows)
             now = ports.effects(Step.READ_LEDGER, lambda: ports.ledger.read_all(keys))
             left = tuple(
-                replace(one, state=State.FAILED, last_error=why, updated=ports.clock())
+                replace(one, state=_ended(one), last_error=why, updated=ports.clock())
                 for one, row in zip(now, rows, strict=True)
                 if one is not None
                 and (one.claim.epoch, one.state) == (row.claim.epoch, State.RUNNING)
@@ -256,6 +257,11 @@ def _is_ahead(row: Row, state: LakeTableState) -> bool:
     """Whether others have done something to a key that M does not have, or are about to."""
     landed = max((x.sequence_number for x in row.landed), default=0)
     return row.move is not None or landed > state.last_sequence_number
+
+
+def _ended(row: Row) -> State:
+    """Return the state of a row whose claim came to nothing."""
+    return State.FAILED if all(claim.given_up for claim in row.old) else State.RUNNING
 
 
 def _size(receipts: tuple[Receipt, ...]) -> int:

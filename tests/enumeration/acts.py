@@ -41,7 +41,7 @@ from tableformat.iceberg.properties import remembered_source
 from tableformat.names import PartitionId, TableName
 from tableformat.operations.attach import Attach
 from tableformat.operations.copying import OtherKey
-from tableformat.operations.copying_view import CopyFromView
+from tableformat.operations.copying_view import CopyFromView, files_in
 from tableformat.operations.detach import Detach
 from tableformat.operations.drop import Drop
 from tableformat.operations.move_to_disk import MoveToDisk
@@ -151,8 +151,12 @@ def _from_view(at: Path, _: Partitions, seat: Seat, *, replaces: bool) -> Status
     copies = ForeignFiles({one.file.path: one for one in files}, state, to.found.storages)
     ready = replace(ready, ports=replace(ready.ports, copy=copies))
     keys = (OtherKey(key, tuple(one.file for one in files)),)
-    schema_id = state.layout.schema_id
-    return ready.run(CopyFromView(P1, "v", replaces, False, keys, schema_id)).status  # noqa: FBT003  allow_empty
+    before = files_in(ready.partitions.files(state, P1.partition_id))
+    request = CopyFromView(
+        P1, "v", replaces, allow_empty=False, keys=keys, schema_id=state.layout.schema_id,
+        before=before,
+    )  # fmt: skip
+    return ready.run(request).status
 
 
 def _remembering(at: Path, seat: Seat) -> tuple[Running, RememberingTable]:

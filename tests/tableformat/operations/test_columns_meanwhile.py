@@ -9,6 +9,7 @@ import pytest
 from tableformat.effects import Step
 from tableformat.export.outcome import Status
 from tableformat.ledger import State
+from tests.dying import Dies, KilledAt
 from tests.history_acts import Seat, done, seen
 from tests.scenarios import AtStep, Partitions, ledger_rows, rows_in_main
 from tests.two_lake_tables import prepared
@@ -96,3 +97,18 @@ def test_a_table_that_was_made_anew_meanwhile_is_another_one(tmp_path: Path) -> 
 
     assert rows_in_main(tmp_path) == 15
     assert done("drop", tmp_path, source) is Status.DROPPED
+
+
+def test_what_a_dead_run_has_sent_is_not_taken_for_dead_with_the_claim(tmp_path: Path) -> None:
+    """Harm prevented: its files are removed, and its request lands afterwards."""
+    source = prepared(tmp_path)
+    done("the source grows", tmp_path, source)
+    with pytest.raises(Dies):
+        done("export", tmp_path, source, Seat(KilledAt(Step.SEND)))
+    column = AtStep(Step.CLAIM, lambda: done("others add a column", tmp_path, source, Seat()))
+
+    assert done("update", tmp_path, source, Seat(column)) is Status.REFUSED
+
+    row = next(row for row in ledger_rows(tmp_path) if row.old)
+    assert (row.state, row.old[0].given_up) == (State.RUNNING, False)
+    assert row.last_error
