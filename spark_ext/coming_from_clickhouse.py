@@ -8,7 +8,7 @@ materialized view the table that it writes to.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,7 +33,7 @@ from tableformat.names import TableName
 from tableformat.operations.running import Running
 from tableformat.operations.which import AllPartitions, OnePartition, shown_partition
 
-__all__ = ["Coming", "Local", "looked_at"]
+__all__ = ["Coming", "Local", "each_once", "looked_at"]
 
 _MOST_VIEWS: Final = 8
 
@@ -149,6 +149,20 @@ def looked_at(
         else:
             has_parts = bool(source.partitions(name))
     return Local(replace(one, table=name), table, has_parts)
+
+
+def each_once(found: Iterable[Local]) -> tuple[Local, ...]:
+    """Return every table once: what a cluster calls shards may be replicas of one table.
+
+    Their rows are the same, of one key, and would be there twice where one replica is behind. Of
+    several one is taken that has the partition.
+    """
+    once: dict[str, Local] = {}
+    for one in found:
+        known = once.setdefault(one.table.key_source, one)
+        if one.has_parts and not known.has_parts:
+            once[one.table.key_source] = one
+    return tuple(once.values())
 
 
 def _described(

@@ -10,7 +10,7 @@ from typing import Final
 from catalog.ledgers.memory import milliseconds
 from catalog.shards import LocalTable
 from catalog.sources import open_source
-from spark_ext.coming_from_clickhouse import Coming, looked_at
+from spark_ext.coming_from_clickhouse import Coming, each_once, looked_at
 from spark_ext.exports_from import OpensPorts
 from spark_ext.other_tables import OtherTables, RememberingTable
 from spark_ext.replacing_from_clickhouse import Replacement
@@ -176,7 +176,7 @@ def from_clickhouse(
         # The grammar has refused it, as ClickHouse does.
         raise TypeError(which)
     tables = others.exports.tables(source)
-    found = tuple(looked_at(what, one, which, to) for one in tables)
+    found = each_once(looked_at(what, one, which, to) for one in tables)
     running, lake = on
     coming = Coming(
         which,

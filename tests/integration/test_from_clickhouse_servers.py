@@ -144,3 +144,34 @@ def test_a_partition_is_attached_from_whichever_replica_and_once(
     assert code == 0, said
     second = [row for row in of(range(100, 200)) if row[0] == 0]
     assert lake.rows == sorted(of(range(100)) + twin + second)
+
+
+def test_shards_that_are_replicas_of_one_table_bring_its_rows_once(
+    old_servers: OldPair, shards: Callable[[str], Shards], tmp_path: Path
+) -> None:
+    """Harm prevented: one replica is behind, and what it has comes beside what the other has."""
+    assert shards("apart")
+    lake = Lake(old_servers, tmp_path, "one")
+    for number in (1, 2):
+        old_servers.make_room(number, "one")
+        old_servers.query(
+            number,
+            "CREATE TABLE db.one (p UInt8, k UInt64, s String) ENGINE ="
+            f" ReplicatedMergeTree('/tables/one', 'r{number}') PARTITION BY p ORDER BY k",
+        )
+    old_servers.make_room(1, "one_everywhere")
+    over = "AS db.one ENGINE = Distributed(shards, db, one)"
+    old_servers.query(1, f"CREATE TABLE db.one_everywhere {over}")
+    old_servers.query(
+        1, "INSERT INTO db.one SELECT number % 2, number, toString(number) FROM numbers(6)"
+    )
+    old_servers.query(2, "SYSTEM SYNC REPLICA db.one")
+    lake.export("db.one")
+    old_servers.query(2, "SYSTEM STOP FETCHES db.one")
+    old_servers.query(1, "INSERT INTO db.one VALUES (0, 100, '100')")
+
+    code, said = lake.alter("REPLACE PARTITION 0 FROM ch.db.one_everywhere")
+
+    old_servers.query(2, "SYSTEM START FETCHES db.one")
+    assert (code, said.count("partition 0: ")) == (0, 1), said
+    assert lake.rows == sorted([*of(range(6)), (0, 100, "100")])
