@@ -118,7 +118,8 @@ class Optimize:
         counts = Counter(str(of) if of else one.key.partition_id for one in keys)
         for partition_id, count in counts.items():
             if count > 1:
-                why = f"has rows of {count} exports, which would be taken for one another's"
+                what = "sources" if all(one.is_own for one in keys) else "exports"
+                why = f"has rows of {count} {what}, which would be taken for one another's"
                 raise self._refused(partition_id, why)
         odd = next((one.key.partition_id for one in keys if not one.is_own), None)
         if odd is not None and of is None:
