@@ -73,7 +73,10 @@ def changing(
         looked = LookedFiles(rows, storages, tasks.look)
         files = ChangedFiles(storages, looked, FileFormat(), elsewhere=partial(tasks.write, looked))
     ahead = None if spark is None else files.ahead
-    ready = replace(running, ports=replace(running.ports, rewrite=files, ahead=ahead))
+    # DELETE and CLEAR that are made twice are the same as once.
+    asked = render_command(command) if isinstance(command, Update) else ""
+    ports = replace(running.ports, rewrite=files, ahead=ahead, asked=asked)
+    ready = replace(running, ports=ports)
     return ready, ChangeRows(which, text, looked, state.layout.schema_id)
 
 

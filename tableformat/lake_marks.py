@@ -6,6 +6,7 @@ them a later run tells what landed (DESIGN 5.4). The protocol that sets them is 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,7 @@ __all__ = [
     "LEDGER_PROPERTY",
     "MARK_PREFIX",
     "Mark",
+    "asked_again",
     "is_of_statement",
     "statement_fingerprint",
 ]
@@ -25,6 +27,8 @@ LEDGER_PROPERTY: Final = "mergeberg.ledger"
 EPOCH_PROPERTY: Final = "mergeberg.epoch"
 MARK_PREFIX: Final = "mergeberg.export."
 _STATEMENT: Final = "statement-"
+_ROUNDS: Final = 100_000
+_DIGITS: Final = 12
 _MARK: Final = re.compile(r"(\d+):([^:]+):([^:]*):(\d+)")
 
 
@@ -69,13 +73,26 @@ class Mark:
         return cls(int(epoch), transaction_id, fingerprint, int(snapshot_id))
 
 
-def statement_fingerprint(transaction_id: str) -> str:
+def statement_fingerprint(transaction_id: str, asked: str = "") -> str:
     """Return what a statement has in the place of an export's fingerprint: no other has the same.
 
     A statement that is made again is another one, however alike; an export of the same content is
     not.
+
+    Args:
+        transaction_id: of the statement.
+        asked: the whole statement, where a run of it that could not answer must be known again. It
+            is kept as a short, slow digest, salted with the transaction: no value can be read.
     """
-    return f"{_STATEMENT}{transaction_id}"
+    if not asked:
+        return f"{_STATEMENT}{transaction_id}"
+    digest = hashlib.pbkdf2_hmac("sha256", asked.encode(), transaction_id.encode(), _ROUNDS)
+    return f"{_STATEMENT}{transaction_id}-{digest.hex()[:_DIGITS]}"
+
+
+def asked_again(mark: Mark, asked: str) -> bool:
+    """Whether what landed is this very statement, by another transaction."""
+    return bool(asked) and mark.fingerprint == statement_fingerprint(mark.transaction_id, asked)
 
 
 def is_of_statement(fingerprint: str) -> bool:

@@ -129,5 +129,6 @@ def _run(
     assert found is not None
     ready = running(directory, effects=effects, rows=rows, table=found, name=name, alive=alive)
     files = ChangedFiles(found.storages, changes, FileFormat())
-    ready = replace(ready, ports=replace(ready.ports, rewrite=files))
+    asked = "" if changes.deletes or changes.clears else text
+    ready = replace(ready, ports=replace(ready.ports, rewrite=files, asked=asked))
     return ready.run(ChangeRows(which, text, changes, found.load().layout.schema_id))

@@ -18,7 +18,7 @@ from tableformat.export.claim import claimed, unfinished
 from tableformat.export.leases import Leases
 from tableformat.export.marks import unsettled_mark
 from tableformat.export.settling import settle_mark
-from tableformat.lake_marks import statement_fingerprint
+from tableformat.lake_marks import Mark, statement_fingerprint
 from tableformat.ledger import MANIFEST_TTL, Claim, Held, Key, Row, Stale, State
 from tableformat.move_intent import MoveIntent
 from tableformat.names import LakeName
@@ -41,21 +41,22 @@ class Landing:
     partitions: Partitions
     moves: Mapping[str, MoveIntent] = field(default_factory=dict)
 
-    def settle_left(self, which: Which, state: LakeTableState, leases: Leases) -> bool:
-        """Settle what landed and nobody noted: the owner is dead; return whether there was any."""
+    def settle_left(self, which: Which, state: LakeTableState, leases: Leases) -> tuple[Mark, ...]:
+        """Settle what landed and nobody noted: the owner is dead; return the marks of it."""
         wanted = which.partition_id
-        settled = False
+        settled: list[Mark] = []
         for key in state.marks:
             row = self.row_of(key)
-            if row is None or row.move is not None or unsettled_mark(row, state) is None:
+            mark = unsettled_mark(row, state)
+            if row is None or row.move is not None or mark is None:
                 continue
             if wanted is not None and not self.partitions.may_have(row, wanted):
                 continue
             # The living settle their own.
             if not leases.take_all((key,)):
                 self._settled(row.key, state)
-                settled = True
-        return settled
+                settled.append(mark)
+        return tuple(settled)
 
     def refuse_moving(self, which: Which, state: LakeTableState) -> None:
         """Refuse what a MOVE that is not finished takes to another table.
@@ -167,7 +168,8 @@ class Landing:
     def _claimed(self, statement: Statement, change: KeyChange, row: Row | None, epoch: int) -> Row:
         now, of = self.ports.commit.clock(), change.source
         transaction_id = self.ports.new_transaction(epoch).value
-        claim = _claim_of(statement, change, epoch, transaction_id, now)
+        asked = statement_fingerprint(transaction_id, self.ports.asked)
+        claim = _claim_of(statement, change, epoch, transaction_id, asked, now)
         return claimed(
             passed_over(row, statement, self.ports),
             change.key,
@@ -281,7 +283,12 @@ def _check_rows(receipts: tuple[Receipt, ...], change: KeyChange) -> None:
 
 
 def _claim_of(
-    statement: Statement, change: KeyChange, epoch: int, transaction_id: str, now: int
+    statement: Statement,
+    change: KeyChange,
+    epoch: int,
+    transaction_id: str,
+    fingerprint: str,
+    now: int,
 ) -> Claim:
     """Return the claim of a key: that of the export that its files are, or the statement's."""
     made = [n for r in change.rewrites for n in r.made] or [f.rows for f in change.copies]
@@ -302,7 +309,7 @@ def _claim_of(
     return Claim(
         epoch,
         transaction_id,
-        statement_fingerprint(transaction_id),
+        fingerprint,
         now,
         statement=str(statement),
         holds=None if change.holds is None else (*change.holds, *own),

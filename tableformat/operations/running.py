@@ -29,6 +29,7 @@ from tableformat.export.commit import commit
 from tableformat.export.leases import Leases
 from tableformat.export.loading import load_table
 from tableformat.export.outcome import Outcome, Status
+from tableformat.lake_marks import Mark, asked_again
 from tableformat.ledger import LeaseHeld, Row
 from tableformat.names import LakeName
 from tableformat.operations.as_planned import AsPlanned, is_for_another, planned
@@ -102,7 +103,9 @@ class Running:
         if any(row.key.destination != state.layout.table_uuid for row in stopping.claimed):
             message = f"Cannot run {statement}: {self.name} was made anew meanwhile. Run it again."
             raise RefusedError(message)
-        if landing.settle_left(statement.which, state, leases):
+        if left := landing.settle_left(statement.which, state, leases):
+            if made := self._made_before(stopping, left, state):
+                return made
             state = load_table(self.ports.commit)
         landing.refuse_moving(statement.which, state)
         plan = planned(statement, self.partitions, state)
@@ -140,6 +143,22 @@ class Running:
             if told is not None:
                 return told
         return self.outcome(statement, plan, noted, ended)
+
+    def _made_before(
+        self, stopping: Stopping, left: tuple[Mark, ...], state: LakeTableState
+    ) -> Outcome | None:
+        """Say that a run that could not answer has made this very statement; None: none has."""
+        asked, line = self.ports.asked, {one.snapshot_id for one in state.ancestors()}
+        made = (one.snapshot_id for one in left if asked_again(one, asked))
+        snapshot_id = next((one for one in made if one in line), None)
+        if snapshot_id is None:
+            return None
+        text = (
+            f"a run that ended before it could say so made it, in snapshot {snapshot_id}; run it "
+            "again to make it once more"
+        )
+        self.landing.let_go(stopping.claimed, text)
+        return self.told(stopping.statement, Status.UNCHANGED, text, snapshot_id)
 
     def _nothing(self, statement: Statement, plan: Plan, state: LakeTableState) -> Outcome:
         """Say that there is nothing to do, unless what was meant is elsewhere.

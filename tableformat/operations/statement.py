@@ -84,6 +84,7 @@ class OperationPorts:
     """Everything that a statement acts on, but what tells which files are in its partition.
 
     `intact` refuses files that are not as they were written. `ahead` comes before `rewrite`.
+    `asked` is the whole statement, with its values, where making it twice is not the same as once.
     """
 
     commit: Ports
@@ -95,6 +96,7 @@ class OperationPorts:
     copy: Copies | None = None
     rewrite: Rewrites | None = None
     ahead: Ahead | None = None
+    asked: str = ""
 
 
 class Alone(Protocol):

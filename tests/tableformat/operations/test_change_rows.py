@@ -18,7 +18,7 @@ from tableformat.ledger import State
 from tableformat.operations.drop import Drop
 from tableformat.operations.which import AllPartitions
 from tests.cleaning_up import left_behind
-from tests.dying import Dies, DiesAt
+from tests.dying import Dies, DiesAt, SentLate
 from tests.lake_statements import (
     IN_FILES,
     LATER,
@@ -68,6 +68,53 @@ def test_rows_of_the_partition_change_and_no_others(tmp_path: Path) -> None:
     assert len(after) == len(before) == source.rows["p1"] + source.rows["p2"]
     assert sum(after) == sum(before) + 6 * 1_000
     assert left_behind(tmp_path) == []
+
+
+def test_an_update_whose_answer_was_lost_is_not_made_twice(tmp_path: Path) -> None:
+    """Harm prevented: `n = n + 1000` counts twice where "run it again" was followed."""
+    in_files(tmp_path)
+    before, dead = numbers(tmp_path), SentLate()
+    with pytest.raises(Dies):
+        change(tmp_path, P1, between=(-1, 100_000), effects=dead)
+    dead.arrive()
+
+    again = change(tmp_path, P1, between=(-1, 100_000))
+
+    landed = pyiceberg(tmp_path).metadata.current_snapshot_id
+    assert (again.status, again.snapshot_id) == (Status.UNCHANGED, landed)
+    assert "ended before it could say so" in again.message
+    assert sum(numbers(tmp_path)) == sum(before) + 12 * 1_000
+    # Asked for once more it is made once more.
+    assert change(tmp_path, P1, between=(-1, 100_000)).status is Status.CHANGED
+    assert sum(numbers(tmp_path)) == sum(before) + 2 * 12 * 1_000
+
+
+@pytest.mark.parametrize("arrives", [Step.CLAIM, Step.WRITE_FILES, Step.STAGE, Step.SEND])
+def test_an_update_that_lands_while_it_is_run_again_is_made_once(
+    tmp_path: Path, arrives: Step
+) -> None:
+    """Harm prevented: the request of the dead run and that of the second one both count."""
+    in_files(tmp_path)
+    before, dead = numbers(tmp_path), SentLate()
+    with pytest.raises(Dies):
+        change(tmp_path, P1, between=(-1, 100_000), effects=dead)
+
+    again = change(tmp_path, P1, between=(-1, 100_000), effects=AtStep(arrives, dead.arrive))
+
+    assert again.status is Status.UNCHANGED
+    assert sum(numbers(tmp_path)) == sum(before) + 12 * 1_000
+
+
+def test_another_update_than_the_one_that_died_is_made(tmp_path: Path) -> None:
+    """Harm prevented: a statement is taken for another one of the same columns and partition."""
+    in_files(tmp_path)
+    before, dead = numbers(tmp_path), SentLate()
+    with pytest.raises(Dies):
+        change(tmp_path, P1, between=(-1, 100_000), effects=dead)
+    dead.arrive()
+
+    assert change(tmp_path, P1, between=(-1, 200_000)).status is Status.CHANGED
+    assert sum(numbers(tmp_path)) == sum(before) + 2 * 12 * 1_000
 
 
 def test_deleted_rows_are_gone_and_a_file_without_rows_too(tmp_path: Path) -> None:
