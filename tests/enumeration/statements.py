@@ -49,7 +49,8 @@ class StatementScenario:
     """A statement in a prepared world.
 
     `before` is what was done before it, `did` what it says, and `exports` what exports say then.
-    Once it has landed the same statement is `refused`, or does it once more where it `repeats`.
+    Once it has landed the same statement is `refused`, or does it once more where it `repeats`. It
+    is done `apart` in two commits: of two tables, or of the exports of two shards.
     """
 
     name: str
@@ -58,6 +59,7 @@ class StatementScenario:
     before: tuple[str, ...] = ()
     refused: bool = False
     repeats: bool = False
+    apart: bool = False
     prepare: Callable[[Path], None] = lambda _: None
     grown: bool = False
     filters: bool = False
@@ -103,7 +105,7 @@ STATEMENTS: Final = (
         "fetch files", Status.FETCHED, _GONE, ("drop",), refused=True, prepare=files_are_there
     ),
     StatementScenario("fetch parts", Status.FETCHED, _GONE, ("drop",), refused=True),
-    StatementScenario("move", Status.MOVED, _IN_PART, _OTHERS),
+    StatementScenario("move", Status.MOVED, _IN_PART, _OTHERS, apart=True),
     StatementScenario("update", Status.CHANGED, _CHANGED, _OTHERS),
     StatementScenario("delete", Status.CHANGED, _CHANGED),
     StatementScenario("clear column", Status.CHANGED, _CHANGED),
@@ -116,7 +118,7 @@ STATEMENTS: Final = (
     StatementScenario("forget", Status.FORGOTTEN, _FORGOTTEN, ("drop",)),
     StatementScenario("move to disk", Status.MOVED, _HERE, _OTHERS, prepare=has_disks),
     StatementScenario("attach from ClickHouse", Status.ATTACHED, _HERE, ("drop",)),
-    StatementScenario("attach from two shards", Status.ATTACHED, _HERE, ("drop",)),
+    StatementScenario("attach from two shards", Status.ATTACHED, _HERE, ("drop",), apart=True),
     StatementScenario("replace from ClickHouse", Status.REPLACED, _HERE, _OTHERS, grown=True),
     StatementScenario("replace from two shards", Status.REPLACED, _HERE, _OTHERS, grown=True),
     StatementScenario(
