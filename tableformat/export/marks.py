@@ -17,16 +17,19 @@ __all__ = ["claim_of_mark", "landed_from", "landed_mark", "unsettled_mark"]
 def landed_mark(row: Row, state: LakeTableState, key: KeyCommit) -> Mark | None:
     """Return the mark that proves that this content landed, by us or an earlier owner (step 5).
 
-    Of a statement on the lake table only its own does: files that it writes anew may be the same
-    export as those of another one, and are elsewhere, or otherwise written.
+    Of a statement on the lake table only its own transaction does: files that it writes anew may be
+    the same export as those of another one, and are elsewhere, or otherwise written.
     """
     mark = state.mark(key.key)
     if mark is None:
         return None
     if mark.epoch == key.epoch:
         return mark
-    later = mark.epoch > row.done_epoch and not key.of_statement
-    return mark if later and mark.fingerprint == key.fingerprint else None
+    if key.of_statement:
+        same = mark.transaction_id == key.transaction_id
+    else:
+        same = mark.fingerprint == key.fingerprint
+    return mark if same and mark.epoch > row.done_epoch else None
 
 
 def unsettled_mark(row: Row | None, state: LakeTableState) -> Mark | None:

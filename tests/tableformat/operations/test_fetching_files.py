@@ -47,6 +47,9 @@ class AllOfP1:
 
     columns: tuple[str, ...] = ()
 
+    def check(self, _state: LakeTableState) -> None:
+        """Take any table."""
+
     def ids_in(self, _path: Path, _state: LakeTableState) -> frozenset[PartitionId]:
         return frozenset({PartitionId("p1")})
 

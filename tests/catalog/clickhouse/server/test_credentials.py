@@ -16,7 +16,8 @@ from catalog.clickhouse.server.settings import Host, ServerSettings, Tls
 from tableformat.errors import UsageError
 
 # Long enough that none stands in a text by chance.
-SECRETS = st.text(st.characters(exclude_categories=("Cc", "Cs", "Z")), min_size=8)
+# As long as no word of what is shown anyway.
+SECRETS = st.text(st.characters(exclude_categories=("Cc", "Cs", "Z")), min_size=24)
 KEY = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0LWtleQ==\n-----END PRIVATE KEY-----\n"
 
 
