@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from catalog.iceberg import OpenedCatalog
 from catalog.shards import local_tables
-from spark_ext.exports_from import StoppableExports
+from spark_ext.operations.exports_from import StoppableExports
 from spark_ext.session import SparkSettings, slots
 from spark_ext.sql.asked import SessionExport
 from spark_ext.sql.statement_settings import StatementSettings

@@ -21,10 +21,10 @@ from spark_ext.cli.next_command import exit_code_of
 from spark_ext.cli.output import Output
 from spark_ext.cli.statement_answer import rendered, write_answer
 from spark_ext.cli.statement_exports import check_it_waits, check_not_stopped
-from spark_ext.exports_from import ExportsFrom
 from spark_ext.killing import kill_queries
-from spark_ext.operating import Operation, operate, operation_of
-from spark_ext.other_tables import OtherTables
+from spark_ext.operations.exports_from import ExportsFrom
+from spark_ext.operations.operating import Operation, operate, operation_of
+from spark_ext.operations.other_tables import OtherTables
 from spark_ext.procedures.exporting import EXPORTED, exported_rows
 from spark_ext.session import SparkSettings
 from spark_ext.sql.asked import SessionExport, asked_by

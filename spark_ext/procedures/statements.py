@@ -1,7 +1,7 @@
 """The procedure behind ClickHouse's statements: Java hands over a text that Spark refused.
 
-EXPORT is answered here, operations on lake tables are `spark_ext.operating`'s, and whatever a
-ClickHouse table is asked to do goes to its ClickHouse where the source allows that.
+EXPORT is answered here, statements on lake tables by `spark_ext.operations.operating`, and whatever
+a ClickHouse table is asked to do goes to its ClickHouse where the source allows that.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from functools import partial
 from typing import Final
 
 from catalog.intact_files import checks
-from spark_ext.exports_from import SessionExports
 from spark_ext.killing import KilledPartition, kill_in_session
-from spark_ext.operating import Operation, operate, operation_of
-from spark_ext.other_tables import OtherTables
+from spark_ext.operations.exports_from import SessionExports
+from spark_ext.operations.operating import Operation, operate, operation_of
+from spark_ext.operations.other_tables import OtherTables
+from spark_ext.operations.spark_views import session_views
 from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.exporting import EXPORTED, exported_rows, without_figures
-from spark_ext.spark_views import session_views
 from spark_ext.sql.asked import asked_by, exports_of
 from spark_ext.sql.background import begin_in_session
 from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger, session_ledger

@@ -33,7 +33,7 @@ from catalog.iceberg_table import IcebergTable
 from catalog.intact_files import refuse_changed_files
 from catalog.processes import this_process
 from catalog.time_outs import DEFAULT_TIME_OUTS
-from spark_ext.other_tables import operation_ports
+from spark_ext.operations.other_tables import operation_ports
 from spark_ext.wiring import new_transaction
 from tableformat.branches import MAIN_BRANCH
 from tableformat.effects import Direct, Step

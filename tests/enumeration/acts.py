@@ -23,12 +23,12 @@ from catalog.parquet_directory import ParquetDirectory
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from catalog.storages.opening import Access, open_storage
-from spark_ext import fetching_parts as parts_from
-from spark_ext.coming_from_clickhouse import Coming, Local
-from spark_ext.copying_from_clickhouse import FromClickHouse
-from spark_ext.exports_from import OpensPorts
-from spark_ext.fetching_from import key_of_nobodys
-from spark_ext.other_tables import RememberingTable
+from spark_ext.operations import fetching_parts as parts_from
+from spark_ext.operations.coming_from_clickhouse import Coming, Local
+from spark_ext.operations.copying_from_clickhouse import FromClickHouse
+from spark_ext.operations.exports_from import OpensPorts
+from spark_ext.operations.fetching_from import key_of_nobodys
+from spark_ext.operations.other_tables import RememberingTable
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_settings import StatementSettings
 from tableformat.disks import Disks

@@ -15,8 +15,8 @@ from pyspark.sql import Row, SparkSession
 import spark_ext
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
-from spark_ext import changing_in_tasks, files_in_tasks
 from spark_ext.in_tasks import in_tasks
+from spark_ext.operations import changing_in_tasks, files_in_tasks
 from tableformat.errors import RefusedError, SourceError, StoppedError, TableFormatError
 from tests.local_spark import SPARK_MARKS, local_spark
 from tests.troubled_tasks import AsIs, DiesOnce, NeverEnds, Refuses

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from spark_ext import changing_in_tasks, files_in_tasks
+from spark_ext.operations import changing_in_tasks, files_in_tasks
 from tableformat.branches import BranchFile
 from tests.other_hosts import Hosts, OfCluster, hosts_for
 from tests.session_lake import ALLOWED, alter, export_all, opened

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.storages.opening import Storages
-from spark_ext.spark_views import SparkView
+from spark_ext.operations.spark_views import SparkView
 from spark_ext.sql.dispatch import answer
 from tableformat.file_names import RECEIPTS
 from tests.iceberg_spark import catalog_settings, iceberg_spark

@@ -10,10 +10,10 @@ from typing import Final
 from catalog.ledgers.memory import milliseconds
 from catalog.shards import LocalTable
 from catalog.sources import open_source
-from spark_ext.coming_from_clickhouse import Coming, each_once, looked_at
-from spark_ext.exports_from import OpensPorts
-from spark_ext.other_tables import OtherTables, RememberingTable
-from spark_ext.replacing_from_clickhouse import Replacement
+from spark_ext.operations.coming_from_clickhouse import Coming, each_once, looked_at
+from spark_ext.operations.exports_from import OpensPorts
+from spark_ext.operations.other_tables import OtherTables, RememberingTable
+from spark_ext.operations.replacing_from_clickhouse import Replacement
 from spark_ext.running_exports import exit_code
 from spark_ext.sharding import each_table
 from spark_ext.sql.session_settings import SourceTable

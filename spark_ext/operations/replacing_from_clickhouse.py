@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from spark_ext.coming_from_clickhouse import Coming, Local
-from spark_ext.exports_from import OpensPorts
+from spark_ext.operations.coming_from_clickhouse import Coming, Local
+from spark_ext.operations.exports_from import OpensPorts
 from tableformat.committer import Commit, CommitOutcome, NotSent
 from tableformat.effects import Step
 from tableformat.errors import RefusedError, SourceError, SourceGoneError, TableFormatError

@@ -12,7 +12,12 @@ from pyspark.sql import SparkSession
 
 from catalog.merged_files import HostMerger, Merged, MergeWriter
 from catalog.storages.opening import Storages
-from spark_ext.files_in_tasks import cost_of, is_worth_tasks, sent_storages, write_in_tasks
+from spark_ext.operations.files_in_tasks import (
+    cost_of,
+    is_worth_tasks,
+    sent_storages,
+    write_in_tasks,
+)
 from tableformat.iceberg.copies import Rewritten
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.mergetree.row_merge import RowMerge

@@ -12,16 +12,16 @@ from typing import Final, TypeAlias
 
 from catalog.clickhouse.partition_values import partition_id_of
 from catalog.iceberg import OpenedCatalog
-from spark_ext.changing_rows import ChangesRows, changing
-from spark_ext.clearing_index import clearing_index
-from spark_ext.copying_from import copied_from, copying
-from spark_ext.copying_from_clickhouse import FromClickHouse, from_clickhouse
-from spark_ext.copying_from_view import copying_from_view
-from spark_ext.fetching_from import fetching
-from spark_ext.moving_to import moved_to
-from spark_ext.moving_to_disk import moving_to_disk
-from spark_ext.optimizing import optimizing
-from spark_ext.other_tables import OtherTables, RememberingTable, Runners, source_of
+from spark_ext.operations.changing_rows import ChangesRows, changing
+from spark_ext.operations.clearing_index import clearing_index
+from spark_ext.operations.copying_from import copied_from, copying
+from spark_ext.operations.copying_from_clickhouse import FromClickHouse, from_clickhouse
+from spark_ext.operations.copying_from_view import copying_from_view
+from spark_ext.operations.fetching_from import fetching
+from spark_ext.operations.moving_to import moved_to
+from spark_ext.operations.moving_to_disk import moving_to_disk
+from spark_ext.operations.optimizing import optimizing
+from spark_ext.operations.other_tables import OtherTables, RememberingTable, Runners, source_of
 from spark_ext.sql import statements as commands
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_text import render_command

@@ -15,9 +15,9 @@ from typing import Final
 from catalog.clickhouse.views import ViewError
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace, open_source
-from spark_ext.exports_from import ExportsFrom, OpensPorts, Untold
 from spark_ext.failing_over import export_from_any
-from spark_ext.other_tables import RememberingTable
+from spark_ext.operations.exports_from import ExportsFrom, OpensPorts, Untold
+from spark_ext.operations.other_tables import RememberingTable
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import RefusedError
 from tableformat.export.claim import Wish

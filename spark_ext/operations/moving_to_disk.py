@@ -7,7 +7,7 @@ from typing import Final
 
 from catalog.intact_files import Checks
 from catalog.moved_files import MovedFiles
-from spark_ext.other_tables import RememberingTable
+from spark_ext.operations.other_tables import RememberingTable
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import MoveToDisk, MoveToVolume
 from tableformat.disks import Disks

@@ -20,8 +20,8 @@ from catalog.intact_files import Checks, refuse_changed_files
 from catalog.processes import may_be_alive, this_process
 from catalog.sources import SourcePlace
 from catalog.storages.opening import Storages
-from spark_ext.exports_from import ExportsFrom
-from spark_ext.spark_views import View, no_view
+from spark_ext.operations.exports_from import ExportsFrom
+from spark_ext.operations.spark_views import View, no_view
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.wiring import commit_ports, new_transaction
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED, UNKNOWN_TABLE

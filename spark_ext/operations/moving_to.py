@@ -8,7 +8,7 @@ from functools import partial
 from catalog.intact_files import Checks
 from catalog.rewritten_copies import copies_between
 from catalog.storages.opening import Storages
-from spark_ext.other_tables import (
+from spark_ext.operations.other_tables import (
     OtherTables,
     RememberingTable,
     Runners,

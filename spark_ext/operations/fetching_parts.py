@@ -15,7 +15,7 @@ from catalog.clickhouse.source import ClickHouseSource
 from catalog.listed_files import list_files
 from catalog.processes import new_job
 from catalog.storages.opening import Storages
-from spark_ext.other_tables import RememberingTable
+from spark_ext.operations.other_tables import RememberingTable
 from spark_ext.slice_process import written_slices
 from spark_ext.tasks import installed_versions
 from tableformat.branches import BranchFile

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from catalog.clickhouse.merged_rows import MergedRows
 from catalog.merged_files import MergedFiles, RowOrder
-from spark_ext.merging_in_tasks import MergingInTasks
-from spark_ext.other_tables import RememberingTable
+from spark_ext.operations.merging_in_tasks import MergingInTasks
+from spark_ext.operations.other_tables import RememberingTable
 from spark_ext.sql.statement_text import render_deduplicate
 from spark_ext.sql.statements import Deduplicate, Optimize
 from tableformat.committer import LakeTableState

@@ -13,9 +13,9 @@ from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.foreign_files import ForeignFiles
 from catalog.scratch import ScratchDirectory
 from catalog.view_rows import ViewRows
-from spark_ext.fetching_from import key_of_nobodys
-from spark_ext.other_tables import RememberingTable
-from spark_ext.spark_views import View
+from spark_ext.operations.fetching_from import key_of_nobodys
+from spark_ext.operations.other_tables import RememberingTable
+from spark_ext.operations.spark_views import View
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import RefusedError
 from tableformat.iceberg.properties import RememberedSource

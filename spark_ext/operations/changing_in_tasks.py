@@ -16,8 +16,13 @@ from catalog.changed_files import Anew, FileWriter
 from catalog.looked_files import FileLooker, Looked, LookedFiles
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
-from spark_ext.files_in_tasks import cost_of, is_worth_tasks, sent_storages, write_in_tasks
 from spark_ext.in_tasks import in_tasks
+from spark_ext.operations.files_in_tasks import (
+    cost_of,
+    is_worth_tasks,
+    sent_storages,
+    write_in_tasks,
+)
 from spark_ext.task_directory import TaskDirectory, task_directory
 from tableformat.branches import BranchFile
 from tableformat.iceberg.copies import Rewritten

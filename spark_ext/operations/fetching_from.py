@@ -21,9 +21,9 @@ from catalog.foreign_files import ForeignFiles
 from catalog.parquet_directory import ForeignFile, ParquetDirectory
 from catalog.replicated_tables import tables_under
 from catalog.sources import open_source, server_of
-from spark_ext.copying_from import copying, fetched_from
-from spark_ext.fetching_parts import PartsOrigin, fetching_parts
-from spark_ext.other_tables import OtherTables, RememberingTable
+from spark_ext.operations.copying_from import copying, fetched_from
+from spark_ext.operations.fetching_parts import PartsOrigin, fetching_parts
+from spark_ext.operations.other_tables import OtherTables, RememberingTable
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, KEEPER_EXCEPTION, NO_REPLICA_HAS_PART
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.iceberg.live_files import lake_part_name

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from catalog.changed_files import ChangedFiles
 from catalog.clickhouse.row_changes import RowChanges
 from catalog.looked_files import FileLooker, LookedFiles
-from spark_ext.changing_in_tasks import ChangingInTasks
-from spark_ext.other_tables import RememberingTable
+from spark_ext.operations.changing_in_tasks import ChangingInTasks
+from spark_ext.operations.other_tables import RememberingTable
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import ClearColumn, Delete, Update
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED

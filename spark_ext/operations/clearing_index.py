@@ -10,7 +10,7 @@ from catalog.changed_files import ChangedFiles
 from catalog.filtered_files import FilteredFiles
 from catalog.lake_files import LakeFileIO
 from catalog.storages.opening import BY_CATALOG
-from spark_ext.other_tables import RememberingTable
+from spark_ext.operations.other_tables import RememberingTable
 from spark_ext.sql.statements import ClearIndex
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import RefusedError

@@ -9,7 +9,7 @@ from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.file_partitions import FilePartitions
 from catalog.iceberg import OpenedCatalog
 from catalog.rewritten_copies import copies_between
-from spark_ext.other_tables import (
+from spark_ext.operations.other_tables import (
     OtherTables,
     RememberingTable,
     no_table,
@@ -17,7 +17,7 @@ from spark_ext.other_tables import (
     refuse_unlike,
     source_of,
 )
-from spark_ext.selected_tables import SelectedTable, selected_table
+from spark_ext.operations.selected_tables import SelectedTable, selected_table
 from tableformat.clickhouse_codes import NO_REPLICA_HAS_PART
 from tableformat.effects import Direct
 from tableformat.errors import NotFoundError

@@ -1,0 +1,1 @@
+"""Statements on lake tables: what each needs opened, and what writes its files."""
