@@ -187,6 +187,7 @@ def test_which_of_two_rows_is_the_later_one_is_never_guessed(
     assert values(places, name) == before
 
 
+@pytest.mark.soak
 def test_rows_that_are_the_same_are_no_question_once_they_are_there_once(
     places: Places, session: NoSpark
 ) -> None:

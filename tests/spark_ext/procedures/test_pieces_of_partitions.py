@@ -162,6 +162,7 @@ def test_a_day_keeps_where_it_comes_from_when_its_month_goes_on(lake: Lake) -> N
     assert "could be there twice" in said
 
 
+@pytest.mark.soak
 def test_rows_of_others_come_with_their_day_and_only_once(lake: Lake) -> None:
     """Harm prevented: rows that another engine wrote anew are brought beside themselves."""
     table = opened(lake.places, lake.days)

@@ -232,6 +232,7 @@ def test_an_export_at_once_has_one_order_with_it(
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
+@pytest.mark.soak  # tests/faults/test_statement_crashes.py tries each statement so.
 @pytest.mark.parametrize(
     "after",
     [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],
@@ -291,6 +292,7 @@ def test_a_damaged_file_is_named_and_nothing_comes(tmp_path: Path, source: Parti
     assert rows_in_main(tmp_path) == source.rows["p2"]
 
 
+@pytest.mark.soak  # tests/faults/test_statement_crashes.py tries each statement so.
 def test_a_death_at_any_effect_and_an_export_instead(tmp_path: Path) -> None:
     """Harm prevented: the export goes on with files that it did not plan, or leaves them there."""
     in_files(tmp_path / "count")

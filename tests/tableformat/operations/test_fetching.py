@@ -158,6 +158,7 @@ def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions, lost: in
     assert rows_detached(tmp_path) == 12
 
 
+@pytest.mark.soak  # tests/faults/test_statement_crashes.py tries each statement so.
 @pytest.mark.parametrize(
     "after",
     [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],

@@ -96,6 +96,7 @@ def rows_detached(directory: Path) -> int:
     return sum(f.rows for f in table.files_on(table.load(), "detached"))
 
 
+@pytest.mark.soak  # tests/faults/test_statement_crashes.py tries each statement so.
 @pytest.mark.parametrize(
     "after",
     [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],

@@ -101,6 +101,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, a
         assert left_behind(directory) == [], step
 
 
+@pytest.mark.soak  # tests/faults/test_statement_crashes.py tries each statement so.
 @pytest.mark.parametrize(
     "after",
     [pytest.param(False, id="before"), pytest.param(True, id="after", marks=pytest.mark.soak)],

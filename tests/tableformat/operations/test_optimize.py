@@ -219,6 +219,7 @@ def test_what_is_detached_does_not_come_back_beside_what_was_merged(tmp_path: Pa
     assert numbers(tmp_path) == before
 
 
+@pytest.mark.soak  # tests/faults/test_statement_crashes.py tries each statement so.
 @pytest.mark.parametrize("deduplicates", [False, True], ids=["merges", "deduplicates"])
 @pytest.mark.parametrize(
     "after",

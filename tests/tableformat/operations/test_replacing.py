@@ -225,6 +225,7 @@ def test_what_an_interrupted_run_had_frozen_is_not_what_is_brought(tmp_path: Pat
     assert rows_in_main(tmp_path) == 10
 
 
+@pytest.mark.soak  # tests/faults/test_statement_crashes.py tries each statement so.
 @pytest.mark.parametrize(
     "after",
     [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],
