@@ -226,7 +226,11 @@ class Given:
                 text, every = date_in_quotes(self.needed(one.name)), EVERY in has
                 return _whole(text, "partition", lambda r: read_partition(r, every=every))
             case [one] if one is PART:
-                return _whole(self.needed(one.name), "part", read_part_literal)
+                text = self.needed(one.name)
+                # To the grammar a dash begins a number, or two of them a comment.
+                if text.startswith("-"):
+                    return PartName.parse(text)
+                return _whole(text, "part", read_part_literal)
             case [one] if one is EVERY:
                 return All()
             case _:

@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 EXPORT = """CALL lake.system.export_partitions('analytics.{}', 'ch.db.big',
     max_bytes_per_file => 500000, max_retries => {})"""
+# So that one of two executors cannot do it all before the other has begun.
+SLOWLY = EXPORT.replace("max_retries", "max_bandwidth => 1500000, max_retries")
 CONF = {
     **CLUSTER_CONF,
     "spark.eventLog.enabled": "true",
@@ -70,7 +72,7 @@ def test_an_executor_that_is_killed_in_the_middle_costs_no_row_and_doubles_none(
 ) -> None:
     doors = cluster.doors
     second = cluster.worker("second", HOSTS[1])
-    driver = begin(cluster, EXPORT.format("big", 3))
+    driver = begin(cluster, SLOWLY.format("big", 3))
 
     wait_while_it_runs(
         driver,

@@ -197,6 +197,8 @@ ROWS: tuple[tuple[str, str, str, Arguments], ...] = (
      {"partition": "('x', 3)"}),
     ("DETACH PART 'all_1_1_0'", "detach --part all_1_1_0", "detach_partition",
      {"part": "all_1_1_0"}),
+    ("DETACH PART '-5_1_1_0'", "detach --part -5_1_1_0", "detach_partition",
+     {"part": "-5_1_1_0"}),
     ("ATTACH PARTITION ALL", "attach --all", "attach_partition", {"all_partitions": True}),
     ("ATTACH PARTITION ALL FROM lake.n.u", "attach --all --from lake.n.u", "attach_partition",
      {"all_partitions": True, "from_table": "lake.n.u"}),
