@@ -144,9 +144,16 @@ def drop_table(directory: Path) -> None:
 
 
 def move_back(directory: Path) -> None:
-    """Move main back to the snapshot before."""
+    """Move main back to before its last export, or what others did last; statements do not count.
+
+    So it goes to the same snapshot whether a statement has landed by then or not.
+    """
     table = opened(directory)
     now = table.current_snapshot() if table is not None else None
-    if table is not None and now is not None and now.parent_snapshot_id is not None:
-        change = table.manage_snapshots()
-        change.set_current_snapshot(snapshot_id=now.parent_snapshot_id).commit()
+    while table is not None and now is not None and now.parent_snapshot_id is not None:
+        parent = table.snapshot_by_id(now.parent_snapshot_id)
+        if "mergeberg.statement" not in (now.summary or {}):
+            change = table.manage_snapshots()
+            change.set_current_snapshot(snapshot_id=now.parent_snapshot_id).commit()
+            return
+        now = parent

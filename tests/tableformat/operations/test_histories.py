@@ -145,12 +145,14 @@ def _in(directory: Path, history: History) -> None:
 @example(History((), "move", "export there", Step.SEND, 1))
 @example(History(("export there", "drop"), "attach from", "export", Step.SEND, 1))
 @example(History(("detach",), "attach", "export", Step.CLAIM, 1))
+@example(History((), "move", "others move main back", Step.STAGE, 1))
 def test_two_at_once_have_a_serial_order(tmp_path: Path, history: History) -> None:
     """Harm prevented: rows that are lost, or twice, only because somebody came between."""
     _in(tmp_path, history)
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3_600)
 @settings(max_examples=1_000, deadline=None, suppress_health_check=SLOW)
 @given(history=histories)
 def test_many_pairs_at_once_have_a_serial_order(tmp_path: Path, history: History) -> None:
