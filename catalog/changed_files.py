@@ -22,12 +22,11 @@ from pyiceberg.schema import Schema
 
 from catalog.carried_digest import TableFiles, carry_digest
 from catalog.clickhouse.file_rows import ROW_NUMBER
-from catalog.file_copies import store_receipt
-from catalog.listed_files import list_files
 from catalog.new_files import FilePlace
 from catalog.numbered_rows import set_values
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Opens, Storages
+from catalog.stored_receipts import store_receipts
 from tableformat.committer import LakeTableState
 from tableformat.errors import DestinationError
 from tableformat.file_names import exported_by
@@ -210,9 +209,7 @@ class ChangedFiles:
                 written = self._written.pop(one, None) or write(one, scratch.path)
                 made.append((one.of.files[0].path, written))
         receipts = rewritten_receipts(state, row, made, frozenset(self.changes.sets))
-        for receipt in receipts:
-            store_receipt(receipt, state.location, self.storages)
-        list_files(row, receipts, state.location, self.storages)
+        store_receipts(row, receipts, state.location, self.storages)
         table = TableFiles(state.location, self.storages)
         carry_digest(row, (f for r in rewrites for f in r.files), table, table)
         return receipts

@@ -13,19 +13,19 @@ from catalog.carried_digest import TableFiles, carry_digest
 from catalog.copied_bytes import CopiedBytes
 from catalog.file_hashes import hashes_of
 from catalog.intact_files import Checks, refuse_changed_files, refuse_other_bytes
-from catalog.listed_files import list_files
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
+from catalog.stored_receipts import store_receipts
 from tableformat.branches import BranchFile
 from tableformat.committer import LakeTableState
 from tableformat.disks import Disks
-from tableformat.file_names import RECEIPTS, data_file_name
+from tableformat.file_names import data_file_name
 from tableformat.iceberg.copies import Copy, copied_receipts
 from tableformat.iceberg.file_partition import FilePartition
 from tableformat.ledger import Row
 from tableformat.receipt import Receipt
 
-__all__ = ["CopiedFiles", "store_receipt"]
+__all__ = ["CopiedFiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,7 @@ class CopiedFiles:
         refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
         values = {path: one.values for path, one in lie.items()} if lie is not None else None
         receipts = copied_receipts(self.source, row, copies, self.destination, values)
-        for receipt in receipts:
-            store_receipt(receipt, self.destination.location, self.storages)
-        list_files(row, receipts, self.destination.location, self.storages)
+        store_receipts(row, receipts, self.destination.location, self.storages)
         source = TableFiles(self.source.location, self.source_storages)
         carry_digest(row, files, source, TableFiles(self.destination.location, self.storages))
         return receipts
@@ -84,17 +82,6 @@ class CopiedFiles:
         directory = of_source if lie is None else lie[file.path].directory
         place = (self.destination.data_location, directory, name)
         return by.copy(file, "/".join(part for part in place if part), attempt)
-
-
-def store_receipt(receipt: Receipt, table_location: str, storages: Storages) -> None:
-    """Store the receipt of a file below the location of its table.
-
-    Raises:
-        DestinationError: the storage failed.
-    """
-    below = f"{table_location.rstrip('/')}/{RECEIPTS}/{receipt.key}"
-    name = f"{receipt.transaction_id}/{receipt.slice_number}-{receipt.attempt}.json"
-    storages(below).put(f"{below}/{name}", receipt.to_json().encode())
 
 
 def _unsaid(_: str) -> None:

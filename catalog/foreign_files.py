@@ -17,11 +17,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from catalog.file_copies import store_receipt
-from catalog.listed_files import list_files
 from catalog.parquet_directory import ForeignFile, sha256_of
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
+from catalog.stored_receipts import store_receipts
 from tableformat.branches import BranchFile
 from tableformat.committer import LakeTableState
 from tableformat.errors import DestinationError
@@ -56,9 +55,7 @@ class ForeignFiles:
                 self._written(row, number, self.seen[file.path], scratch.path)
                 for number, file in enumerate(files)
             )
-        for receipt in receipts:
-            store_receipt(receipt, self.state.location, self.storages)
-        list_files(row, receipts, self.state.location, self.storages)
+        store_receipts(row, receipts, self.state.location, self.storages)
         return receipts
 
     def _written(self, row: Row, number: int, of: ForeignFile, scratch: Path) -> Receipt:

@@ -20,12 +20,11 @@ from pyiceberg.schema import Schema
 
 from catalog.carried_digest import TableFiles, carry_digest
 from catalog.clickhouse.merged_rows import MergedRows
-from catalog.file_copies import store_receipt
-from catalog.listed_files import list_files
 from catalog.new_files import FilePlace, NewFile
 from catalog.numbered_rows import NumberedRows, in_order, with_values
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Opens, Storages
+from catalog.stored_receipts import store_receipts
 from tableformat.branches import BranchFile
 from tableformat.committer import LakeTableState
 from tableformat.errors import DestinationError
@@ -245,9 +244,7 @@ class MergedFiles:
             replace(receipt, sort_order_id=self.order.sort_order_id)
             for receipt in rewritten_receipts(state, row, made)
         )
-        for receipt in receipts:
-            store_receipt(receipt, state.location, self.storages)
-        list_files(row, receipts, state.location, self.storages)
+        store_receipts(row, receipts, state.location, self.storages)
         table = TableFiles(state.location, self.storages)
         carry_digest(row, (f for r in rewrites for f in r.files), table, table)
         return receipts

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from catalog.carried_digest import TableFiles, carry_digest
 from catalog.copied_bytes import CopiedBytes
-from catalog.file_copies import store_receipt
 from catalog.file_hashes import hashes_of
 from catalog.intact_files import Checks, refuse_changed_files, refuse_other_bytes
-from catalog.listed_files import list_files
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
+from catalog.stored_receipts import store_receipts
 from tableformat.committer import LakeTableState
 from tableformat.disks import Disks
 from tableformat.file_names import data_file_name
@@ -66,9 +65,7 @@ class MovedFiles:
                 copies[one.files[0].path] = _copied(row, number, one, by, disks)
         refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
         receipts = copied_receipts(state, row, copies, state)
-        for receipt in receipts:
-            store_receipt(receipt, state.location, self.storages)
-        list_files(row, receipts, state.location, self.storages)
+        store_receipts(row, receipts, state.location, self.storages)
         table = TableFiles(state.location, self.storages)
         carry_digest(row, files, table, table)
         return receipts

@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 
 from catalog.carried_digest import TableFiles, carry_digest
 from catalog.changed_files import declared_order
-from catalog.file_copies import CopiedFiles, store_receipt
+from catalog.file_copies import CopiedFiles
 from catalog.file_hashes import hashes_of
 from catalog.intact_files import Checks, refuse_changed_files, refuse_other_bytes
-from catalog.listed_files import list_files
 from catalog.new_files import NewFile
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Storages
+from catalog.stored_receipts import store_receipts
 from tableformat.branches import BranchFile
 from tableformat.committer import LakeTableState
 from tableformat.disks import Disks
@@ -86,9 +86,7 @@ class RewrittenCopies:
         refuse_other_bytes(files, hashes, read)
         values = {path: one.values for path, one in lie.items()} if lie is not None else None
         receipts = receipts_of_rewritten(self.source, row, made, self.destination, values)
-        for receipt in receipts:
-            store_receipt(receipt, self.destination.location, self.storages)
-        list_files(row, receipts, self.destination.location, self.storages)
+        store_receipts(row, receipts, self.destination.location, self.storages)
         source = TableFiles(location, storages)
         carry_digest(row, files, source, TableFiles(self.destination.location, self.storages))
         return receipts

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from catalog.clickhouse.server.settings import ServerSettings
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.listed_files import list_files
 from catalog.processes import new_job
 from catalog.storages.opening import Storages
+from catalog.stored_receipts import list_files
 from spark_ext.operations.other_tables import RememberingTable
 from spark_ext.slice_process import written_slices
 from spark_ext.tasks import installed_versions

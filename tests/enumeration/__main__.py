@@ -17,8 +17,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from tests.enumeration.cases import Cases, Settled, here
+from tests.enumeration.cases import Cases
 from tests.enumeration.faults import DEATHS, Fault, seams
+from tests.enumeration.prepared_cases import Settled, here
 from tests.enumeration.scenarios import SCENARIOS
 from tests.enumeration.statement_cases import StatementCases
 from tests.enumeration.statements import STATEMENTS

@@ -207,7 +207,8 @@ class _Exports:
     slots: int = 1
 
     def tables(self, source: SourceTable) -> tuple[LocalTable, ...]:
-        raise NotImplementedError(source)
+        message = f"{source} was looked up, and the tables behind FROM are given"
+        raise AssertionError(message)
 
     def running(self) -> AbstractContextManager[OpensPorts]:
         return contextlib.nullcontext(self._opened)

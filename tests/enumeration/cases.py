@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-from tableformat.effects import Step
 from tableformat.errors import DestinationError
 from tableformat.export.outcome import Outcome, Status
 from tests.dying import Dies
@@ -24,41 +17,20 @@ from tests.enumeration.oracle import (
     explained,
     look,
 )
-from tests.enumeration.scenarios import Prepared, Ran, Scenario, World
+from tests.enumeration.prepared_cases import PreparedCases
+from tests.enumeration.scenarios import Ran, Scenario, World
 
-__all__ = ["Cases", "Settled", "check_each", "here"]
+__all__ = ["Cases"]
 
-Settled = Callable[[Path], AbstractContextManager[object]]
-"""Says in a directory where its world is, for the time of a context."""
 _HONEST: Final = (*IN_MAIN, Status.IN_PROGRESS)
 _MOST_RUNS: Final = 2
 
 
-def here(_directory: Path) -> AbstractContextManager[object]:
-    """Let the world be in the directory itself."""
-    return contextlib.nullcontext()
+class Cases(PreparedCases[Scenario]):
+    """The cases of one scenario of exports."""
 
-
-class Cases(AbstractContextManager["Cases"]):
-    """The cases of one scenario; `steps` are the effects of a run without a fault."""
-
-    def __init__(self, scenario: Scenario, settled: Settled = here) -> None:
-        """Prepare the world and record the run without a fault.
-
-        Args:
-            scenario: what is tried.
-            settled: where.
-        """
-        self.scenario = scenario
-        with contextlib.ExitStack() as stack:
-            made = Path(stack.enter_context(tempfile.TemporaryDirectory()), "world")
-            made.mkdir()
-            stack.enter_context(settled(made))
-            self._record(Prepared(scenario, made))
-            self._until_the_end = stack.pop_all()
-
-    def _record(self, prepared: Prepared) -> None:
-        self._prepared, scenario = prepared, self.scenario
+    def _record(self) -> None:
+        scenario = self.scenario
         world = self._prepared.world()
         recorder = Recorder(world.effects, world.outside)
         self._at_first = _look(world)
@@ -68,27 +40,6 @@ class Cases(AbstractContextManager["Cases"]):
         self.steps = recorder.steps
         self.undisturbed = look(world)
         check_answers(ran.outcomes, self._at_first, self.undisturbed)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Remove the world, and those who died in it."""
-        self._prepared.world()
-        self._until_the_end.close()
-
-    def check(self, fault: Fault, numbers: Iterable[int]) -> None:
-        """Let a fault meet each of some effects, each in a world of its own.
-
-        Raises:
-            ExceptionGroup: the end of some was wrong; each says which.
-        """
-        check_each(self.scenario.name, self.steps, fault, numbers, self._check)
 
     def _check(self, fault: Fault, number: int) -> None:
         world = self._prepared.world()
@@ -133,37 +84,6 @@ class Cases(AbstractContextManager["Cases"]):
             before = now
         message = f"Run again {_MOST_RUNS} times, and it is not done: {ran}"
         raise AssertionError(message)
-
-
-def check_each(
-    name: str,
-    steps: list[Step],
-    fault: Fault,
-    numbers: Iterable[int],
-    check: Callable[[Fault, int], None],
-) -> None:
-    """Let a fault meet each of some effects.
-
-    Args:
-        name: of the scenario.
-        steps: its effects.
-        fault: what happens to them.
-        numbers: of the effects.
-        check: lets it happen to one, in a world of its own.
-
-    Raises:
-        ExceptionGroup: the end of some was wrong; each says which.
-    """
-    wrong: list[Exception] = []
-    for number in numbers:
-        try:
-            check(fault, number)
-        except Exception as error:  # noqa: BLE001  all of them are told, at the end
-            error.add_note(f"{name}: effect {number}, {steps[number]}: {fault.value}")
-            wrong.append(error)
-    if wrong:
-        message = f"{name}: {fault.value}"
-        raise ExceptionGroup(message, wrong)
 
 
 def _look(world: World) -> Seen | None:

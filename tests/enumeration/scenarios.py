@@ -204,6 +204,11 @@ class Scenario:
 class InWorld(Protocol):
     """What is done in a world that is prepared."""
 
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
     def world(self, directory: Path) -> World:
         """Make the world in which it begins."""
         ...

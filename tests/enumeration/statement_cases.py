@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tableformat.effects import Effects, Step
 from tableformat.errors import InternalError, NotFoundError, RefusedError, TableFormatError
@@ -18,10 +14,10 @@ from tableformat.export.job import export
 from tableformat.export.outcome import Status
 from tableformat.ledger import Key
 from tests.dying import Dies
-from tests.enumeration.cases import Settled, check_each, here
 from tests.enumeration.faults import PAUSES, Fault, Recorder, struck
 from tests.enumeration.oracle import IN_MAIN, check_cleaned_up
-from tests.enumeration.scenarios import Prepared, World
+from tests.enumeration.prepared_cases import PreparedCases
+from tests.enumeration.scenarios import World
 from tests.enumeration.statement_oracle import Seen, Visible, Watched, check_end, look
 from tests.enumeration.statements import StatementScenario
 from tests.history_acts import Seat
@@ -44,24 +40,8 @@ class _Said:
     error: TableFormatError | None = None
 
 
-class StatementCases(AbstractContextManager["StatementCases"]):
-    """The cases of one statement; `steps` are the effects of a run without a fault."""
-
-    def __init__(self, scenario: StatementScenario, settled: Settled = here) -> None:
-        """Prepare the world and record the run without a fault.
-
-        Args:
-            scenario: what is tried.
-            settled: where.
-        """
-        self.scenario = scenario
-        with contextlib.ExitStack() as stack:
-            made = Path(stack.enter_context(tempfile.TemporaryDirectory()), "world")
-            made.mkdir()
-            stack.enter_context(settled(made))
-            self._prepared = Prepared(scenario, made)
-            self._record()
-            self._until_the_end = stack.pop_all()
+class StatementCases(PreparedCases[StatementScenario]):
+    """The cases of one statement."""
 
     def _record(self) -> None:
         world = self._prepared.world()
@@ -75,27 +55,6 @@ class StatementCases(AbstractContextManager["StatementCases"]):
         self.steps = recorder.steps
         self.undisturbed, self._on_the_way = look(world), {*watched.seen}
         check_end(world, self.undisturbed, self.undisturbed, repeats=False)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Remove the world, and those who died in it."""
-        self._prepared.world()
-        self._until_the_end.close()
-
-    def check(self, fault: Fault, numbers: Iterable[int]) -> None:
-        """Let a fault meet each of some effects, each in a world of its own.
-
-        Raises:
-            ExceptionGroup: the end of some was wrong; each says which.
-        """
-        check_each(self.scenario.name, self.steps, fault, numbers, self._check)
 
     def _check(self, fault: Fault, number: int) -> None:
         world = self._prepared.world()
