@@ -1,0 +1,196 @@
+"""What each test cost: wall time, and CPU time of its process and of all that it started.
+
+A plugin of pytest, loaded by pyproject.toml. `--measure FILE` writes the costs of a run as JSON:
+
+    {"tests": {"tests/test_a.py::test_b[c]": [wall seconds, CPU seconds]},
+     "shared": {"tests/test_a.py": [...], "session: zookeeper_of_session": [...]}}
+
+A fixture of a wider scope than one test is no part of the test that happens to need it first: its
+cost is listed under its file, or under its name where the whole session shares it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+__all__ = ["Cost", "cpu_seconds"]
+
+Cost = tuple[float, float]
+"""Wall seconds and CPU seconds."""
+
+_KEY: Final = "cost"
+_PROC: Final = Path("/proc")
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process, of its descendants, and of those that it waited for.
+
+    Where there is no /proc, of this process and of those that it waited for alone.
+    """
+    own = os.times()
+    return own.user + own.system + own.children_user + own.children_system + _descendants()
+
+
+def _descendants() -> float:
+    if not (_PROC / "self" / "stat").exists():
+        return 0.0
+    children: dict[int, list[int]] = {}
+    ticks: dict[int, int] = {}
+    for name in os.listdir(_PROC):  # noqa: PTH208  pathlib is too slow to ask this after every test
+        if not name.isdecimal():
+            continue
+        try:
+            text = (_PROC / name / "stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        fields = text.rpartition(")")[2].split()
+        children.setdefault(int(fields[1]), []).append(int(name))
+        ticks[int(name)] = sum(int(field) for field in fields[11:15])
+    below, waiting = 0, list(children.get(os.getpid(), ()))
+    while waiting:
+        one = waiting.pop()
+        below += ticks[one]
+        waiting.extend(children.get(one, ()))
+    return below / os.sysconf("SC_CLK_TCK")
+
+
+def _now() -> Cost:
+    return time.monotonic(), cpu_seconds()
+
+
+def _plus(one: Cost, other: Cost) -> Cost:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def _minus(one: Cost, other: Cost) -> Cost:
+    return one[0] - other[0], one[1] - other[1]
+
+
+class Meter:
+    """Measures the tests of the process that it is in."""
+
+    def __init__(self) -> None:
+        self._own: Cost = (0.0, 0.0)
+        self._shared: dict[str, Cost] = {}
+        # What fixtures cost that were set up within the one that is being set up.
+        self._within: list[Cost] = []
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self) -> Generator[None, None, None]:
+        """Measure the setup, without what fixtures of a wider scope cost."""
+        self._own, self._shared, self._within = (0.0, 0.0), {}, [(0.0, 0.0)]
+        begun = _now()
+        try:
+            return (yield)
+        finally:
+            self._own = _minus(_minus(_now(), begun), self._within.pop())
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, Any, Any]:
+        """Measure a fixture of a wider scope, without those that it needs itself."""
+        if fixturedef.scope == "function" or not self._within:
+            return (yield)
+        begun = _now()
+        self._within.append((0.0, 0.0))
+        try:
+            return (yield)
+        finally:
+            whole = _minus(_now(), begun)
+            name = _listed_as(fixturedef, request)
+            spent = _minus(whole, self._within.pop())
+            self._shared[name] = _plus(self._shared.get(name, (0.0, 0.0)), spent)
+            self._within[-1] = _plus(self._within[-1], whole)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self) -> Generator[None, None, None]:
+        """Measure the test itself."""
+        begun = _now()
+        try:
+            return (yield)
+        finally:
+            self._own = _plus(self._own, _minus(_now(), begun))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, None, None]:
+        """Measure the teardown, which is the file's after its last test."""
+        begun = _now()
+        try:
+            return (yield)
+        finally:
+            spent = _minus(_now(), begun)
+            if nextitem is None or nextitem.path != item.path:
+                name = _file_of(item)
+                self._shared[name] = _plus(self._shared.get(name, (0.0, 0.0)), spent)
+            else:
+                self._own = _plus(self._own, spent)
+
+    # First: the runner's own implementation takes the properties over into the report.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """Hand the costs over, to whichever process collects the reports."""
+        if call.when == "teardown":
+            item.user_properties.append((_KEY, [self._own, self._shared]))
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _listed_as(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> str:
+    if fixturedef.scope in ("session", "package"):
+        return f"{fixturedef.scope}: {fixturedef.argname}"
+    return str(request.node.nodeid).partition("::")[0]
+
+
+class Ledger:
+    """Collects the costs in the process that gets all reports, and writes them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._tests: dict[str, list[float]] = {}
+        self._shared: dict[str, Cost] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note what one test cost, and what was set up or removed for others along with it."""
+        if report.when != "teardown":
+            return
+        for name, cost in report.user_properties:
+            if name != _KEY:
+                continue
+            own, shared = cost
+            self._tests[report.nodeid] = [round(part, 3) for part in own]
+            for key, spent in shared.items():
+                self._shared[key] = _plus(self._shared.get(key, (0.0, 0.0)), tuple(spent))
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the file."""
+        shared = {name: [round(part, 3) for part in cost] for name, cost in self._shared.items()}
+        found = {"tests": self._tests, "shared": shared}
+        text = json.dumps(found, indent=0, sort_keys=True)
+        self._path.write_text(text + "\n", encoding="utf-8")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    parser.addoption("--measure", type=Path, help="write what each test cost into this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure where the option is given; of several processes the first one writes."""
+    path: Path | None = config.getoption("measure")
+    if path is None:
+        return
+    config.pluginmanager.register(Meter(), "meter")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Ledger(path), "costs")
