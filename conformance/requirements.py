@@ -1,7 +1,7 @@
 """Reads requirements.toml: every requirement, who owes it, and how each share stands.
 
 This file owns the shape of the list and refuses what does not fit it. Whether the named tests exist
-is asked by tests/repository/test_requirements.py, and whether they ran by tests/named_tests.py.
+is asked by tests/repository/test_requirements.py, and whether they ran by tests/support/named_tests.py.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import settings
@@ -14,6 +16,7 @@ from tests.services.minio import MinIO, minio
 from tests.services.old_clickhouse import OldPair, old_pair
 from tests.services.rest_server import RestServer, rest_server
 from tests.services.zookeeper import ZooKeeper, zookeeper
+from tests.support.durations import load_durations
 
 pytest_plugins = [
     "tests.light_machine",
@@ -22,44 +25,15 @@ pytest_plugins = [
     "tests.services.hdfs",
 ]
 
+_LEAST: Final = 0.02
+"""Seconds of a test whose cost is not listed."""
+_DEAR: Final = 10.0
+"""Seconds from which a file is run late, the dearest first."""
+
 # In CI Hypothesis has a profile of its own: the same examples in every run.
 settings.register_profile("development", deadline=None)
 if "CI" not in os.environ:
     settings.load_profile("development")
-
-# Whole jobs, real data directories, many processes: seconds each, or minutes together.
-_SLOW = (
-    "tests/bench/",
-    "tests/faults/",
-    "tests/integration/",
-    "tests/properties/",
-    "tests/readers/test_all_readers.py",
-    "tests/readers/test_clickhouse_files.py",
-    "tests/readers/test_over_s3.py",
-    "tests/spark_ext/",
-)
-
-# Of those that start Spark: minutes each, or a minute in one test.
-_LONGEST = (
-    "tests/integration/test_door_",
-    "tests/readers/test_all_readers.py",
-    "tests/faults/test_server_trouble_stopped.py",
-    "tests/faults/test_killed_for_real.py",
-    "tests/spark_ext/cli/test_interrupt.py",
-    "tests/spark_ext/sql/test_secrets_of_sessions.py",
-    "tests/spark_ext/procedures/test_in_session.py",
-    "tests/spark_ext/test_secrets.py",
-    "tests/spark_ext/jvm/test_doors.py",
-    "tests/bench/",
-    "tests/big/",
-)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what is slow by where it lies."""
-    if item.nodeid.startswith(_SLOW):
-        item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")
@@ -130,17 +104,23 @@ def zookeeper_server(zookeeper_of_session: ZooKeeper) -> Iterator[ZooKeeper]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what is fast before what is slow, and that before what starts Spark; else as shuffled.
+    """Run files that are cheap before those that are dear, and those before what starts Spark.
 
-    Of the last ones the longest files come first, then those with many tests, so that of two
-    processes none waits long for the other: one that is nearly done takes up to three files.
+    A mistake is seen early. Of the last ones the longest files come first, so that of two processes
+    none waits long for the other: one that is nearly done takes up to three files.
     """
-    size = Counter(item.path for item in items)
-    items.sort(
-        key=lambda item: (
-            "spark" in item.keywords,
-            "slow" in item.keywords,
-            "spark" in item.keywords and not item.nodeid.startswith(_LONGEST),
-            -size[item.path] if "spark" in item.keywords else 0,
-        )
-    )
+    durations = load_durations()
+    cost: Counter[Path] = Counter()
+    spark: set[Path] = set()
+    for item in items:
+        cost[item.path] += max(durations.of(item.nodeid), _LEAST)
+        if item.get_closest_marker("spark"):
+            spark.add(item.path)
+    for item in {item.path: item for item in items}.values():
+        cost[item.path] += durations.around(item.nodeid)
+
+    def place(item: pytest.Item) -> tuple[bool, bool, float]:
+        dear = cost[item.path] > _DEAR
+        return item.path in spark, dear, -cost[item.path] if dear or item.path in spark else 0
+
+    items.sort(key=place)

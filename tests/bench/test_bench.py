@@ -27,7 +27,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.soak
-@pytest.mark.slow
 def test_both_sides_write_the_same_rows_of_a_slice(prepared: Path, tmp_path: Path) -> None:
     """A side that left rows out would win."""
     job = Prepared.load(prepared)
@@ -41,7 +40,6 @@ def test_both_sides_write_the_same_rows_of_a_slice(prepared: Path, tmp_path: Pat
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 def test_a_slice_that_is_read_first_has_the_same_rows(tmp_path: Path) -> None:
     section = measure_in_turn(tmp_path, DATASETS[0], rows=ROWS, pairs=1)
 
@@ -144,7 +142,6 @@ def test_the_table_shows_minima_ratios_and_goals(*, gated: bool) -> None:
     ]
 
 
-@pytest.mark.slow
 def test_the_tables_are_mixed_and_narrow(prepared: Path) -> None:
     mixed, narrow = DATASETS
 
@@ -154,7 +151,6 @@ def test_the_tables_are_mixed_and_narrow(prepared: Path) -> None:
     assert [name in order for name in mixed.key] == [True, True, True]
 
 
-@pytest.mark.slow
 def test_our_file_of_the_benchmark_is_the_product_s(prepared: Path, tmp_path: Path) -> None:
     """Sorting columns and page index cost time; a benchmark without them would flatter."""
     job = Prepared.load(prepared)

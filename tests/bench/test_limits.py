@@ -12,7 +12,6 @@ from tests.repository.source_files import ROOT
 from tests.services.zookeeper import ZooKeeper
 
 
-@pytest.mark.slow
 def test_the_page_has_the_requests_that_are_measured(zookeeper_server: ZooKeeper) -> None:
     """Harm prevented: an export that asks Keeper more often, and a page that says it does not."""
     page = (ROOT / "docs" / "spec" / "keeper-ledger.md").read_text()

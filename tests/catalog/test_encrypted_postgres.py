@@ -14,8 +14,6 @@ from tests.services.certificates import Authority
 from tests.services.postgres import Postgres, postgres
 from tests.services.postgres_door import Door, door
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:

@@ -48,7 +48,6 @@ def world(minio_server: MinIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return made
 
 
-@pytest.mark.slow
 def test_partitions_are_exported_once_and_a_commit_file_that_is_gone_is_put_again(
     world: InBucket,
 ) -> None:
@@ -70,7 +69,6 @@ def test_partitions_are_exported_once_and_a_commit_file_that_is_gone_is_put_agai
             tree.files.check(commit, file, content=True)
 
 
-@pytest.mark.slow
 def test_of_two_commits_at_once_one_is_made(world: InBucket) -> None:
     """Harm prevented: an object store on which put-if-absent overwrites."""
     request = replace(ALL, to=world.to)

@@ -21,8 +21,6 @@ from tableformat.names import LakeName
 from tests.s3_places import access_to, properties_of
 from tests.services.minio import MinIO
 
-pytestmark = pytest.mark.slow
-
 SCHEMA = Schema(NestedField(1, "n", LongType(), required=False))
 NAME = LakeName("far", ("n",), "t")
 

@@ -22,8 +22,6 @@ from tests.services.lending_catalog import LendingCatalog
 from tests.services.minio import MinIO
 from tests.services.rest_server import RestServer
 
-pytestmark = pytest.mark.slow
-
 SCHEMA = Schema(NestedField(1, "n", LongType(), required=False))
 TIME_OUTS = TimeOuts(connect=5, read=30, retry_for=1)
 

@@ -14,8 +14,6 @@ from tests.places.services import FarServices
 from tests.services.minio import MinIO
 from tests.services.zookeeper import ZooKeeper
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def world(zookeeper_server: ZooKeeper, minio_server: MinIO, tmp_path: Path) -> Iterator[World]:

@@ -36,7 +36,7 @@ _REQUEST = ExportRequest(
     TableName("db", "t"), LakeName("lake", ("n",), "t"), ById(PartitionId("all")), Wish(), {}
 )
 _FORCED = replace(_REQUEST, wish=Wish(force=True))
-# Of the deaths before and after an effect; `make soak` has all of them.
+# Of the deaths before and after an effect; `make test-all` has all of them.
 _EVERY = 3
 _TIMES = itertools.count(1_000_000)
 
@@ -116,7 +116,7 @@ def test_the_enumeration_knows_the_steps_that_clean_up() -> None:
             name,
             number,
             id=f"{name}-{number}-{step}",
-            marks=() if number % _EVERY == 0 else pytest.mark.soak,
+            marks=() if number % _EVERY == 0 else pytest.mark.nightly,
         )
         for name, number, step in SEAMS
     ],

@@ -38,8 +38,6 @@ from tests.services.server_process import wait_until
 from tests.services.toxiproxy import FROM_SERVER, TO_SERVER, Proxy, Toxiproxy, toxiproxy
 from tests.services.zookeeper import ZooKeeper, zookeeper_ensemble
 
-pytestmark = pytest.mark.slow
-
 SESSION: Final = "session-timeout=1"
 """After so many seconds the servers take a silent client for dead: the fewest that they grant."""
 STEPS: Final = (Step.TAKE_LEASE, Step.CLAIM, Step.SETTLE, Step.RELEASE_LEASE)

@@ -29,8 +29,6 @@ from tests.services.faulty_http import FaultyHttp, answer
 from tests.services.minio import READ_ONLY, MinIO
 from tests.session_without_spark import NoSpark
 
-pytestmark = pytest.mark.slow
-
 
 def freeze(directory: Path) -> Outcome:
     one = running(directory)

@@ -66,7 +66,6 @@ def read(location: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-@pytest.mark.slow
 def test_a_table_over_hive_directories_in_s3_is_its_tree(places: Places, bucket: str) -> None:
     """DestinationSupport, reading 14: the same tree from the command line and from SQL."""
     over(places, f"S3('{bucket}/a/plain/', 'key', 'secret', {HIVE})", "d")
@@ -88,7 +87,6 @@ def test_a_table_over_hive_directories_in_s3_is_its_tree(places: Places, bucket:
     assert read(location) == [{"d": "2024-01-31", "k": 1}, {"d": "2024-03-01", "k": 2}]
 
 
-@pytest.mark.slow
 def test_a_named_directory_is_a_column_of_the_table_over_the_tree(
     places: Places, bucket: str
 ) -> None:
@@ -102,7 +100,6 @@ def test_a_named_directory_is_a_column_of_the_table_over_the_tree(
     assert [row["month"] for row in read(f"s3://{bucket.rsplit('/', 1)[-1]}/t")] == [202401, 202403]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "key", "columns", "code", "why"),
     [

@@ -59,7 +59,6 @@ def exported(trees: RealTree) -> TableName:
     return table
 
 
-@pytest.mark.slow
 def test_a_named_expression_has_a_directory_and_no_column_in_the_files(
     trees: RealTree, exported: TableName
 ) -> None:
@@ -80,7 +79,6 @@ def expected() -> list[tuple[Any, ...]]:
     return sorted((n, month, block) for _, _, n, month, block in ROWS)
 
 
-@pytest.mark.slow
 def test_duckdb_reads_named_directories(trees: RealTree, exported: TableName) -> None:
     found = duckdb.sql(
         f"SELECT id, month, block FROM read_parquet('{trees.root(exported)}/**/*.parquet', "
@@ -90,7 +88,6 @@ def test_duckdb_reads_named_directories(trees: RealTree, exported: TableName) ->
     assert sorted(found) == expected()
 
 
-@pytest.mark.slow
 def test_pyarrow_reads_named_directories(trees: RealTree, exported: TableName) -> None:
     keys = pa.schema([("month", pa.int64()), ("region", pa.string()), ("block", pa.int64())])
     found = ds.dataset(
@@ -103,7 +100,6 @@ def test_pyarrow_reads_named_directories(trees: RealTree, exported: TableName) -
     ]
 
 
-@pytest.mark.slow
 def test_polars_reads_named_directories(trees: RealTree, exported: TableName) -> None:
     program = (
         "import json, sys, polars as pl\n"
@@ -133,7 +129,6 @@ def test_spark_reads_named_directories(trees: RealTree, exported: TableName) -> 
     assert sorted(found) == [row for row in expected() if row[1] == 202401]
 
 
-@pytest.mark.slow
 def test_clickhouse_reads_named_directories(trees: RealTree, exported: TableName) -> None:
     """Of directories that are numbers nothing has to be decoded: its own columns are right."""
     program = (
@@ -152,7 +147,6 @@ def test_clickhouse_reads_named_directories(trees: RealTree, exported: TableName
     assert found == expected()
 
 
-@pytest.mark.slow
 def test_a_tree_remembers_its_names_and_takes_no_others(trees: RealTree) -> None:
     """Harm prevented: two exports of one tree in directories of different names."""
     table = filled(trees)
@@ -176,7 +170,6 @@ def test_a_tree_remembers_its_names_and_takes_no_others(trees: RealTree) -> None
     assert {o.status for o in trees.run(table, directories=NAMES)} == {Status.ALREADY_EXPORTED}
 
 
-@pytest.mark.slow
 def test_partitions_are_verified_and_what_died_is_resumed(trees: RealTree) -> None:
     table = filled(trees)
 
@@ -197,7 +190,6 @@ def test_partitions_are_verified_and_what_died_is_resumed(trees: RealTree) -> No
     assert found == [Verdict.EQUAL] * 3
 
 
-@pytest.mark.slow
 def test_what_changed_is_not_replaced_in_named_directories_either(trees: RealTree) -> None:
     table = filled(trees)
     trees.run(table, directories=NAMES)
@@ -213,7 +205,6 @@ def test_what_changed_is_not_replaced_in_named_directories_either(trees: RealTre
     assert trees.committed(table) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "kind", "code", "why"),
     [
@@ -240,7 +231,6 @@ def test_names_that_cannot_be_used_are_refused_before_anything_is_written(
     assert not trees.root(table).exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
@@ -264,7 +254,6 @@ def test_an_expression_of_a_type_without_directories_is_refused(
     assert not trees.root(table).exists()
 
 
-@pytest.mark.slow
 def test_an_empty_text_that_no_file_has_is_refused_and_the_others_are_exported(
     trees: RealTree,
 ) -> None:
@@ -285,7 +274,6 @@ def test_an_empty_text_that_no_file_has_is_refused_and_the_others_are_exported(
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_names_are_for_trees_only(exports: RealExport) -> None:
     table = exports.clickhouse.table("ENGINE = MergeTree PARTITION BY k % 3 ORDER BY k", "k UInt32")
 
@@ -319,7 +307,6 @@ def keyed_rows(draw: st.DrawFn) -> tuple[list[str], list[tuple[int, int, str]]]:
     return key, draw(st.lists(row, min_size=1, max_size=6))
 
 
-@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @example((["toDecimal64(n, 2) / 4", "concat(s, '/=%')"], [(0, 6, "é"), (1, -5, "%"), (2, 0, "a")]))
 @given(keyed_rows())

@@ -12,8 +12,6 @@ from tests.real_tree import RealTree
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.old_clickhouse import OldPair
 
-pytestmark = pytest.mark.slow
-
 NAMES = {"month": "toYYYYMM(d)", "odd": "k % 2 = 1"}
 
 

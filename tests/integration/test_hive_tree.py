@@ -53,7 +53,6 @@ def expected() -> list[tuple[Any, ...]]:
     return sorted((name, number + more) for number, name in enumerate(NAMES) for more in (0, 100))
 
 
-@pytest.mark.slow
 def test_files_lie_in_directories_of_the_key_and_begin_with_the_transaction(
     trees: RealTree, exported: TableName
 ) -> None:
@@ -72,7 +71,6 @@ def test_files_lie_in_directories_of_the_key_and_begin_with_the_transaction(
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_duckdb_reads_the_tree(trees: RealTree, exported: TableName) -> None:
     found = duckdb.sql(
         f"SELECT name, id FROM read_parquet('{trees.root(exported)}/**/*.parquet', "
@@ -82,7 +80,6 @@ def test_duckdb_reads_the_tree(trees: RealTree, exported: TableName) -> None:
     assert sorted(found) == expected()
 
 
-@pytest.mark.slow
 def test_pyarrow_reads_the_tree_by_typed_directories(trees: RealTree, exported: TableName) -> None:
     keys = pa.schema([("eventDate", pa.date32()), ("retention", pa.int32()), ("name", pa.string())])
     found = ds.dataset(
@@ -93,7 +90,6 @@ def test_pyarrow_reads_the_tree_by_typed_directories(trees: RealTree, exported: 
     assert sorted((r["name"], int(r["id"])) for r in table.to_pylist()) == expected()
 
 
-@pytest.mark.slow
 def test_polars_reads_the_tree(trees: RealTree, exported: TableName) -> None:
     program = (
         "import json, sys, polars as pl\n"
@@ -122,7 +118,6 @@ def test_spark_reads_the_tree_from_its_root(trees: RealTree, exported: TableName
     assert sorted(found) == expected()
 
 
-@pytest.mark.slow
 def test_clickhouse_reads_the_tree_by_the_columns_in_the_files(
     trees: RealTree, exported: TableName
 ) -> None:
@@ -144,7 +139,6 @@ def test_clickhouse_reads_the_tree_by_the_columns_in_the_files(
     )
 
 
-@pytest.mark.slow
 def test_every_column_is_in_the_files_and_texts_are_plain_strings(
     trees: RealTree, exported: TableName
 ) -> None:
@@ -155,7 +149,6 @@ def test_every_column_is_in_the_files_and_texts_are_plain_strings(
         assert schema.field("name").type == pa.string()
 
 
-@pytest.mark.slow
 def test_a_run_again_exports_nothing(trees: RealTree, exported: TableName) -> None:
     before = trees.on_disk(exported)
 
@@ -165,7 +158,6 @@ def test_a_run_again_exports_nothing(trees: RealTree, exported: TableName) -> No
     assert trees.on_disk(exported) == before
 
 
-@pytest.mark.slow
 def test_an_expression_in_the_key_is_refused_with_the_codes_name(trees: RealTree) -> None:
     """N-30, N-41: reading 31."""
     table = trees.clickhouse.table(
@@ -181,7 +173,6 @@ def test_an_expression_in_the_key_is_refused_with_the_codes_name(trees: RealTree
     assert not trees.root(table).exists()
 
 
-@pytest.mark.slow
 def test_a_table_without_a_key_has_no_directories_and_null_and_empty_text_share_one(
     trees: RealTree,
 ) -> None:

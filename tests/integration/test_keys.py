@@ -23,7 +23,6 @@ ROWS = (
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("order", "fields"),
     [
@@ -74,7 +73,6 @@ def test_a_file_that_is_marked_as_sorted_is_in_that_order(
         assert all(one <= other for one, other in pairwise(keys))
 
 
-@pytest.mark.slow
 def test_partitions_have_the_values_of_their_rows_and_readable_directories(
     exports: RealExport,
 ) -> None:

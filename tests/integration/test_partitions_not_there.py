@@ -102,7 +102,7 @@ STATES = ("never there", "by its value", "emptied", "detached")
         pytest.param(
             state,
             what,
-            marks=pytest.mark.soak if what in MUTATING and state != "emptied" else (),
+            marks=pytest.mark.nightly if what in MUTATING and state != "emptied" else (),
         )
         for state in STATES
         for what in STATEMENTS

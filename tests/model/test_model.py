@@ -11,8 +11,6 @@ from tests.model.checker import check
 from tests.model.configurations import Configuration, read_configurations
 from tests.model.results import PAGE, difference
 
-pytestmark = pytest.mark.slow
-
 ASKED = [c for c in read_configurations() if c.in_test]
 
 

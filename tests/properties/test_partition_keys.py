@@ -93,7 +93,6 @@ def clickhouse() -> Iterator[EmbeddedClickHouse]:
         yield started
 
 
-@pytest.mark.slow
 @settings(
     max_examples=60,
     deadline=None,

@@ -44,7 +44,6 @@ def run(directory: Path, **files: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "said"),
     [

@@ -17,6 +17,7 @@ import pyspark
 
 from tableformat.errors import SourceError
 from tests.services.maven_files import MavenFile, check, fetch
+from tests.support.tiers import check_nightly
 
 __all__ = ["class_path", "main"]
 
@@ -66,6 +67,7 @@ def class_path() -> str:
     Raises:
         SourceError: a jar is missing, or another one.
     """
+    check_nightly("Hadoop")
     for jar in _JARS:
         if not (_FOLDER / jar.file).is_file():
             message = (

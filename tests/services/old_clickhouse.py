@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 from tests.services.server_process import ServerProcess, free_port, wait_until
 from tests.services.zookeeper import ZooKeeper, zookeeper
+from tests.support.tiers import check_nightly
 
 __all__ = ["PASSWORD", "OldPair", "OldReplica", "old_pair"]
 
@@ -31,6 +32,7 @@ class OldReplica(ServerProcess):
     """One server of the pair; its data outlives its end."""
 
     def __init__(self, number: int, directory: Path) -> None:
+        check_nightly("ClickHouse 18.16")
         self.number, self.directory = number, directory
         self.http_port, self.tcp_port, self.interserver_port = (free_port() for _ in range(3))
         self.url = f"http://127.0.0.1:{self.http_port}"

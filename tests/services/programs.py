@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.support.tiers import check_nightly
+
 __all__ = ["SERVICES", "main_of", "make_missing", "place_of", "present", "root", "unpacked"]
 
 SERVICES: Final = Path(__file__).resolve().parents[2] / "requirements" / "services"
@@ -35,7 +37,8 @@ def place_of(name: str, parts: Sequence[Path]) -> Path:
 
 
 def present(name: str, place: Path) -> Path:
-    """Return a place; fail when nothing is there."""
+    """Return a place; fail when nothing is there, or when this run is not to need it."""
+    check_nightly(name)
     assert place.exists(), f"there is no {name} for the tests: run `make services`"
     return place
 

@@ -16,8 +16,6 @@ from tests.services.minio import MinIO
 from tests.services.zookeeper import ZooKeeper
 from tests.two_lake_tables import P1, copy, move, prepared, rows_of_p1
 
-pytestmark = pytest.mark.slow
-
 
 def test_tables_on_s3_are_attached_and_replaced_with_copies_made_by_the_server(
     zookeeper_server: ZooKeeper,

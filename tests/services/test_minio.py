@@ -11,8 +11,6 @@ from botocore.exceptions import ClientError, EndpointConnectionError, SSLError
 from tests.services.certificates import Authority
 from tests.services.minio import READ_ONLY, Account, MinIO
 
-pytestmark = pytest.mark.slow
-
 _PART: Final = 5 << 20
 """Bytes that every part of an upload but the last must have at least."""
 

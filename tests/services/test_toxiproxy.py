@@ -21,8 +21,6 @@ from tests.services.toxiproxy import (
     toxiproxy,
 )
 
-pytestmark = pytest.mark.slow
-
 DELAY = 1.0
 # That nothing comes is not looked at for longer.
 MOMENT = 0.3

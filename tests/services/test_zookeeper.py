@@ -14,8 +14,6 @@ from kazoo.client import KazooClient
 from tests.services.certificates import Authority, Identity
 from tests.services.zookeeper import TlsPort, ZooKeeper, zookeeper, zookeeper_ensemble
 
-pytestmark = pytest.mark.slow
-
 
 @contextmanager
 def connected(hosts: str, **settings: object) -> Iterator[KazooClient]:

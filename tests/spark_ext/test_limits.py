@@ -83,8 +83,8 @@ def size(
     "limits",
     [
         Limits(slices=1),
-        pytest.param(Limits(slices=2), marks=pytest.mark.soak),
-        pytest.param(Limits(in_turn=True), marks=pytest.mark.soak),
+        pytest.param(Limits(slices=2), marks=pytest.mark.nightly),
+        pytest.param(Limits(in_turn=True), marks=pytest.mark.nightly),
     ],
 )
 def test_no_more_files_are_open_at_a_time_than_the_limit(

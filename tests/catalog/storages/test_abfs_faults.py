@@ -25,7 +25,6 @@ from tableformat.errors import DestinationError, EndedCredentialsError, LastingE
 from tests.services.azurite import Azurite
 
 pytestmark = [
-    pytest.mark.slow,
     # The connections to a server that was killed are left to the garbage collector.
     pytest.mark.filterwarnings(
         "ignore:Exception ignored in. <ssl:pytest.PytestUnraisableExceptionWarning"

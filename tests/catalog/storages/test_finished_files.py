@@ -46,7 +46,6 @@ def receipt_at(location: str) -> Receipt:
     )
 
 
-@pytest.mark.slow
 def test_an_outage_or_a_refusal_is_not_the_absence_of_a_finished_file(minio_server: MinIO) -> None:
     """Harm prevented: every finished file is written once more, without a word."""
     bucket = minio_server.make_bucket()

@@ -31,7 +31,6 @@ from tests.services.fake_gcs import FakeGcs
 from tests.services.server_process import free_port
 
 pytestmark = [
-    pytest.mark.slow,
     # The connections to a server that was killed are left to the garbage collector.
     pytest.mark.filterwarnings(
         "ignore:Exception ignored in. <ssl:pytest.PytestUnraisableExceptionWarning"

@@ -29,7 +29,6 @@ from tests.services.hdfs import Hdfs
 from tests.services.server_process import wait_until
 
 pytestmark = [
-    pytest.mark.slow,
     # The connections to a server that was killed are left to the garbage collector.
     pytest.mark.filterwarnings(
         "ignore:Exception ignored in. <ssl:pytest.PytestUnraisableExceptionWarning"

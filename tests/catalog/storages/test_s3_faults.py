@@ -32,7 +32,6 @@ from tests.services.minio import READ_ONLY, Account, MinIO
 from tests.services.server_process import free_port
 
 pytestmark = [
-    pytest.mark.slow,
     # The connections to a server that was killed are left to the garbage collector.
     pytest.mark.filterwarnings(
         "ignore:Exception ignored in. <ssl:pytest.PytestUnraisableExceptionWarning"

@@ -19,7 +19,6 @@ from tests.services.server_process import wait_until
 from tests.services.toxiproxy import FROM_SERVER, Proxy, toxiproxy
 
 pytestmark = [
-    pytest.mark.slow,
     # The connections that were cut are left to the garbage collector.
     pytest.mark.filterwarnings(
         "ignore:Exception ignored in. <ssl:pytest.PytestUnraisableExceptionWarning"

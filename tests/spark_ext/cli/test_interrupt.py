@@ -16,7 +16,6 @@ from tests.big_export import assert_exported_once, fill, start, until_it_writes
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_ctrl_c_ends_an_export_soon_and_the_same_command_exports_everything_once(
     tmp_path: Path,
 ) -> None:

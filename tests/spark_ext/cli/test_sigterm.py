@@ -130,7 +130,6 @@ def test_outside_of_the_main_thread_nothing_is_listened_to() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_a_process_that_is_told_to_stop_does_and_the_next_goes_on(tmp_path: Path) -> None:
     """Harm prevented: rows lost or twice because a host was shut down."""
     fill(tmp_path / "clickhouse")
@@ -151,7 +150,6 @@ def test_a_process_that_is_told_to_stop_does_and_the_next_goes_on(tmp_path: Path
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_a_second_sigterm_ends_the_process_at_once(tmp_path: Path) -> None:
     """Harm prevented: a grace that somebody regrets has to be waited for."""
     fill(tmp_path / "clickhouse")

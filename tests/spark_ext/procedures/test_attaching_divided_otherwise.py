@@ -35,7 +35,7 @@ class Case:
     source: str
     destination: str
     row: int
-    soak: bool = False
+    nightly: bool = False
 
     def __str__(self) -> str:
         return f"{self.source} of row {self.row} into {self.destination}"
@@ -50,31 +50,31 @@ CASES: Final = [
     Case(DAY, "tuple()", 3),
     Case(MONTH, DAY, 1),
     Case(MONTH, DAY, 3),
-    Case(SIXES, HASH, 3, soak=True),
-    Case("(a, b)", HALVES, 5, soak=True),
-    Case(MONTH, "tuple()", 3, soak=True),
-    Case(DAY, YEAR, 4, soak=True),
-    Case(YEAR, MONTH, 1, soak=True),
-    Case(YEAR, DAY, 5, soak=True),
-    Case("intDiv(toUnixTimestamp(ts), 86400)", YEAR, 1, soak=True),
-    Case(YEAR, "intDiv(toUnixTimestamp(ts), 86400)", 1, soak=True),
-    Case("tuple()", MONTH, 1, soak=True),
-    Case(SIXES, "a", 1, soak=True),
-    Case(SIXES, "a", 3, soak=True),
-    Case("(a, b)", "a", 1, soak=True),
-    Case("(a, b)", "b", 1, soak=True),
-    Case(f"({MONTH}, {SIXES})", "a", 1, soak=True),
-    Case(f"({MONTH}, {SIXES})", "a", 3, soak=True),
-    Case(HALVES, "(a, b)", 3, soak=True),
-    Case(HALVES, "(a, b)", 1, soak=True),
-    Case("s", "id", 1, soak=True),
-    Case("s", "id", 5, soak=True),
-    Case(HASH, "s", 1, soak=True),
-    Case("s", BYTES, 3, soak=True),
-    Case(CHARACTERS, HASH, 3, soak=True),
-    Case("id", "icebergBucket(4, id)", 3, soak=True),
-    Case("tuple()", "icebergBucket(4, id)", 3, soak=True),
-    Case("b", DAY, 1, soak=True),
+    Case(SIXES, HASH, 3, nightly=True),
+    Case("(a, b)", HALVES, 5, nightly=True),
+    Case(MONTH, "tuple()", 3, nightly=True),
+    Case(DAY, YEAR, 4, nightly=True),
+    Case(YEAR, MONTH, 1, nightly=True),
+    Case(YEAR, DAY, 5, nightly=True),
+    Case("intDiv(toUnixTimestamp(ts), 86400)", YEAR, 1, nightly=True),
+    Case(YEAR, "intDiv(toUnixTimestamp(ts), 86400)", 1, nightly=True),
+    Case("tuple()", MONTH, 1, nightly=True),
+    Case(SIXES, "a", 1, nightly=True),
+    Case(SIXES, "a", 3, nightly=True),
+    Case("(a, b)", "a", 1, nightly=True),
+    Case("(a, b)", "b", 1, nightly=True),
+    Case(f"({MONTH}, {SIXES})", "a", 1, nightly=True),
+    Case(f"({MONTH}, {SIXES})", "a", 3, nightly=True),
+    Case(HALVES, "(a, b)", 3, nightly=True),
+    Case(HALVES, "(a, b)", 1, nightly=True),
+    Case("s", "id", 1, nightly=True),
+    Case("s", "id", 5, nightly=True),
+    Case(HASH, "s", 1, nightly=True),
+    Case("s", BYTES, 3, nightly=True),
+    Case(CHARACTERS, HASH, 3, nightly=True),
+    Case("id", "icebergBucket(4, id)", 3, nightly=True),
+    Case("tuple()", "icebergBucket(4, id)", 3, nightly=True),
+    Case("b", DAY, 1, nightly=True),
 ]
 
 
@@ -154,7 +154,7 @@ def inserted(
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(c, id=str(c), marks=pytest.mark.soak if c.soak else ()) for c in CASES],
+    [pytest.param(c, id=str(c), marks=pytest.mark.nightly if c.nightly else ()) for c in CASES],
 )
 def test_what_lies_in_one_partition_comes_and_what_does_not_is_refused(
     places: Places, session: NoSpark, both: Both, case: Case

@@ -76,7 +76,7 @@ def content(places: Places, name: str) -> pa.Table:
     "statement",
     # Each shows other types, or another command; of one kind one is enough for every run.
     [
-        pytest.param(one, marks=pytest.mark.soak if number % 2 else ())
+        pytest.param(one, marks=pytest.mark.nightly if number % 2 else ())
         for number, one in enumerate(STATEMENTS)
     ],
 )

@@ -28,7 +28,7 @@ ENGINES = {
     "ReplicatedMergeTree": "MergeTree",
     "ReplicatedReplacingMergeTree": "ReplacingMergeTree(version)",
 }
-SOAKED = ("SummingMergeTree", "CoalescingMergeTree", "ReplicatedReplacingMergeTree")
+NIGHTLY = ("SummingMergeTree", "CoalescingMergeTree", "ReplicatedReplacingMergeTree")
 _STATES_OF = (
     "INSERT INTO db.states SELECT p, id, sumState(v) FROM (SELECT number % 2 AS p,"
     " number % 4 AS id, toInt64(number) AS v FROM numbers(8)) GROUP BY p, id"
@@ -102,7 +102,7 @@ def exported(session: NoSpark, table: str, to: str, **given: dict[str, str]) -> 
 
 @pytest.mark.parametrize(
     "engine",
-    [pytest.param(one, marks=pytest.mark.soak if one in SOAKED else ()) for one in ENGINES],
+    [pytest.param(one, marks=pytest.mark.nightly if one in NIGHTLY else ()) for one in ENGINES],
 )
 def test_every_engine_is_exported_and_served_by_every_statement_between_lake_tables(
     places: Places, session: NoSpark, engine: str

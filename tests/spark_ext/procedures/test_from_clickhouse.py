@@ -162,7 +162,7 @@ def test_replacing_by_nothing_must_be_allowed(table: Table) -> None:
 
 @pytest.mark.parametrize(
     "inner",
-    [pytest.param(False, id="TO"), pytest.param(True, id="its own", marks=pytest.mark.soak)],
+    [pytest.param(False, id="TO"), pytest.param(True, id="its own", marks=pytest.mark.nightly)],
 )
 def test_a_materialized_view_is_the_table_that_it_writes_to(table: Table, *, inner: bool) -> None:
     view, name = f"{table.name}_view", table.name
@@ -248,7 +248,7 @@ ENGINES = {
 @pytest.mark.parametrize(
     "engine",
     [
-        name if name == "ReplacingMergeTree" else pytest.param(name, marks=pytest.mark.soak)
+        name if name == "ReplacingMergeTree" else pytest.param(name, marks=pytest.mark.nightly)
         for name in ENGINES
     ],
 )

@@ -216,7 +216,7 @@ def test_detach_and_attach_keep_what_was_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "after",
-    [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],
+    [pytest.param(False, id="before", marks=pytest.mark.nightly), pytest.param(True, id="after")],
 )
 @pytest.mark.parametrize("deletes", [False, True], ids=["update", "delete"])
 def test_a_death_at_any_effect_and_the_same_statement_again(

@@ -165,7 +165,7 @@ def test_the_fast_form_does_not_find_what_has_the_same_size(tmp_path: Path, how:
 
 @pytest.mark.parametrize(
     "how",
-    [pytest.param(one, marks=() if one in COPIED else pytest.mark.soak) for one in DAMAGES],
+    [pytest.param(one, marks=() if one in COPIED else pytest.mark.nightly) for one in DAMAGES],
 )
 def test_no_statement_copies_a_damaged_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str

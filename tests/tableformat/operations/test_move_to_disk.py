@@ -344,7 +344,7 @@ def test_what_a_dead_run_moved_elsewhere_meanwhile_is_moved_from_there(
 
 
 @pytest.mark.usefixtures("source")
-@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, after: bool) -> None:
     """Harm prevented: a file in both places, or in none; copies that nobody ever removes."""
     counting = DiesAt(10_000, after=False)

@@ -77,7 +77,7 @@ def test_a_lost_answer_is_made_good(
 
 @pytest.mark.parametrize(
     "after",
-    [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],
+    [pytest.param(False, id="before", marks=pytest.mark.nightly), pytest.param(True, id="after")],
 )
 def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, after: bool) -> None:
     """Harm prevented: rows that are in neither table, or in both for good."""
@@ -104,7 +104,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, a
 @pytest.mark.soak  # tests/faults/test_statement_crashes.py tries each statement so.
 @pytest.mark.parametrize(
     "after",
-    [pytest.param(False, id="before"), pytest.param(True, id="after", marks=pytest.mark.soak)],
+    [pytest.param(False, id="before"), pytest.param(True, id="after", marks=pytest.mark.nightly)],
 )
 def test_a_death_at_any_effect_and_nobody_passes_over_it(tmp_path: Path, *, after: bool) -> None:
     """Harm prevented: an export or DROP here, and an addition there that lands later."""

@@ -1,0 +1,127 @@
+"""Each test belongs to one tier, and each tier's command runs it with those before it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.repository.source_files import ROOT
+from tests.support import tiers
+from tests.support.tiers import TURNS, check_nightly, in_turn
+
+TESTS = """
+import pytest
+
+def test_cheap(): pass
+
+@pytest.mark.spark
+def test_of_spark(): pass
+
+@pytest.mark.nightly
+def test_elsewhere(): pass
+
+@pytest.mark.parametrize("n", [
+    pytest.param(1, marks=pytest.mark.pinned), pytest.param(2, marks=pytest.mark.soak)
+])
+@pytest.mark.rotating
+def test_cases(n): pass
+
+@pytest.fixture
+def minio_server(): pass
+
+def test_of_a_server(minio_server): pass
+"""
+CHECKED = {"test_cheap", "test_cases[1]"}
+TESTED = CHECKED | {"test_of_spark"}
+ALL = TESTED | {"test_elsewhere", "test_of_a_server"}
+SOAKED = {"test_cases[2]"}
+
+
+def run(directory: Path, *options: str) -> tuple[set[str], str]:
+    """Run the tests above; return the names of those that ran, and the last line of the output."""
+    (directory / "test_a.py").write_text(TESTS)
+    marks = "spark nightly rotating pinned soak".split()
+    (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    " + "\n    ".join(marks))
+    words = ["-p", "tests.support.tiers", "-p", "no:cacheprovider", "-p", "no:randomly", "-v"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, *options, str(directory)],
+        check=True,
+        capture_output=True,
+        cwd=ROOT,
+        text=True,
+    )
+    lines = ended.stdout.splitlines()
+    passed = [line.partition("::")[2].split()[0] for line in lines if "PASSED" in line]
+    return set(passed), lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], ALL),
+        (["--tier", "check"], CHECKED),
+        (["--tier", "test"], TESTED),
+        (["--tier", "all"], ALL),
+        (["--tier", "soak"], SOAKED),
+    ],
+)
+def test_a_tier_runs_its_tests_and_those_before_it(
+    tmp_path: Path, options: list[str], expected: set[str]
+) -> None:
+    """Harm prevented: a test that no command runs."""
+    ran, _ = run(tmp_path, *options)
+
+    assert ran == expected
+
+
+@pytest.mark.parametrize(
+    ("tier", "said"),
+    [
+        ("check", "make check left out 4 tests of 4 functions; make test runs them"),
+        ("test", "make test left out 3 tests of 3 functions"),
+        ("all", "==="),
+    ],
+)
+def test_the_last_line_says_what_was_left_out(tmp_path: Path, tier: str, said: str) -> None:
+    _, last = run(tmp_path, "--tier", tier)
+
+    assert last.startswith(said)
+
+
+def test_the_last_line_is_right_when_several_processes_ran_the_tests(tmp_path: Path) -> None:
+    _, last = run(tmp_path, "--tier", "test", "--numprocesses", "2", "--share", "4e3ca87")
+
+    assert last == (
+        "make test left out 3 tests of 3 functions, those in turn at 4e3ca87 kept; "
+        "make test-all runs them"
+    )
+
+
+@given(st.text())
+def test_of_eight_commits_about_one_runs_a_case(case: str) -> None:
+    """Harm prevented: a case whose turn never comes."""
+    turns = [in_turn(f"commit {number}", case) for number in range(100 * TURNS)]
+
+    assert 40 <= sum(turns) <= 180
+
+
+def test_at_one_commit_about_an_eighth_of_the_cases_runs() -> None:
+    turns = [in_turn("4e3ca87", f"case {number}") for number in range(1_000 * TURNS)]
+
+    assert 850 <= sum(turns) <= 1_150
+
+
+def test_a_server_of_a_later_tier_is_refused_although_the_machine_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(tiers._TIER_VARIABLE, "test")
+    with pytest.raises(AssertionError, match="MinIO is installed by make test-all alone"):
+        check_nightly("MinIO")
+
+    monkeypatch.setenv(tiers._TIER_VARIABLE, "all")
+    check_nightly("MinIO")
