@@ -5,7 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.bench.replacing import append_again, in_turns_of, made, replace_again, rows_of
+
+pytestmark = pytest.mark.nightly
 
 PARTITIONS, TIMES, APPENDS, ROWS = 3, 4, 6, 10
 

@@ -20,7 +20,7 @@ from tests.big.lake import Lake, LakeFile, load_lake
 from tests.big.table import COLUMNS, KEY, TABLE, Partition
 from tests.big.values import Sums, lake_sums, source_sums, value_checks
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 PARTITIONS = (Partition(1, 8_000, 1), Partition(2, 48_000, 40), Partition(3, 4_000, 3))
 

@@ -1,8 +1,8 @@
-"""What may happen at a seam: the effects that make it happen, and which seams a short run tries."""
+"""What may happen at a seam: the effects that make it happen, and the seams at which it can."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final, TypeVar
 
@@ -12,7 +12,7 @@ from tableformat.errors import DestinationError, LedgerError, SourceError, Table
 from tests.dying import Dies
 
 __all__ = [
-    "ANSWERED", "DEATHS", "FAILURES", "PAUSES", "Fault", "Recorder", "Struck", "failure", "sample",
+    "ANSWERED", "DEATHS", "FAILURES", "PAUSES", "Fault", "Recorder", "Struck", "failure",
     "seams", "struck",
 ]  # fmt: skip
 
@@ -45,16 +45,6 @@ PAUSES: Final = (
     Fault.PAUSED_AFTER_BY_THE_DEAD,
     Fault.PAUSED_BEFORE_ALIVE,
     Fault.PAUSED_AFTER_ALIVE,
-)
-_OF_THE_SAME: Final = 4
-_SELDOM: Final = (
-    Step.CLEAN_ATTEMPT,
-    Step.CLEAN_CLAIM,
-    Step.CLEAN_FILE,
-    Step.CLEAN_RECEIPT,
-    Step.EVOLVE_SCHEMA,
-    Step.FIND_DEAD_FILES,
-    Step.FIND_SNAPSHOT,
 )
 ANSWERED: Final = (Step.FIRST_SNAPSHOT, Step.SEND, Step.EVOLVE_SCHEMA)
 """Requests to the catalog, whose answer is a value."""
@@ -181,39 +171,3 @@ def seams(steps: list[Step], fault: Fault) -> tuple[int, ...]:
     """Return the numbers of all effects that a fault can meet."""
     asked = ANSWERED if fault is Fault.LOST_ANSWER else tuple(Step)
     return tuple(n for n, step in enumerate(steps) if step in asked)
-
-
-def sample(steps: list[Step], fault: Fault, turn: int) -> tuple[int, ...]:
-    """Return the numbers that a short run tries.
-
-    Every lost answer. Of the deaths before an effect all in the first scenario, and every third
-    in the others; after an effect is before the next (`Recorder`), which every fourth step of a
-    scenario tries nevertheless, and the last effect always. Every second step fails, in one of two
-    ways, and is paused at, in one of four. Which steps, which occurrence of one, and which way,
-    goes round with `turn`, the number of the scenario; what few scenarios have is tried wherever it
-    is.
-    """
-    all_of_them = seams(steps, fault)
-    if fault is Fault.LOST_ANSWER:
-        return all_of_them
-    if fault is Fault.DIES_BEFORE:
-        return tuple(
-            n for n in all_of_them if turn == 0 or n % 3 == turn % 3 or steps[n] in _SELDOM
-        )
-    chosen = [*enumerate(_once_each(steps, all_of_them, turn))]
-    if fault is Fault.DIES_AFTER:
-        some = {n for i, n in chosen if (i + turn) % _OF_THE_SAME == 0}
-        return tuple(sorted(some | {len(steps) - 1}))
-    ways = PAUSES if fault in PAUSES else FAILURES
-    return tuple(
-        n
-        for i, n in chosen
-        if ((i + turn) % 2 == 0 or steps[n] in _SELDOM)
-        and (i + turn) // 2 % len(ways) == ways.index(fault)
-    )
-
-
-def _once_each(steps: list[Step], numbers: tuple[int, ...], turn: int) -> Iterable[int]:
-    for step in dict.fromkeys(steps):
-        found = [n for n in numbers if steps[n] is step]
-        yield found[turn % len(found)]

@@ -12,6 +12,8 @@ import pytest
 from tableformat.effects import Step
 from tests.enumeration.real import WHOLE, prepare, strike
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.spark
 def test_an_export_that_is_killed_while_it_commits_is_finished_by_the_next(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ STALLS_AFTER = 5_000_000
 SECONDS_TO_START = 100.0
 RUNS = "SELECT count() FROM system.processes WHERE query_id LIKE 'mergeberg-%'"
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 
 @pytest.fixture

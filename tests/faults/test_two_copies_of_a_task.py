@@ -31,7 +31,7 @@ from tests.services.server_process import wait_until
 from tests.services.spark_cluster import CLUSTER_CONF, HOSTS, Cluster, ask, executors
 from tests.standing_worker import DAEMON_CONF, let_stand
 
-pytestmark = [*SPARK_MARKS, pytest.mark.timeout(300)]
+pytestmark = [*SPARK_MARKS, pytest.mark.timeout(300), pytest.mark.nightly]
 
 ROWS = 150_000
 SECONDS = 120.0

@@ -14,7 +14,7 @@ import pytest
 from tests.front_doors import BIG_ROWS, Doors, Ended, wait_while_it_runs
 from tests.services.spark_cluster import CLUSTER_CONF, HOSTS, Cluster, ask, executors
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 
 EXPORT = """CALL lake.system.export_partitions('analytics.{}', 'ch.db.big',
     max_bytes_per_file => 500000, max_retries => {})"""

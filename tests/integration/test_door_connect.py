@@ -14,7 +14,7 @@ from tests.front_doors import BIG_ROWS, EVENTS, Doors, Ended, blocks, reads_as, 
 from tests.repository.source_files import ROOT
 from tests.services.server_process import free_port
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 
 CLIENT = ROOT / ".readers" / "connect" / "bin" / "python"
 PORT = free_port()

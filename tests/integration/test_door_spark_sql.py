@@ -12,7 +12,7 @@ from spark_ext.java import SUPPORTED, Java, find_java
 from tests.front_doors import EVENTS, Doors, blocks, reads_as
 from tests.iceberg_runtime import VERSION
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 
 
 @pytest.fixture

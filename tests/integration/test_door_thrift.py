@@ -12,7 +12,7 @@ from spark_ext.access.checking import POLICY
 from tests.front_doors import EVENTS, Doors, Ended, blocks, reads_as
 from tests.services.server_process import free_port
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 
 PORT = free_port()
 # Who gives no name is `anonymous`.

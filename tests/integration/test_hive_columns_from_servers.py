@@ -12,6 +12,8 @@ from tests.real_tree import RealTree
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.old_clickhouse import OldPair
 
+pytestmark = pytest.mark.nightly
+
 NAMES = {"month": "toYYYYMM(d)", "odd": "k % 2 = 1"}
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from catalog.clickhouse.digests import FileDigests
 from tableformat.names import TableName
 from tests.old_source import OldSource
 from tests.real_export import Exports
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.old_clickhouse import OldPair
+
+pytestmark = pytest.mark.nightly
 
 OLD_SYNTAX = "ENGINE = SummingMergeTree(d, intHash32(k), (k, intHash32(k)), 8192, (v))"
 OLD_COLUMNS = "d Date, k UInt64, v UInt64, s String"

@@ -28,7 +28,6 @@ def test_elsewhere(): pass
 @pytest.mark.parametrize("n", [
     pytest.param(1, marks=pytest.mark.pinned), pytest.param(2, marks=pytest.mark.soak)
 ])
-@pytest.mark.rotating
 def test_cases(n): pass
 
 @pytest.fixture
@@ -45,7 +44,7 @@ SOAKED = {"test_cases[2]"}
 def run(directory: Path, *options: str) -> tuple[set[str], str]:
     """Run the tests above; return the names of those that ran, and the last line of the output."""
     (directory / "test_a.py").write_text(TESTS)
-    marks = "spark nightly rotating pinned soak".split()
+    marks = ["spark", "nightly", "pinned", "soak"]
     (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    " + "\n    ".join(marks))
     words = ["-p", "tests.support.tiers", "-p", "no:cacheprovider", "-p", "no:randomly", "-v"]
     ended = subprocess.run(
@@ -82,8 +81,8 @@ def test_a_tier_runs_its_tests_and_those_before_it(
 @pytest.mark.parametrize(
     ("tier", "said"),
     [
-        ("check", "make check left out 4 tests of 4 functions; make test runs them"),
-        ("test", "make test left out 3 tests of 3 functions"),
+        ("check", "make check left out 3 tests, by the share "),
+        ("test", "make test left out 2 tests, by the share "),
         ("all", "==="),
     ],
 )
@@ -97,8 +96,7 @@ def test_the_last_line_is_right_when_several_processes_ran_the_tests(tmp_path: P
     _, last = run(tmp_path, "--tier", "test", "--numprocesses", "2", "--share", "4e3ca87")
 
     assert last == (
-        "make test left out 3 tests of 3 functions, those in turn at 4e3ca87 kept; "
-        "make test-all runs them"
+        "make test left out 2 tests, by the share 4e3ca87; run them with: make test-all"
     )
 
 

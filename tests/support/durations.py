@@ -1,13 +1,17 @@
 """What tests cost, as tests/durations.json has it, and the rule that a test stays within its tier.
 
-The file lists the test functions that cost something, by their worst case, and the files whose
-fixtures do. What it does not list is cheap, or new: `make test-all` measures every test, and fails
-where one costs more than its tier allows. `make durations` writes the file.
+    python -m tests.support.durations MEASURED
+
+writes the file from what `pytest --measure MEASURED` wrote. It lists the test functions that cost
+something, by the mean of their cases, and the files whose fixtures do. What it does not list is
+cheap, or new: `make test-all` measures every test, and fails where one costs more than its tier
+allows.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,21 +23,21 @@ __all__ = ["DURATIONS", "Durations", "function_of", "load_durations"]
 
 DURATIONS: Final = Path(__file__).resolve().parents[1] / "durations.json"
 """The file."""
-_LEAST: Final = 0.2
+_LEAST: Final = 0.1
 """Seconds below which nothing is listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """Seconds, the larger of wall time and CPU time."""
+    """CPU seconds of a process and of all that it starts."""
 
     tests: Mapping[str, float] = field(default_factory=dict)
-    """`path::function`, and what its worst case cost."""
+    """`path::function`, and what a case of it costs, in the mean."""
     files: Mapping[str, float] = field(default_factory=dict)
     """`path`, and what its fixtures of a wider scope than one test cost."""
 
     def of(self, nodeid: str) -> float:
-        """Return what a test costs, 0 where nothing is known."""
+        """Return what a case of a test costs, 0 where nothing is known."""
         return self.tests.get(function_of(nodeid), 0.0)
 
     def around(self, nodeid: str) -> float:
@@ -61,14 +65,24 @@ def dump_durations(tests: Mapping[str, Cost], shared: Mapping[str, Cost]) -> str
         tests: what each case cost.
         shared: what fixtures cost, by file or by `session: name`.
     """
-    worst: dict[str, float] = {}
-    for nodeid, cost in tests.items():
-        name = function_of(nodeid)
-        worst[name] = max(worst.get(name, 0.0), *cost)
-    files = {name: max(cost) for name, cost in shared.items() if name.endswith(".py")}
-    found = {"files": _listed(files), "tests": _listed(worst)}
+    cases: dict[str, list[float]] = {}
+    for nodeid, (_, cpu) in tests.items():
+        cases.setdefault(function_of(nodeid), []).append(cpu)
+    means = {name: sum(costs) / len(costs) for name, costs in cases.items()}
+    files = {name: cpu for name, (_, cpu) in shared.items() if name.endswith(".py")}
+    found = {"files": _listed(files), "tests": _listed(means)}
     return json.dumps(found, indent=0, sort_keys=True) + "\n"
 
 
 def _listed(costs: Mapping[str, float]) -> dict[str, float]:
     return {name: round(cost, 1) for name, cost in costs.items() if cost >= _LEAST}
+
+
+def main(measured: Path, path: Path = DURATIONS) -> None:
+    """Write the file from the costs of a run."""
+    found = json.loads(measured.read_text(encoding="utf-8"))
+    path.write_text(dump_durations(found["tests"], found["shared"]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -11,13 +11,14 @@ cost is listed under its file, or under its name where the whole session shares 
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
 
 __all__ = ["Cost", "cpu_seconds"]
@@ -26,39 +27,16 @@ Cost = tuple[float, float]
 """Wall seconds and CPU seconds."""
 
 _KEY: Final = "cost"
-_PROC: Final = Path("/proc")
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process, of its descendants, and of those that it waited for.
-
-    Where there is no /proc, of this process and of those that it waited for alone.
-    """
-    own = os.times()
-    return own.user + own.system + own.children_user + own.children_system + _descendants()
-
-
-def _descendants() -> float:
-    if not (_PROC / "self" / "stat").exists():
-        return 0.0
-    children: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
-    for name in os.listdir(_PROC):  # noqa: PTH208  pathlib is too slow to ask this after every test
-        if not name.isdecimal():
-            continue
-        try:
-            text = (_PROC / name / "stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        fields = text.rpartition(")")[2].split()
-        children.setdefault(int(fields[1]), []).append(int(name))
-        ticks[int(name)] = sum(int(field) for field in fields[11:15])
-    below, waiting = 0, list(children.get(os.getpid(), ()))
-    while waiting:
-        one = waiting.pop()
-        below += ticks[one]
-        waiting.extend(children.get(one, ()))
-    return below / os.sysconf("SC_CLK_TCK")
+    """Return the CPU seconds of this process, of its descendants, and of those that ended."""
+    this = psutil.Process()
+    spent = sum(this.cpu_times()[:4])
+    for one in this.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            spent += sum(one.cpu_times()[:4])
+    return spent
 
 
 def _now() -> Cost:

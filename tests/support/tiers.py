@@ -8,10 +8,11 @@ A test belongs to the first tier of this list that fits:
 
 1. soak: it is marked `soak`.
 2. all: it is marked `nightly`, or needs a server that is compiled or installed first.
-3. all: it is marked `rotating`, and this commit is not its turn.
-4. all: it costs more than `MOST_OF_TEST`.
-5. test: it is marked `spark`, or it or its file costs more than `make check` has time for.
-6. check.
+3. test: it is marked `representative` or `pinned`.
+4. all: a case costs more than `MOST_OF_TEST`.
+5. all: a case costs more than `MOST_OF_CASES`, and at this commit another case is in turn.
+6. test: it is marked `spark`, or it or its file costs more than `make check` has time for.
+7. check.
 
 `tests/durations.json` says what a test costs.
 """
@@ -22,25 +23,31 @@ import hashlib
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 
 from tests.support.durations import Durations, function_of, load_durations
 
-__all__ = ["Selection", "Tier", "check_nightly", "in_turn", "share_of_commit", "tier_of"]
+__all__ = [
+    "Selection", "Tier", "check_nightly", "in_turn", "share_of", "share_of_commit", "tiers_of",
+]  # fmt: skip
 
-MOST_OF_CHECK: Final = 1.0
-"""Seconds that a test of `make check` may cost."""
-MOST_AROUND_CHECK: Final = 3.0
-"""Seconds that the fixtures of its file may cost."""
-MOST_OF_TEST: Final = 20.0
-"""Seconds that a test of `make test` may cost."""
+T = TypeVar("T")
+
+MOST_OF_CHECK: Final = 0.1
+"""CPU seconds that a test of `make check` may cost."""
+MOST_AROUND_CHECK: Final = 0.5
+"""CPU seconds that the fixtures of its file may cost."""
+MOST_OF_CASES: Final = 0.3
+"""CPU seconds that a case may cost where `make test` runs every case of a test."""
+MOST_OF_TEST: Final = 3.0
+"""CPU seconds that a test of `make test` may cost."""
 TURNS: Final = 8
-"""A case of an enumeration is run by `make test` for one commit of so many."""
+"""Of so many cases of an enumeration `make test` tries one."""
 NIGHTLY_FIXTURES: Final = frozenset(
     (
         *("minio_server", "minio_server_of_session"),
@@ -51,6 +58,8 @@ NIGHTLY_FIXTURES: Final = frozenset(
 """Fixtures of servers that only `make test-all` compiles or installs."""
 _TIER_VARIABLE: Final = "MERGEBERG_TESTS_TIER"
 # Names the tier to all processes of a run.
+_SHARE_VARIABLE: Final = "MERGEBERG_TESTS_SHARE"
+# Names the share to all processes of a run.
 _COMMANDS: Final = {"check": "make test", "test": "make test-all"}
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -64,29 +73,47 @@ class Tier(IntEnum):
     SOAK = 3
 
 
-def tier_of(item: pytest.Item, durations: Durations, share: str) -> Tier:
-    """Return the tier of a test.
+def tiers_of(
+    items: Sequence[pytest.Item], durations: Durations, share: str
+) -> dict[pytest.Item, Tier]:
+    """Return the tier of each test.
 
     Args:
-        item: the test.
+        items: all tests of a run, so that of the cases of one test one is in turn.
         durations: what tests cost.
         share: whose turn it is, as `share_of_commit` returns it.
     """
+    found = {item: _tier_of(item, durations) for item in items}
+    cases: dict[str, list[pytest.Item]] = {}
+    for item, tier in found.items():
+        if tier <= Tier.TEST and durations.of(item.nodeid) > MOST_OF_CASES and not _stays(item):
+            cases.setdefault(function_of(item.nodeid), []).append(item)
+    for of_one in cases.values():
+        first = min(of_one, key=lambda item: _digest(share, item.nodeid))
+        found |= dict.fromkeys((item for item in of_one if item is not first), Tier.ALL)
+    return found
+
+
+def _tier_of(item: pytest.Item, durations: Durations) -> Tier:
     if item.get_closest_marker("soak"):
         return Tier.SOAK
     needed = set(getattr(item, "fixturenames", ()))
     if item.get_closest_marker("nightly") or needed & NIGHTLY_FIXTURES:
         return Tier.ALL
-    pinned = item.get_closest_marker("pinned") is not None
-    if item.get_closest_marker("rotating") and not pinned and not in_turn(share, item.nodeid):
-        return Tier.ALL
     cost = durations.of(item.nodeid)
-    if cost > MOST_OF_TEST:
+    if item.get_closest_marker("enumeration"):
+        cost /= TURNS
+    if cost > MOST_OF_TEST and not _stays(item):
         return Tier.ALL
     around = durations.around(item.nodeid)
     if item.get_closest_marker("spark") or cost > MOST_OF_CHECK or around > MOST_AROUND_CHECK:
         return Tier.TEST
     return Tier.CHECK
+
+
+def _stays(item: pytest.Item) -> bool:
+    """Tell whether `make test` runs a test whatever it costs."""
+    return any(item.get_closest_marker(name) for name in ("representative", "pinned"))
 
 
 def in_turn(share: str, case: str, turns: int = TURNS) -> bool:
@@ -97,8 +124,29 @@ def in_turn(share: str, case: str, turns: int = TURNS) -> bool:
         case: names the case.
         turns: of so many cases about one is in turn.
     """
-    digest = hashlib.sha256(f"{share}\0{case}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") % turns == 0
+    return _digest(share, case) % turns == 0
+
+
+def _digest(share: str, case: str) -> int:
+    digest = hashlib.sha256(f"{share}\0{case}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def share_of(cases: Iterable[T]) -> list[T]:
+    """Return those cases of an enumeration that the test that runs now is to try.
+
+    All of them, but in `make check` and `make test` about one of `TURNS`, the first of them at
+    least. Which ones goes by the commit, by the test and by the case's `repr`.
+
+    Args:
+        cases: values whose `repr` names them.
+    """
+    every = list(cases)
+    if os.environ.get(_TIER_VARIABLE) not in _COMMANDS:
+        return every
+    test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
+    share = os.environ[_SHARE_VARIABLE]
+    return [case for case in every if in_turn(share, f"{test} {case!r}")] or every[:1]
 
 
 def share_of_commit() -> str:
@@ -131,7 +179,7 @@ class Selection:
     def __init__(self, tier: Tier | None, share: str) -> None:
         self._tier, self.share = tier, share
         self.left: Counter[str] = Counter()
-        """How many cases of each test function were left out."""
+        """How many cases of each test function were left to another command than `make soak`."""
         self.soaking: set[str] = set()
         """Test functions of which some case is left to `make soak`."""
 
@@ -139,14 +187,13 @@ class Selection:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        durations = load_durations()
         kept, left = [], []
-        for item in items:
-            tier = tier_of(item, durations, self.share)
+        for item, tier in tiers_of(items, load_durations(), self.share).items():
             (kept if self._runs(tier) else left).append(item)
             if tier is Tier.SOAK:
                 self.soaking.add(function_of(item.nodeid))
-        self.left.update(function_of(item.nodeid) for item in left)
+            elif not self._runs(tier):
+                self.left[function_of(item.nodeid)] += 1
         items[:] = kept
         if left:
             config.hook.pytest_deselected(items=left)
@@ -179,10 +226,9 @@ class Selection:
         if self._tier not in (Tier.CHECK, Tier.TEST) or not self.left:
             return ""
         name = self._tier.name.lower()
-        of = f", those in turn at {self.share} kept" if self._tier is Tier.TEST else ""
         return (
-            f"make {name} left out {self.left.total():,} tests of {len(self.left):,} functions"
-            f"{of}; {_COMMANDS[name]} runs them"
+            f"make {name} left out {self.left.total():,} tests, by the share {self.share}; "
+            f"run them with: {_COMMANDS[name]}"
         )
 
 
@@ -200,5 +246,5 @@ def pytest_configure(config: pytest.Config) -> None:
     tier = None if name is None else Tier[name.upper()]
     if tier is not None:
         os.environ[_TIER_VARIABLE] = tier.name.lower()
-    share = config.getoption("share") or share_of_commit()
+    share = os.environ[_SHARE_VARIABLE] = config.getoption("share") or share_of_commit()
     config.pluginmanager.register(Selection(tier, share), "tiers")

@@ -14,6 +14,8 @@ from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.ledger import State
 from tests.big_export import assert_exported_once, fill, start, until_it_writes
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.spark
 def test_ctrl_c_ends_an_export_soon_and_the_same_command_exports_everything_once(

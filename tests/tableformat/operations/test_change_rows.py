@@ -45,6 +45,7 @@ from tests.scenarios import (
     rows_by_key,
     rows_in_main,
 )
+from tests.support.tiers import share_of
 
 T = TypeVar("T")
 P1 = partition("p1")
@@ -214,6 +215,7 @@ def test_detach_and_attach_keep_what_was_changed(tmp_path: Path) -> None:
     assert numbers(tmp_path) == after
 
 
+@pytest.mark.enumeration
 @pytest.mark.parametrize(
     "after",
     [pytest.param(False, id="before", marks=pytest.mark.nightly), pytest.param(True, id="after")],
@@ -228,7 +230,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(
     change(tmp_path / "count", P1, deletes=deletes, effects=counting)
     wanted = numbers(tmp_path / "count")
     assert {Step.CLAIM, Step.WRITE_FILES, Step.SEND, Step.SETTLE} <= set(counting.steps)
-    for number, step in enumerate(counting.steps):
+    for number, step in share_of(enumerate(counting.steps)):
         directory = tmp_path / str(number)
         in_files(directory)
         before = numbers(directory)

@@ -24,6 +24,7 @@ from tests.places.found import place_at
 from tests.row_changes import change, numbers_in
 from tests.row_merges import optimize
 from tests.scenarios import CLOCK, TO, RealFiles, row_of, rows_in_main
+from tests.support.tiers import share_of
 
 P1 = partition("p1")
 
@@ -110,7 +111,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path) -> N
     counting = DiesAt(10_000, after=False)
     clear(tmp_path / "count", effects=counting)
     assert {Step.CLAIM, Step.WRITE_FILES, Step.SEND, Step.SETTLE} <= set(counting.steps)
-    for number, step in enumerate(counting.steps):
+    for number, step in share_of(enumerate(counting.steps)):
         directory = tmp_path / str(number)
         in_files(directory)
         with pytest.raises(Dies):

@@ -40,6 +40,7 @@ from tests.scenarios import (
     rows_by_key,
     rows_in_main,
 )
+from tests.support.tiers import share_of
 from tests.two_lake_tables import OTHER, copy, other, to_other
 
 ALL = AllPartitions()
@@ -256,7 +257,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(
     counting = DiesAt(10_000, after=False)
     copy(tmp_path / "count", partition("p1"), replaces=replaces, effects=counting)
     assert {Step.CLAIM, Step.WRITE_FILES, Step.SEND, Step.SETTLE} <= set(counting.steps)
-    for number, step in enumerate(counting.steps):
+    for number, step in share_of(enumerate(counting.steps)):
         directory = tmp_path / str(number)
         made = prepared(directory)
         with pytest.raises(Dies):
@@ -300,7 +301,7 @@ def test_a_death_at_any_effect_and_an_export_instead(tmp_path: Path) -> None:
     to_other(tmp_path / "count", Partitions())
     counting = DiesAt(10_000, after=False)
     copy(tmp_path / "count", partition("p1"), effects=counting)
-    for number, step in enumerate(counting.steps):
+    for number, step in share_of(enumerate(counting.steps)):
         directory = tmp_path / str(number)
         made = in_files(directory)
         running(directory).run(drop("p1"))

@@ -44,6 +44,7 @@ from tests.scenarios import (
     run,
     state,
 )
+from tests.support.tiers import share_of
 
 
 @pytest.fixture
@@ -68,6 +69,7 @@ def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions, which: s
     assert max((main + detached).values()) == 1
 
 
+@pytest.mark.enumeration
 @pytest.mark.parametrize(
     "after",
     [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],
@@ -90,7 +92,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(
     counting = DiesAt(10_000, after=False)
     running(tmp_path / "count", effects=counting).run(statement)
     assert {Step.CLAIM, Step.STAGE, Step.SEND, Step.SETTLE} <= set(counting.steps)
-    for number, step in enumerate(counting.steps):
+    for number, step in share_of(enumerate(counting.steps)):
         directory = tmp_path / str(number)
         source = prepared(directory)
         with pytest.raises(Dies):

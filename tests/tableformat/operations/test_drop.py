@@ -46,6 +46,7 @@ from tests.scenarios import (
     run,
     state,
 )
+from tests.support.tiers import share_of
 
 
 @pytest.fixture
@@ -277,6 +278,7 @@ def steps_of_a_drop(directory: Path) -> list[Step]:
     return counting.steps
 
 
+@pytest.mark.enumeration
 @pytest.mark.parametrize(
     "after",
     [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")],
@@ -285,7 +287,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, a
     """Harm prevented: a partition that is dropped in part, or comes back by itself."""
     steps = steps_of_a_drop(tmp_path / "count")
     assert {Step.CLAIM, Step.STAGE, Step.SEND, Step.SETTLE} <= set(steps)
-    for number in range(len(steps)):
+    for number in share_of(range(len(steps))):
         directory, source = tmp_path / str(number), Partitions()
         run(directory, source)
         with pytest.raises(Dies):

@@ -27,6 +27,7 @@ from tests.lake_statements import (
 )
 from tests.other_engines import rewrite
 from tests.scenarios import Partitions, lake, rows_in_main
+from tests.support.tiers import share_of
 from tests.two_lake_tables import OTHER, P1, fetch, other, to_other
 
 
@@ -169,7 +170,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, a
     counting = DiesAt(10_000, after=False)
     fetch(tmp_path / "count", P1, effects=counting)
     assert {Step.CLAIM, Step.WRITE_FILES, Step.SEND, Step.SETTLE} <= set(counting.steps)
-    for number, step in enumerate(counting.steps):
+    for number, step in share_of(enumerate(counting.steps)):
         directory = tmp_path / str(number)
         prepared(directory)
         with pytest.raises(Dies):

@@ -38,6 +38,7 @@ from tests.lake_statements import (
 )
 from tests.scenarios import CLOCK, AtStep, Partitions, lake, row_of, rows_in_main
 from tests.services.minio import MinIO
+from tests.support.tiers import share_of
 from tests.two_lake_tables import P1
 
 
@@ -107,7 +108,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, a
     counting = DiesAt(10_000, after=False)
     assert fetch(tmp_path / "count", effects=counting).status is Status.FETCHED
     assert {Step.CLAIM, Step.WRITE_FILES, Step.SEND, Step.SETTLE} <= set(counting.steps)
-    for number, step in enumerate(counting.steps):
+    for number, step in share_of(enumerate(counting.steps)):
         directory = tmp_path / str(number)
         prepared(directory)
         main = on(directory, "main")

@@ -55,6 +55,7 @@ from tests.scenarios import (
     rows_in_main,
     state,
 )
+from tests.support.tiers import share_of
 
 P1 = partition("p1")
 
@@ -343,6 +344,7 @@ def test_what_a_dead_run_moved_elsewhere_meanwhile_is_moved_from_there(
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.enumeration
 @pytest.mark.usefixtures("source")
 @pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, after: bool) -> None:
@@ -350,7 +352,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, a
     counting = DiesAt(10_000, after=False)
     move(tmp_path, effects=counting)
     assert {Step.CLAIM, Step.WRITE_FILES, Step.SEND, Step.SETTLE} <= set(counting.steps)
-    for number, step in enumerate(counting.steps):
+    for number, step in share_of(enumerate(counting.steps)):
         directory = tmp_path / str(number)
         prepared(directory)
         with pytest.raises(Dies):

@@ -42,6 +42,7 @@ from tests.scenarios import (
     row_of,
     rows_in_main,
 )
+from tests.support.tiers import share_of
 from tests.two_lake_tables import (
     OTHER,
     P1,
@@ -75,6 +76,7 @@ def test_a_lost_answer_is_made_good(
     assert rows_of_p1(tmp_path) == (0, 12)
 
 
+@pytest.mark.enumeration
 @pytest.mark.parametrize(
     "after",
     [pytest.param(False, id="before", marks=pytest.mark.nightly), pytest.param(True, id="after")],
@@ -85,7 +87,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, a
     counting = DiesAt(10_000, after=False)
     move(tmp_path / "count", counting)
     assert counting.steps.count(Step.SEND) == 2
-    for number, step in enumerate(counting.steps):
+    for number, step in share_of(enumerate(counting.steps)):
         directory = tmp_path / str(number)
         made = prepared(directory)
         with pytest.raises(Dies):
@@ -112,7 +114,7 @@ def test_a_death_at_any_effect_and_nobody_passes_over_it(tmp_path: Path, *, afte
     counting = DiesAt(10_000, after=False)
     move(tmp_path / "count", counting)
     refused = 0
-    for number, step in enumerate(counting.steps):
+    for number, step in share_of(enumerate(counting.steps)):
         directory = tmp_path / str(number)
         made = prepared(directory)
         with pytest.raises(Dies):

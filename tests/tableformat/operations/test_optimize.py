@@ -43,6 +43,7 @@ from tests.scenarios import (
     row_of,
     rows_in_main,
 )
+from tests.support.tiers import share_of
 
 P1 = partition("p1")
 EACH = AllPartitions(each=True)
@@ -235,7 +236,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(
     wanted = numbers(tmp_path / "count")
     assert {Step.CLAIM, Step.WRITE_FILES, Step.SEND, Step.SETTLE} <= set(counting.steps)
     assert (Step.NOTE_WRITTEN in counting.steps) is not deduplicates
-    for number, step in enumerate(counting.steps):
+    for number, step in share_of(enumerate(counting.steps)):
         directory = tmp_path / str(number)
         in_files(directory)
         before = numbers(directory)

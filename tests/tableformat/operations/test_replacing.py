@@ -45,6 +45,7 @@ from tests.scenarios import (
     rows_in_main,
     state,
 )
+from tests.support.tiers import share_of
 
 T = TypeVar("T")
 P1 = ById(PartitionId("p1"))
@@ -257,7 +258,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(
     whole = 15 if attaches else 23
     # What leads to the claim is that of any export, and is gone through by the other cases.
     first = counting.steps.index(Step.CLAIM) if after and not attaches else 0
-    for number, step in list(enumerate(counting.steps))[first:]:
+    for number, step in share_of(list(enumerate(counting.steps))[first:]):
         directory = tmp_path / str(number)
         source = prepared(directory)
         before = rows_in_main(directory)

@@ -32,6 +32,7 @@ from tests.lake_statements import (
 from tests.row_changes import change, numbers_in
 from tests.row_merges import optimize
 from tests.scenarios import AtStep, Partitions, parts_of, ports_of, row_of, run
+from tests.support.tiers import share_of
 from tests.two_lake_tables import P1, copy, prepared, to_other
 
 Rewriting = Callable[[Path, Effects | None], Outcome]
@@ -321,7 +322,7 @@ def test_who_stops_another_may_die_at_any_effect(tmp_path: Path, *, after: bool)
     in_files(tmp_path / "count")
     counting = DiesAt(10_000, after=False)
     assert updated(tmp_path / "count", counting) is Status.KILLED
-    for number, step in enumerate(counting.steps):
+    for number, step in share_of(enumerate(counting.steps)):
         at = tmp_path / str(number)
         in_files(at)
 
