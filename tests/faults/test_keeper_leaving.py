@@ -13,6 +13,7 @@ from tableformat.errors import LedgerError
 from tableformat.ledger import Lease
 from tests.keeper_ledgers import ME, a_row, address_of, opened
 from tests.services.zookeeper import ZooKeeper
+from tests.support.time_bounds import ENDS_WITHIN
 
 KEY = a_row().key.hash
 
@@ -35,7 +36,7 @@ def test_who_leaves_waits_for_seconds_for_what_is_asked_and_for_all_that_follows
             asked.result()
     ledger.close()
 
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < ENDS_WITHIN
 
 
 def test_who_leaves_is_still_answered(zookeeper_server: ZooKeeper) -> None:

@@ -37,6 +37,7 @@ from tests.services.keeper_relay import keeper_relay
 from tests.services.server_process import wait_until
 from tests.services.toxiproxy import FROM_SERVER, TO_SERVER, Proxy, Toxiproxy, toxiproxy
 from tests.services.zookeeper import ZooKeeper, zookeeper_ensemble
+from tests.support.time_bounds import ENDS_WITHIN
 
 SESSION: Final = "session-timeout=1"
 """After so many seconds the servers take a silent client for dead: the fewest that they grant."""
@@ -195,7 +196,7 @@ def test_who_is_interrupted_while_the_ledger_is_silent_leaves_soon(
     with pytest.raises(KeyboardInterrupt):
         run(kept.directory, source, ports=ports)
 
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < ENDS_WITHIN
     (left,) = (note for note in notes if "are not given back" in note)
     assert left.startswith("2 lease(s) are not given back, and end by themselves within 60 s: Can")
     kept.proxy.heal()

@@ -17,6 +17,7 @@ from tests.spark_jar import jvm_with_jar
 from tests.statement_examples import KNOWN as KNOWN_TO_CLICKHOUSE
 from tests.statement_examples import OURS as ONLY_HERE
 from tests.strategies.statements import statements
+from tests.support.time_bounds import ENDS_WITHIN
 
 pytestmark = pytest.mark.spark
 
@@ -219,7 +220,7 @@ def test_a_hostile_text_costs_no_more_than_reading_it(jvm: Any, repeated: str, s
 
     jvm.mergeberg.spark.Shapes.isClickHouse(text)
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < ENDS_WITHIN
 
 
 @pytest.mark.parametrize(
