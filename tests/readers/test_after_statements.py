@@ -23,7 +23,8 @@ from tests.readers.statements import (
 )
 from tests.real_export import RealExport
 
-pytestmark = each_engine()
+# The smoke of each reader; test_all_readers.py asks them everything.
+pytestmark = [each_engine(), pytest.mark.representative]
 
 
 @dataclass(frozen=True, slots=True)

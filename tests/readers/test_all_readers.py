@@ -23,6 +23,7 @@ pytestmark = [
     # Whoever is first waits for the tables, for a download and for a thousand answers.
     pytest.mark.timeout(900),
     each_engine(),
+    pytest.mark.nightly,
 ]
 
 

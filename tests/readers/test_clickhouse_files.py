@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.readers import native_parquet
 from tests.readers.conftest import World
 from tests.readers.tables import TABLES
+
+pytestmark = pytest.mark.nightly
 
 
 def test_what_clickhouse_writes_itself_is_as_the_page_says(world: World) -> None:
