@@ -123,3 +123,39 @@ def test_a_server_of_a_later_tier_is_refused_although_the_machine_has_it(
 
     monkeypatch.setenv(tiers._TIER_VARIABLE, "all")
     check_nightly("MinIO")
+
+
+SLOW = """
+import time
+import pytest
+
+def work():
+    until = time.process_time() + 1.2
+    while time.process_time() < until: pass
+
+def test_slow_and_not_listed(): work()
+
+@pytest.mark.nightly
+def test_slow_elsewhere(): work()
+"""
+
+
+@pytest.mark.parametrize(("tier", "status"), [("all", 1), ("test", 0)])
+def test_a_test_that_is_slower_than_its_tier_fails_the_whole_run(
+    tmp_path: Path, tier: str, status: int
+) -> None:
+    (tmp_path / "test_a.py").write_text(SLOW)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    nightly\n")
+    plugins = ["-p", "tests.support.measured", "-p", "tests.support.tiers", "-p", "no:randomly"]
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins, "--tier", tier, str(tmp_path)],
+        check=False,
+        capture_output=True,
+        cwd=ROOT,
+        text=True,
+    )
+
+    assert ended.returncode == status, ended.stdout
+    named = [line.split(":")[2] for line in ended.stdout.splitlines() if "CPU s, at most" in line]
+    assert named == ["test_slow_and_not_listed"] * status

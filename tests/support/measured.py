@@ -1,6 +1,7 @@
 """What each test cost: wall time, and CPU time of its process and of all that it started.
 
-A plugin of pytest, loaded by pyproject.toml. `--measure FILE` writes the costs of a run as JSON:
+A plugin of pytest, loaded by pyproject.toml. `--tier all` fails where a test costs more than its
+tier allows. `--measure FILE` writes the costs of a run as JSON:
 
     {"tests": {"tests/test_a.py::test_b[c]": [wall seconds, CPU seconds]},
      "shared": {"tests/test_a.py": [...], "session: zookeeper_of_session": [...]}}
@@ -21,11 +22,13 @@ from typing import Any, Final
 import psutil
 import pytest
 
-__all__ = ["Cost", "cpu_seconds"]
+__all__ = ["MOST", "Cost", "cpu_seconds"]
 
 Cost = tuple[float, float]
 """Wall seconds and CPU seconds."""
 
+MOST: Final = pytest.StashKey[float]()
+"""CPU seconds that a test may cost before `make test-all` fails; 0 where there is no bound."""
 _KEY: Final = "cost"
 
 
@@ -118,7 +121,9 @@ class Meter:
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         """Hand the costs over, to whichever process collects the reports."""
         if call.when == "teardown":
-            item.user_properties.append((_KEY, [self._own, self._shared]))
+            item.user_properties.append(
+                (_KEY, [self._own, self._shared, item.stash.get(MOST, 0.0)])
+            )
 
 
 def _file_of(item: pytest.Item) -> str:
@@ -134,10 +139,11 @@ def _listed_as(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureReques
 class Ledger:
     """Collects the costs in the process that gets all reports, and writes them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self._path = path
         self._tests: dict[str, list[float]] = {}
         self._shared: dict[str, Cost] = {}
+        self.slower: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what one test cost, and what was set up or removed for others along with it."""
@@ -146,17 +152,32 @@ class Ledger:
         for name, cost in report.user_properties:
             if name != _KEY:
                 continue
-            own, shared = cost
+            own, shared, most = cost
+            if most and own[1] > most:
+                self.slower.append(f"{report.nodeid}: {own[1]:.1f} CPU s, at most {most:.1f}")
             self._tests[report.nodeid] = [round(part, 3) for part in own]
             for key, spent in shared.items():
                 self._shared[key] = _plus(self._shared.get(key, (0.0, 0.0)), tuple(spent))
 
-    def pytest_sessionfinish(self) -> None:
-        """Write the file."""
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the file, and fail the run where tests are slower than their tier."""
+        if self.slower and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self._path is None:
+            return
         shared = {name: [round(part, 3) for part in cost] for name, cost in self._shared.items()}
         found = {"tests": self._tests, "shared": shared}
         text = json.dumps(found, indent=0, sort_keys=True)
         self._path.write_text(text + "\n", encoding="utf-8")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name the tests that are slower than their tier."""
+        if self.slower:
+            terminalreporter.section("tests that cost more than their tier allows", red=True)
+            for line in self.slower:
+                terminalreporter.line(line)
+            terminalreporter.line("Make them cheaper, or list what they cost: make durations")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -165,9 +186,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure where the option is given; of several processes the first one writes."""
+    """Measure where it is asked for; of several processes the first one collects."""
     path: Path | None = config.getoption("measure")
-    if path is None:
+    if path is None and config.getoption("tier", default=None) != "all":
         return
     config.pluginmanager.register(Meter(), "meter")
     if not hasattr(config, "workerinput"):

@@ -31,6 +31,7 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from tests.support.durations import Durations, function_of, load_durations
+from tests.support.measured import MOST
 
 __all__ = [
     "Selection", "Tier", "check_nightly", "in_turn", "share_of", "share_of_commit", "tiers_of",
@@ -48,6 +49,9 @@ MOST_OF_TEST: Final = 3.0
 """CPU seconds that a test of `make test` may cost."""
 TURNS: Final = 8
 """Of so many cases of an enumeration `make test` tries one."""
+_ROOM: Final = 10
+# A busy machine, the first call of a library and one dear case among cheap ones cost several times
+# the mean.
 NIGHTLY_FIXTURES: Final = frozenset(
     (
         *("minio_server", "minio_server_of_session"),
@@ -109,6 +113,14 @@ def _tier_of(item: pytest.Item, durations: Durations) -> Tier:
     if item.get_closest_marker("spark") or cost > MOST_OF_CHECK or around > MOST_AROUND_CHECK:
         return Tier.TEST
     return Tier.CHECK
+
+
+def _most_of(item: pytest.Item, tier: Tier) -> float:
+    """Return the CPU seconds above which a test belongs to a later tier; 0 for no bound."""
+    if tier > Tier.TEST or _stays(item):
+        return 0.0
+    most = _ROOM * (MOST_OF_CHECK if tier is Tier.CHECK else MOST_OF_TEST)
+    return most * TURNS if item.get_closest_marker("enumeration") else most
 
 
 def _stays(item: pytest.Item) -> bool:
@@ -189,6 +201,7 @@ class Selection:
     ) -> None:
         kept, left = [], []
         for item, tier in tiers_of(items, load_durations(), self.share).items():
+            item.stash[MOST] = _most_of(item, tier)
             (kept if self._runs(tier) else left).append(item)
             if tier is Tier.SOAK:
                 self.soaking.add(function_of(item.nodeid))
