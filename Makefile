@@ -75,10 +75,11 @@ jar: $(STAMP) ## Make the Java side of Spark SQL anew, when something in it has 
 	$(BIN)/python -m spark_ext.jvm.build
 
 # Before the tests, because two processes must not fetch into one directory at once.
-$(JARS_STAMP): tests/iceberg_runtime.py spark_ext/pinned_jars.py tests/services/hdfs_jars.py tests/services/rest_jars.py | $(STAMP)
+$(JARS_STAMP): tests/iceberg_runtime.py spark_ext/pinned_jars.py tests/services/hdfs_jars.py tests/services/rest_jars.py tests/services/s3proxy_jar.py | $(STAMP)
 	$(BIN)/python -m tests.services.java_catalog
 	$(BIN)/python -m tests.services.hdfs_jars
 	$(BIN)/python -m tests.services.rest_jars
+	$(BIN)/python -m tests.services.s3proxy_jar
 	touch $@
 
 $(ARCHIVE_STAMP): tests/services/class_archive.py $(JARS_STAMP) $(PACKAGES)

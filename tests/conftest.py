@@ -23,6 +23,7 @@ pytest_plugins = [
     "tests.services.azurite",
     "tests.services.fake_gcs",
     "tests.services.hdfs",
+    "tests.services.s3proxy",
 ]
 
 _LEAST: Final = 0.02

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from catalog.storages.s3.access import CA_FILE, S3Access
 from catalog.time_outs import TimeOuts
-from tests.services.minio import Account, MinIO
+from tests.services.s3_server import Account, S3Server
 
 __all__ = ["access_to", "properties_of"]
 
 
 def properties_of(
-    store: MinIO,
+    store: S3Server,
     account: Account | None = None,
     *,
     endpoint: str | None = None,
@@ -38,7 +38,7 @@ def properties_of(
 
 
 def access_to(
-    store: MinIO,
+    store: S3Server,
     account: Account | None = None,
     *,
     endpoint: str | None = None,

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import itertools
 import json
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import boto3
 import requests
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.config import Config
 from botocore.credentials import Credentials
-from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.services.certificates import Authority
+from tests.services.certificates import Identity
 from tests.services.go_programs import program_file
-from tests.services.server_process import ServerProcess, free_port
+from tests.services.s3_server import Account, S3Server, running
 
 __all__ = ["READ_ONLY", "WRITER", "Account", "MinIO", "minio"]
 
-_ONCE: Final = Config(
-    connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 1, "mode": "standard"}
-)
-"""So that a test sees every answer itself."""
-
+_SECONDS_TO_START: Final = 30.0
 _OF_NOTHING: Final = hashlib.sha256().hexdigest()
 READ_ONLY: Final = ("s3:GetObject", "s3:ListBucket", "s3:GetBucketLocation")
 """What an account may do that reads."""
@@ -46,33 +35,17 @@ WRITER: Final = (
 """What the page about catalogs says that an export needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Credentials as a client has them; a token belongs to those that end by themselves."""
-
-    access_key: str
-    secret_key: str = field(repr=False)
-    token: str | None = field(default=None, repr=False)
-
-
-class MinIO(ServerProcess):
-    """An object store of one disk; what it has stored outlives its end."""
-
-    region = "us-east-1"
+class MinIO(S3Server):
+    """An object store of one disk, with accounts that may do less than the administrator."""
 
     def __init__(self, directory: Path) -> None:
-        self._numbers = itertools.count()
-        self.port = free_port()
-        self.endpoint = f"https://127.0.0.1:{self.port}"
-        self.root = Account("administrator", "administrator's secret")
-        self.access_key, self.secret_key = self.root.access_key, self.root.secret_key
-        authority = Authority(directory)
-        self.ca_file = authority.file
-        """The authority's certificate, as PEM."""
-        signed, certificates = authority.sign(), directory / "certificates"
+        super().__init__("MinIO", directory, seconds=_SECONDS_TO_START)
+
+    def _prepared(self, directory: Path, identity: Identity) -> list[str]:
+        certificates = directory / "certificates"
         certificates.mkdir()
-        signed.certificate.rename(certificates / "public.crt")
-        signed.key.rename(certificates / "private.key")
+        identity.certificate.rename(certificates / "public.crt")
+        identity.key.rename(certificates / "private.key")
         settings = {
             "HOME": str(directory),
             "MINIO_ROOT_USER": self.access_key,
@@ -85,22 +58,7 @@ class MinIO(ServerProcess):
         command = ["env", "-i", *(f"{name}={text}" for name, text in settings.items())]
         command += [str(program_file("minio")), "server", "--quiet"]
         command += ["--certs-dir", str(certificates), "--address", f"127.0.0.1:{self.port}"]
-        super().__init__("MinIO", [*command, str(directory / "data")], directory, self._answers)
-
-    def make_bucket(self, name: str = "lake") -> str:
-        """Make a bucket that no other test has; return its name, which begins with `name`."""
-        made = f"{name}-{next(self._numbers)}"
-        self.client().create_bucket(Bucket=made)
-        return made
-
-    def client(self, account: Account | None = None, *, endpoint: str | None = None) -> Any:
-        """Return boto3's client for an account, the administrator's else; it never retries.
-
-        Args:
-            account: whose credentials it uses.
-            endpoint: where it asks instead, as the proxy of a network fault.
-        """
-        return self._client("s3", account, endpoint)
+        return [*command, str(directory / "data")]
 
     def account(self, *actions: str, bucket: str, below: str = "", seconds: int = 3600) -> Account:
         """Return credentials, with a token, that may do some things with one bucket.
@@ -132,42 +90,7 @@ class MinIO(ServerProcess):
         )
         assert said.ok, said.text
 
-    def mend(self) -> None:
-        """Let it run if it was ended or stands still."""
-        self.resume()
-        self.start()
 
-    def _client(
-        self, service: str, account: Account | None = None, endpoint: str | None = None
-    ) -> Any:
-        whose = account or self.root
-        # A session of its own: boto3's common one is not for several threads.
-        return boto3.session.Session().client(
-            service,
-            endpoint_url=endpoint or self.endpoint,
-            aws_access_key_id=whose.access_key,
-            aws_secret_access_key=whose.secret_key,
-            aws_session_token=whose.token,
-            region_name=self.region,
-            verify=str(self.ca_file),
-            config=_ONCE,
-        )
-
-    def _answers(self) -> bool:
-        # It answers some time before it knows its accounts.
-        with contextlib.suppress(BotoCoreError, ClientError):
-            self.client().list_buckets()
-            return True
-        return False
-
-
-@contextlib.contextmanager
-def minio() -> Iterator[MinIO]:
+def minio() -> AbstractContextManager[MinIO]:
     """Run a MinIO for the time of a context; nothing of it is left."""
-    with tempfile.TemporaryDirectory(prefix="mergeberg-s3-") as directory:
-        server = MinIO(Path(directory))
-        try:
-            server.start()
-            yield server
-        finally:
-            server.kill()
+    return running(MinIO)

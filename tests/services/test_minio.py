@@ -1,15 +1,13 @@
-"""The object store of the tests does what tests of ours take for granted."""
+"""A MinIO does what tests of ours take for granted, beyond what every S3 server of them does."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError, SSLError
+from botocore.exceptions import ClientError
 
-from tests.services.certificates import Authority
-from tests.services.minio import READ_ONLY, Account, MinIO
+from tests.services.minio import READ_ONLY, MinIO
 
 _PART: Final = 5 << 20
 """Bytes that every part of an upload but the last must have at least."""
@@ -31,51 +29,6 @@ def test_a_reader_may_read_its_bucket_and_nothing_else(minio_server: MinIO) -> N
     with pytest.raises(ClientError, match="AccessDenied"):
         reader.list_objects_v2(Bucket=another)
     assert administrator.get_object(Bucket=mine, Key="k")["Body"].read() == b"v"
-
-
-@pytest.mark.parametrize(
-    ("account", "said"),
-    [
-        (Account("administrator", "another secret"), "SignatureDoesNotMatch"),
-        (Account("nobody", "administrator's secret"), "InvalidAccessKeyId"),
-    ],
-    ids=["wrong secret", "unknown key"],
-)
-def test_wrong_credentials_are_refused(minio_server: MinIO, account: Account, said: str) -> None:
-    with pytest.raises(ClientError, match=said):
-        minio_server.client(account).list_buckets()
-
-
-def test_who_knows_another_authority_gets_no_connection(
-    minio_server: MinIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Harm prevented: the tests of TLS would pass without anybody checking a certificate."""
-    monkeypatch.setattr(minio_server, "ca_file", Authority(tmp_path).file)
-
-    with pytest.raises(SSLError, match="CERTIFICATE_VERIFY_FAILED"):
-        minio_server.client().list_buckets()
-
-
-def test_a_name_is_taken_once(minio_server: MinIO) -> None:
-    """Harm prevented: put-if-absent of ours is built on a promise that the store does not keep."""
-    client, bucket = minio_server.client(), minio_server.make_bucket()
-    client.put_object(Bucket=bucket, Key="k", Body=b"first", IfNoneMatch="*")
-
-    with pytest.raises(ClientError, match="PreconditionFailed"):
-        client.put_object(Bucket=bucket, Key="k", Body=b"second", IfNoneMatch="*")
-    assert client.get_object(Bucket=bucket, Key="k")["Body"].read() == b"first"
-
-
-def test_what_was_stored_outlives_its_end(minio_server: MinIO) -> None:
-    client, bucket = minio_server.client(), minio_server.make_bucket()
-    client.put_object(Bucket=bucket, Key="k", Body=b"v")
-
-    minio_server.kill()
-    with pytest.raises(EndpointConnectionError):
-        client.list_buckets()
-    minio_server.start()
-
-    assert client.get_object(Bucket=bucket, Key="k")["Body"].read() == b"v"
 
 
 def test_a_copy_is_made_by_the_server(minio_server: MinIO) -> None:
