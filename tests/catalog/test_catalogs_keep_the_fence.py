@@ -21,8 +21,8 @@ from conformance.suites.catalog import catalog_promises
 from tests.lying_catalog.server import PATIENT, LyingCatalog
 from tests.s3_places import properties_of
 from tests.services.java_catalog import JavaCatalog, java_machine
-from tests.services.minio import minio
 from tests.services.rest_server import RestServer, rest_server
+from tests.services.s3proxy import s3proxy
 
 _STACK = ExitStack()
 
@@ -124,7 +124,7 @@ def _iceberg_java(name: str) -> Catalog:
 
 @cache
 def _server() -> RestServer:
-    return _STACK.enter_context(rest_server(_STACK.enter_context(minio())))
+    return _STACK.enter_context(rest_server(_STACK.enter_context(s3proxy())))
 
 
 @cache

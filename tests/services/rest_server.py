@@ -21,8 +21,8 @@ from spark_ext.java import find_java
 from tests.quick_java import QUICK_JAVA
 from tests.services.certificates import Authority
 from tests.services.java_trust import trust_store, trusting
-from tests.services.minio import MinIO
 from tests.services.rest_jars import class_path
+from tests.services.s3_server import S3Server
 from tests.services.server_process import ServerProcess, free_port
 
 __all__ = ["RestServer", "rest_server"]
@@ -66,7 +66,7 @@ _SERVES: Final = """<?xml version="1.0" encoding="UTF-8"?>
 class RestServer(ServerProcess):
     """A catalog whose warehouse is in a bucket of its own; what it knows outlives its end."""
 
-    def __init__(self, directory: Path, store: MinIO) -> None:
+    def __init__(self, directory: Path, store: S3Server) -> None:
         """Configure it.
 
         Args:
@@ -119,7 +119,7 @@ class RestServer(ServerProcess):
 
 
 @contextlib.contextmanager
-def rest_server(store: MinIO) -> Iterator[RestServer]:
+def rest_server(store: S3Server) -> Iterator[RestServer]:
     """Run a server for the time of a context; nothing of it is left but its bucket."""
     with tempfile.TemporaryDirectory(prefix="mergeberg-rest-") as directory:
         server = RestServer(Path(directory), store)
