@@ -1,7 +1,8 @@
 """Reads requirements.toml: every requirement, who owes it, and how each share stands.
 
-This file owns the shape of the list and refuses what does not fit it. Whether the named tests exist
-is asked by tests/repository/test_requirements.py, and whether they ran by tests/support/named_tests.py.
+This file owns the shape of the list and refuses what does not fit it.
+tests/repository/test_requirements.py asks whether the named tests exist, and
+tests/support/named_tests.py whether they ran.
 """
 
 from __future__ import annotations

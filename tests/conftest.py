@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -111,10 +110,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     none waits long for the other: one that is nearly done takes up to three files.
     """
     durations = load_durations()
-    cost: Counter[Path] = Counter()
+    cost: dict[Path, float] = {}
     spark: set[Path] = set()
     for item in items:
-        cost[item.path] += max(durations.of(item.nodeid), _LEAST)
+        cost[item.path] = cost.get(item.path, 0.0) + max(durations.of(item.nodeid), _LEAST)
         if item.get_closest_marker("spark"):
             spark.add(item.path)
     for item in {item.path: item for item in items}.values():

@@ -45,7 +45,7 @@ def oldest(
         made.ask(f"DROP DATABASE IF EXISTS {database}")
 
 
-@pytest.fixture(params=["newest", "oldest"])
+@pytest.fixture(params=["newest", pytest.param("oldest", marks=pytest.mark.nightly)])
 def either(request: pytest.FixtureRequest) -> Trouble:
     """Return the newest, then the oldest."""
     found = request.getfixturevalue(request.param)

@@ -16,6 +16,8 @@ from tests.places.services import FarServices
 from tests.services.minio import MinIO
 from tests.services.zookeeper import ZooKeeper
 
+pytestmark = pytest.mark.nightly
+
 FIRST = SCENARIOS[0]
 REPLACEMENT = next(s for s in SCENARIOS if s.name == "replacement after the TTL")
 

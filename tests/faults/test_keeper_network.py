@@ -39,6 +39,8 @@ from tests.services.toxiproxy import FROM_SERVER, TO_SERVER, Proxy, Toxiproxy, t
 from tests.services.zookeeper import ZooKeeper, zookeeper_ensemble
 from tests.support.time_bounds import ENDS_WITHIN
 
+pytestmark = pytest.mark.nightly
+
 SESSION: Final = "session-timeout=1"
 """After so many seconds the servers take a silent client for dead: the fewest that they grant."""
 STEPS: Final = (Step.TAKE_LEASE, Step.CLAIM, Step.SETTLE, Step.RELEASE_LEASE)

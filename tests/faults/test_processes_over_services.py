@@ -24,6 +24,8 @@ from tests.services.minio import MinIO
 from tests.services.server_process import wait_until
 from tests.services.zookeeper import ZooKeeper
 
+pytestmark = pytest.mark.nightly
+
 CONTENT = {f"p{n}": [n, 7] for n in range(1, 13)}
 ROWS = {partition: sum(parts) for partition, parts in CONTENT.items()}
 IN_MAIN = {"committed", "replaced", "unchanged", "already_exported"}

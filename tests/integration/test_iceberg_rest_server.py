@@ -182,7 +182,9 @@ def begun_and_ended(lake: Lake, *words: str, when: Callable[[], bool]) -> tuple[
     """End what was lent at some time of an export; return how that ended, and what it said."""
     run = lake.begin("export", *lake.words(*words))
     wait_until(lambda: run.poll() is not None or when(), "it was under way", seconds=SECONDS)
-    lake.server.store.end_accounts()
+    store = lake.server.store
+    assert isinstance(store, MinIO)
+    store.end_accounts()
     said, _ = run.communicate(timeout=SECONDS)
     assert "The credentials have ended: get new ones" in said
     assert "Traceback" not in said

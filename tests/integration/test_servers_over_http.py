@@ -46,7 +46,7 @@ def newest(newest_server: ClickHouseFront) -> Iterator[ServerConnection]:
         yield connection
 
 
-@pytest.fixture(params=["oldest", "newest"])
+@pytest.fixture(params=[pytest.param("oldest", marks=pytest.mark.nightly), "newest"])
 def connection(request: pytest.FixtureRequest) -> ServerConnection:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, ServerConnection)

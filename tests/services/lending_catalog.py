@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from tests.services.minio import WRITER, Account
+from tests.services.minio import WRITER, Account, MinIO
 from tests.services.rest_server import RestServer
 
 __all__ = ["LendingCatalog"]
@@ -91,6 +91,7 @@ class LendingCatalog:
     def _lending(self, table: dict[str, Any]) -> bytes:
         store, location = self._server.store, table["metadata"]["location"]
         place = urlsplit(location)
+        assert isinstance(store, MinIO), "it alone has accounts that end"
         account = store.account(*WRITER, bucket=place.netloc, below=f"{place.path[1:]}/")
         self.lent.append(account)
         reached = {"s3.endpoint": store.endpoint, "s3.region": store.region}

@@ -15,6 +15,8 @@ from tests.repository.source_files import ROOT
 from tests.services.go_programs import main, place_of, program_file
 from tests.services.server_process import wait_until
 
+pytestmark = pytest.mark.nightly
+
 SERVICES = ROOT / "requirements" / "services"
 
 

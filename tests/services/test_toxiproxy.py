@@ -21,6 +21,8 @@ from tests.services.toxiproxy import (
     toxiproxy,
 )
 
+pytestmark = pytest.mark.nightly
+
 DELAY = 1.0
 # That nothing comes is not looked at for longer.
 MOMENT = 0.3

@@ -17,7 +17,7 @@ import json
 import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import psutil
 import pytest
@@ -35,7 +35,7 @@ _KEY: Final = "cost"
 def cpu_seconds() -> float:
     """Return the CPU seconds of this process, of its descendants, and of those that ended."""
     this = psutil.Process()
-    spent = sum(this.cpu_times()[:4])
+    spent = float(sum(this.cpu_times()[:4]))
     for one in this.children(recursive=True):
         with contextlib.suppress(psutil.Error):
             spent += sum(one.cpu_times()[:4])
@@ -152,12 +152,12 @@ class Ledger:
         for name, cost in report.user_properties:
             if name != _KEY:
                 continue
-            own, shared, most = cost
+            own, shared, most = cast("tuple[Cost, dict[str, Cost], float]", cost)
             if most and own[1] > most:
                 self.slower.append(f"{report.nodeid}: {own[1]:.1f} CPU s, at most {most:.1f}")
             self._tests[report.nodeid] = [round(part, 3) for part in own]
             for key, spent in shared.items():
-                self._shared[key] = _plus(self._shared.get(key, (0.0, 0.0)), tuple(spent))
+                self._shared[key] = _plus(self._shared.get(key, (0.0, 0.0)), spent)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -63,5 +63,6 @@ def pytest_configure(config: pytest.Config) -> None:
         and config.getoption("tier", default=None) in (None, "test", "all")
         and config.args_source is not pytest.Config.ArgsSource.ARGS
     ):
-        selection: Selection = config.pluginmanager.get_plugin("tiers")
+        selection = config.pluginmanager.get_plugin("tiers")
+        assert isinstance(selection, Selection)
         config.pluginmanager.register(NamedTests(selection), "named-tests")

@@ -199,7 +199,8 @@ class Selection:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        kept, left = [], []
+        kept: list[pytest.Item] = []
+        left: list[pytest.Item] = []
         for item, tier in tiers_of(items, load_durations(), self.share).items():
             item.stash[MOST] = _most_of(item, tier)
             (kept if self._runs(tier) else left).append(item)

@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings(
         "ignore:Exception ignored in. <ssl:pytest.PytestUnraisableExceptionWarning"
     ),
+    pytest.mark.nightly,
 ]
 
 LARGE = os.urandom(16 * 1024 * 1024 + 17)

@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings(
         "ignore:Exception ignored in. <ssl:pytest.PytestUnraisableExceptionWarning"
     ),
+    pytest.mark.nightly,
 ]
 
 LARGE = os.urandom(2 * PART_BYTES + 17)

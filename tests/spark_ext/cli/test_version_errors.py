@@ -8,6 +8,8 @@ from tests.errors_page import rows
 from tests.wrong.places import Places
 from tests.wrong.versions import VERSIONS
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize("what", VERSIONS)
 def test_an_old_version_says_what_the_page_says(
