@@ -20,6 +20,7 @@ from weakref import WeakSet
 
 import psutil
 import pytest
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 __all__ = ["Leftovers", "Seen", "look"]
 
@@ -80,8 +81,10 @@ def _command_of(process: psutil.Process) -> str:
 def look() -> Seen:
     """Return what there is now."""
     threads = (one for one in threading.enumerate() if not one.name.startswith(_OF_PROCESS))
+    # PyIceberg plans and deletes with one pool for a process, which it never ends.
+    pool = ExecutorFactory._instance
     return Seen(
-        frozenset(threads),
+        frozenset(threads) - frozenset(getattr(pool, "_threads", ())),
         frozenset(one for one in psutil.Process().children(recursive=True) if _runs(one)),
         frozenset(one for one in tuple(_SOCKETS) if one.fileno() != -1),
     )
