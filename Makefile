@@ -6,11 +6,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d%d" % sys.version_info[:2])' 2>/dev/null)
-LOCK := requirements/py$(VERSION).lock
-# One stamp per Python, so that another PYTHON makes the environment anew.
+SUPPORTED := 311 312 313
+LOCK := requirements/dev.lock
+BUILD_LOCK := requirements/build/build.lock
+INSTALLER_LOCK := requirements/installer/installer.lock
+# One stamp per Python, so that another PYTHON makes the environment anew. The environment has first
+# what installs all others, then its packages, then mergeberg itself with its jar.
+INSTALLER := $(VENV)/.installer-py$(VERSION)
 PACKAGES := $(VENV)/.packages-py$(VERSION)
 STAMP := $(VENV)/.ready-py$(VERSION)
-# The readers that cannot be in our environment; Spark keeps the jars for tests beside them.
+INSTALL := $(BIN)/python requirements/packages.py install
+# The readers that cannot be in our environment; the jars for tests are beside them.
 READERS := .readers
 READERS_LOCK := requirements/readers/readers.lock
 READERS_STAMP := $(READERS)/.ready-py$(VERSION)
@@ -19,6 +25,10 @@ TRINO_STAMP := $(READERS)/.trino
 CONNECT_LOCK := requirements/connect/connect.lock
 CONNECT_STAMP := $(READERS)/.connect-py$(VERSION)
 JARS_STAMP := $(READERS)/.jars
+# The jars of servers; a stamp has the name of the module that fetches them.
+REST_STAMP := $(READERS)/.rest_jars
+S3PROXY_STAMP := $(READERS)/.s3proxy_jar
+HDFS_STAMP := $(READERS)/.hdfs_jars
 # The classes of the tests' Sparks, so that each starts in half the time.
 ARCHIVE_STAMP := $(READERS)/.classes
 # The servers that tests start, out of Debian's packages and unpacked below here.
@@ -27,46 +37,63 @@ SERVERS_STAMP := $(SERVERS)/.ready
 
 JAR := spark_ext/jvm/mergeberg-spark.jar
 
-CODE := $(wildcard tableformat catalog spark_ext conformance) tests
+CODE := $(wildcard tableformat catalog spark_ext conformance) tests requirements
 PYTEST := $(BIN)/python -m pytest
 # A file's tests stay together and in the order of tests/conftest.py; a test that ends its process is
 # begun once more at most. Three, because two leave a fifth of two cores idle: tests wait for others.
 AT_ONCE := --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 
+# A set-up fetches side by side what it fetches: half of its time is waiting for the network. The make
+# of macOS (3.81) mixes their output; a make that was given --jobs keeps its number.
+SIDE_BY_SIDE = --no-print-directory VERSION=$(VERSION) \
+  $(if $(findstring --jobserver,$(MAKEFLAGS)),,--jobs=4) $(if $(filter output-sync,$(.FEATURES)),--output-sync)
+BEGUN := $(shell date +%s)
+
+# Some containers forbid it for the sake of small images. Then each of the hundreds of processes that
+# tests start compiles every module that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv jar demo clean-demo check test readers servers services soak model big bench lint format lock lock-readers clean
+.PHONY: help venv jar demo clean-demo check test test-all readers servers services soak model big bench lint format lock clean
+.PHONY: set-up-check set-up-test set-up-test-all set-up-soak
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## Make .venv with exactly the versions of requirements/
 
-$(PACKAGES): $(LOCK)
+# After a change of a lock everything is made anew, so that no package of before is left: from uv's
+# cache that takes seconds.
+$(INSTALLER): $(INSTALLER_LOCK) $(BUILD_LOCK) $(LOCK)
+	@$(if $(VERSION),,echo "Cannot make the environment: there is no Python named '$(PYTHON)'. Install Python 3.11, 3.12 or 3.13, or name one: make PYTHON=python3.12" >&2; exit 2)
+	@$(if $(filter $(SUPPORTED),$(VERSION)),,echo "Cannot make the environment: '$(PYTHON)' is not Python 3.11, 3.12 or 3.13. Install one, or name it: make PYTHON=python3.12" >&2; exit 2)
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --requirement $(LOCK)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	touch $@
+
+$(PACKAGES): $(INSTALLER)
+	$(INSTALL) $(LOCK) $(VENV)
 	touch $@
 
 $(STAMP): $(PACKAGES) pyproject.toml
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --offline --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(READERS_STAMP): $(READERS_LOCK)
+$(READERS_STAMP): $(READERS_LOCK) | $(INSTALLER)
 	rm -rf $(READERS)/venv $(READERS)/.ready-*
-	$(PYTHON) -m venv $(READERS)/venv
-	$(READERS)/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	$(INSTALL) $< $(READERS)/venv
 	touch $@
 
-# Half a gigabyte, which `make test` does without.
-$(TRINO_STAMP): tests/services/trino_files.py | $(STAMP) $(READERS_STAMP)
+# Half a gigabyte, for `make soak` alone.
+$(TRINO_STAMP): tests/services/trino_files.py | $(PACKAGES) $(READERS_STAMP)
 	$(BIN)/python -m tests.services.trino_files
 	touch $@
 
-$(CONNECT_STAMP): $(CONNECT_LOCK)
+$(CONNECT_STAMP): $(CONNECT_LOCK) | $(INSTALLER)
 	rm -rf $(READERS)/connect $(READERS)/.connect-*
-	$(PYTHON) -m venv $(READERS)/connect
-	$(READERS)/connect/bin/pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --requirement $<
+	$(INSTALL) $< $(READERS)/connect
 	touch $@
 
 # Without a list of files: columns and defaults from anywhere in our Python are in the jar. A digest of
@@ -75,26 +102,21 @@ jar: $(STAMP) ## Make the Java side of Spark SQL anew, when something in it has 
 	$(BIN)/python -m spark_ext.jvm.build
 
 # Before the tests, because two processes must not fetch into one directory at once.
-$(JARS_STAMP): tests/iceberg_runtime.py spark_ext/pinned_jars.py tests/services/hdfs_jars.py tests/services/rest_jars.py tests/services/s3proxy_jar.py | $(STAMP)
-	$(BIN)/python -m tests.services.java_catalog
-	$(BIN)/python -m tests.services.hdfs_jars
-	$(BIN)/python -m tests.services.rest_jars
-	$(BIN)/python -m tests.services.s3proxy_jar
+$(JARS_STAMP): tests/iceberg_runtime.py spark_ext/pinned_jars.py | $(PACKAGES)
+	$(BIN)/python -m tests.iceberg_runtime
+	touch $@
+
+$(REST_STAMP) $(S3PROXY_STAMP) $(HDFS_STAMP): $(READERS)/.%: tests/services/%.py | $(PACKAGES)
+	$(BIN)/python -m tests.services.$*
 	touch $@
 
 $(ARCHIVE_STAMP): tests/services/class_archive.py $(JARS_STAMP) $(PACKAGES)
 	$(BIN)/python -m tests.services.class_archive
 	touch $@
 
-$(SERVERS_STAMP): tests/services/debian_packages.py | $(STAMP)
+$(SERVERS_STAMP): tests/services/debian_packages.py | $(INSTALLER)
 	$(BIN)/python -m tests.services.debian_packages $(SERVERS)/clickhouse-18.16 clickhouse-server
 	touch $@
-
-requirements/py.lock:
-	@echo "Cannot make the environment: there is no Python named '$(PYTHON)'. Install Python 3.11, 3.12 or 3.13, or name one: make PYTHON=python3.12" >&2; exit 2
-
-requirements/py%.lock:
-	@echo "Cannot make the environment: '$(PYTHON)' is not Python 3.11, 3.12 or 3.13. Install one, or name it: make PYTHON=python3.12" >&2; exit 2
 
 demo: $(STAMP) ## Fill an embedded ClickHouse, export it through Spark, read it back
 	$(BIN)/mergeberg demo --directory demo
@@ -102,11 +124,28 @@ demo: $(STAMP) ## Fill an embedded ClickHouse, export it through Spark, read it 
 clean-demo: ## Remove what the demo made
 	rm -rf demo
 
-check: lint jar ## Lint and the fast tests: before every commit
-	$(PYTEST) -m 'not spark and not slow'
+# What each tier needs, and no more.
+OF_TEST := $(ARCHIVE_STAMP) $(READERS_STAMP) $(REST_STAMP) $(S3PROXY_STAMP) jar
+OF_TEST_ALL := $(OF_TEST) services $(CONNECT_STAMP) $(HDFS_STAMP) $(SERVERS_STAMP)
+set-up-check: jar
+set-up-test: $(OF_TEST)
+set-up-test-all: $(OF_TEST_ALL)
+set-up-soak: $(OF_TEST_ALL) $(TRINO_STAMP)
+set-up-check set-up-test set-up-test-all set-up-soak:
+	@echo "set-up: $$(($$(date +%s) - $(BEGUN))) s"
 
-test: lint jar $(READERS_STAMP) $(CONNECT_STAMP) $(ARCHIVE_STAMP) $(SERVERS_STAMP) services ## Everything: lint, then all tests, the fast ones first, three at once
-	$(PYTEST) $(AT_ONCE)
+# mypy takes a minute the first time, while a set-up waits for the network.
+check: ## Lint and the fast tests: before every commit
+	@$(MAKE) $(SIDE_BY_SIDE) set-up-check lint
+	$(PYTEST) --tier check
+
+test: ## Lint, then the tests that show every part at work, three at once: what CI runs
+	@$(MAKE) $(SIDE_BY_SIDE) set-up-test lint
+	$(PYTEST) $(AT_ONCE) --tier test
+
+test-all: ## Lint, then all tests but those of `make soak`: servers, networks, crashes at every step
+	@$(MAKE) $(SIDE_BY_SIDE) set-up-test-all lint
+	$(PYTEST) $(AT_ONCE) --tier all
 
 readers: $(STAMP) $(READERS_STAMP) $(JARS_STAMP) services $(if $(filter record over-s3,$(ARGS)),$(TRINO_STAMP)) ## Ask every reading engine; ARGS=over-s3 asks all of it over S3, Trino too, ARGS=record writes it down
 	$(if $(ARGS),$(BIN)/python -m tests.readers $(ARGS),$(PYTEST) tests/readers)
@@ -114,12 +153,13 @@ readers: $(STAMP) $(READERS_STAMP) $(JARS_STAMP) services $(if $(filter record o
 servers: $(SERVERS_STAMP) ## Get the servers that tests start
 
 # Without a stamp: they lie outside, for every working tree, and a look costs a tenth of a second.
-services: $(STAMP) ## Build and install the servers that tests start, once for a machine
+services: $(PACKAGES) ## Build and install the servers that tests start, once for a machine
 	$(BIN)/python -m tests.services.go_programs
 	$(BIN)/python -m tests.services.node_programs
 
-soak: $(STAMP) $(ARCHIVE_STAMP) $(SERVERS_STAMP) $(TRINO_STAMP) services ## Hours: the tests that `make test` leaves, generated tables, crashes, competition, chaos, bad networks (as root), kills, readers over S3, the older Spark and the model; ARGS="--tables 500 --seed 7"
-	$(PYTEST) --soak $(AT_ONCE)
+soak: ## Hours: the tests that `make test-all` leaves, generated tables, crashes, competition, chaos, bad networks (as root), kills, readers over S3, the older Spark and the model; ARGS="--tables 500 --seed 7"
+	@$(MAKE) $(SIDE_BY_SIDE) set-up-soak
+	$(PYTEST) $(AT_ONCE) --tier soak
 	$(BIN)/python -m tests.properties $(ARGS)
 	$(BIN)/python -m tests.properties --tables 500 --way arrow
 	$(BIN)/python -m tests.properties --tables 500 --way native
@@ -144,25 +184,18 @@ big: $(STAMP) ## Export 20 million rows and compare every value (minutes; 10 GB 
 bench: $(STAMP) ## Measure an export against ClickHouse's own Parquet INSERT
 	$(BIN)/python -m tests.bench $(ARGS)
 
-lint: $(STAMP) ## ruff, mypy, import-linter
+lint: $(PACKAGES) ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-cache
 
-format: $(STAMP) ## Format the code and mend what ruff can mend
+format: $(PACKAGES) ## Format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: ## Resolve requirements/ anew for this PYTHON (all of them: see CONTRIBUTING.md)
-	$(PYTHON) requirements/lock.py
-
-lock-readers: ## Resolve the environments of the other readers, a Connect client, the older Spark, Go and Node anew
-	$(PYTHON) requirements/lock.py readers
-	$(PYTHON) requirements/lock.py connect
-	$(PYTHON) requirements/lock.py services
-	$(PYTHON) requirements/lock.py node
-	$(PYTHON) requirements/lock.py older-spark
+lock: $(INSTALLER) ## Resolve requirements/ anew; ARGS="readers connect" resolves these and not our own environment
+	$(BIN)/python requirements/packages.py lock $(or $(ARGS),dev)
 
 clean: clean-demo ## Remove everything that can be made again
 	rm -rf $(VENV) $(READERS) $(SERVERS) .model dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(JAR)

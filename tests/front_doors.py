@@ -27,7 +27,7 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from spark_ext.java import find_java
 from spark_ext.setting_up import settings
 from tableformat.receipt import Receipt
-from tests.iceberg_runtime import SQLITE_DRIVER, runtime_settings
+from tests.iceberg_runtime import SQLITE_DRIVER, joined, runtime_settings
 from tests.quick_java import JAVA_VARIABLES
 from tests.repository.source_files import ROOT
 from tests.services.server_process import ServerProcess
@@ -146,9 +146,9 @@ class Doors:
 
     def _of_machine(self) -> dict[str, str]:
         """Return what is of a machine with little memory and other tests beside this one."""
-        return {
-            **runtime_settings("640m", SQLITE_DRIVER),
-            **settings(),
+        own = {
+            # Its jars are there already.
+            "spark.jars.packages": "",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": f"{self.root}/spark",
@@ -158,6 +158,7 @@ class Doors:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
         }
+        return joined(runtime_settings("640m", SQLITE_DRIVER), settings(), own)
 
     def environment(self, java: Path | None = None) -> dict[str, str]:
         """Return the environment of a user whose Python has mergeberg; `java` is a Java's home."""
@@ -166,6 +167,8 @@ class Doors:
             **kept,
             **JAVA_VARIABLES,
             "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            # A Spark that resolves packages finds them there, or nowhere.
+            "DEFAULT_ARTIFACT_REPOSITORY": (self.root / "maven").as_uri(),
             "JAVA_HOME": str(java or find_java(os.environ).home),
             "SPARK_HOME": str(_SPARK),
             "SPARK_CONF_DIR": str(self.root / "conf"),

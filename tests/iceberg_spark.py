@@ -1,6 +1,6 @@
 """A Spark session with the real Iceberg, as a user configures one, in a Java machine of its own.
 
-Packages are fetched when a machine starts, and a test process may have started another one before:
+Jars are given to a machine when it starts, and a test process may have started another one before:
 that one is put aside for the time of the session.
 """
 
@@ -20,7 +20,13 @@ from pyspark.sql import SparkSession
 
 from spark_ext.java import find_java
 from tests.frozen_parts import ROOT
-from tests.iceberg_runtime import POSTGRESQL_DRIVER, SQLITE_DRIVER, check_runtime, runtime_settings
+from tests.iceberg_runtime import (
+    POSTGRESQL_DRIVER,
+    SQLITE_DRIVER,
+    check_runtime,
+    joined,
+    runtime_settings,
+)
 
 __all__ = ["CATALOG_CLASS", "catalog_settings", "iceberg_spark"]
 
@@ -42,8 +48,7 @@ def iceberg_spark(directory: Path, conf: Mapping[str, str]) -> Iterator[SparkSes
         directory: where Spark puts what it makes.
         conf: the user's settings.
     """
-    settings = {
-        **runtime_settings("1g", SQLITE_DRIVER, POSTGRESQL_DRIVER),
+    own = {
         "spark.master": "local[2]",
         "spark.app.name": "test",
         "spark.ui.enabled": "false",
@@ -53,8 +58,8 @@ def iceberg_spark(directory: Path, conf: Mapping[str, str]) -> Iterator[SparkSes
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(directory / "spark"),
         "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
-        **conf,
     }
+    settings = joined(runtime_settings("1g", SQLITE_DRIVER, POSTGRESQL_DRIVER), own, conf)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(find_java(os.environ).home))
         patch.setenv("PYSPARK_PYTHON", sys.executable)

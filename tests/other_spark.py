@@ -16,11 +16,13 @@ from typing import Final
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
+from requirements.packages import install
 from tests.frozen_parts import ROOT
 
 __all__ = ["main"]
 
 _PLACE: Final = ROOT / ".readers" / "older-spark"
+_LOCK: Final = ROOT / "requirements" / "dev.lock"
 _OLDER: Final = ROOT / "requirements" / "older-spark" / "older-spark.lock"
 _PIP: Final = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 _TABLE: Final = (
@@ -75,13 +77,11 @@ def main() -> int:
 def _environment() -> Path:
     """Make the environment, or find it made; return its Python, with mergeberg as it is now."""
     python = _PLACE / "bin" / "python"
-    lock = ROOT / "requirements" / f"py{sys.version_info.major}{sys.version_info.minor}.lock"
-    ready, wanted = _PLACE / ".ready", lock.read_text() + _OLDER.read_text()
+    ready, wanted = _PLACE / ".ready", _LOCK.read_text() + _OLDER.read_text()
     if not ready.exists() or ready.read_text() != wanted:
         subprocess.run([sys.executable, "-m", "venv", "--clear", _PLACE], check=True)
-        for one in (lock, _OLDER):
-            hashed = ("--use-pep517", "--require-hashes", "--requirement", one)
-            subprocess.run([python, *_PIP, *hashed], check=True)
+        for one in (_LOCK, _OLDER):
+            install(one, _PLACE)
         ready.write_text(wanted)
     project = ("--no-deps", "--no-build-isolation", "--force-reinstall", ROOT)
     subprocess.run([python, *_PIP, *project], check=True)

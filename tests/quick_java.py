@@ -16,7 +16,14 @@ QUICK_JAVA: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 ARCHIVE: Final = Path(__file__).resolve().parents[1] / ".readers" / "spark.jsa"
 """The classes of Spark and Iceberg, once `tests.services.class_archive` has made it."""
 # A machine or a class path that it is not of runs without it; nobody's output is to say so.
-_ARCHIVED: Final = (f"-XX:SharedArchiveFile={ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+_ARCHIVED: Final = (
+    f"-XX:SharedArchiveFile={ARCHIVE}",
+    "-Xlog:cds=off",
+    "-Xlog:cds+dynamic=off",
+    # At the address for which it was written: at a random one, a second goes by to mend it.
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:ArchiveRelocationMode=0",
+)
 
 JAVA_VARIABLES: Final = {
     "SPARK_SUBMIT_OPTS": " ".join((*QUICK_JAVA, *(_ARCHIVED if ARCHIVE.is_file() else ()))),

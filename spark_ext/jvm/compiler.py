@@ -28,6 +28,8 @@ COMPILER: Final = f"org.eclipse.jdt:ecj:{_VERSION}"
 _FILE: Final = f"ecj-{_VERSION}.jar"
 _MAIN: Final = "org.eclipse.jdt.internal.compiler.batch.Main"
 _OPTIONS: Final = ("-17", "-g:lines,source", "-proc:none", "-encoding", "UTF-8", "-failOnWarning")
+# It lives for seconds, in which compiling its own code for speed does not pay.
+_QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _SECONDS: Final = 300
 # A Java from PyPI trusts its own list of authorities; the system's may have more of them.
 _SYSTEM_AUTHORITIES: Final = Path("/etc/ssl/certs/java/cacerts")
@@ -117,7 +119,7 @@ def _java(*arguments: str) -> subprocess.CompletedProcess[str]:
     java = find_java(os.environ).home / "bin" / "java"
     try:
         return subprocess.run(
-            [str(java), *arguments],
+            [str(java), *_QUICK, *arguments],
             capture_output=True,
             check=False,
             errors="replace",

@@ -59,7 +59,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
 
 def client(doors: Doors, program: str) -> subprocess.Popen[str]:
     """Start a program of the user paula."""
-    assert CLIENT.exists(), "there is no client: run make test, or make .readers/.connect-py3XX"
+    assert CLIENT.exists(), "there is no client: run make set-up-test-all"
     return subprocess.Popen(
         [CLIENT, "-I", "-c", program],
         cwd=doors.root,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
 from spark_ext.java import SUPPORTED, Java, find_java
+from spark_ext.setting_up import settings
 from tests.front_doors import EVENTS, Doors, blocks, reads_as
-from tests.iceberg_runtime import VERSION
+from tests.iceberg_runtime import VERSION, local_repository
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 
@@ -56,7 +58,18 @@ def assert_as_the_page_says(doors: Doors, on: list[Java]) -> None:
     assert doors.numbers("analytics.events", "n") == EVENTS
 
 
-def test_a_program_exports_and_is_told_what_is_wrong(doors: Doors) -> None:
+def test_a_program_exports_with_packages_that_spark_fetches(tmp_path: Path) -> None:
+    """The other doors have these jars without fetching them."""
+    local_repository(tmp_path / "maven")
+    (page,) = blocks("spark-sql.md", "properties")
+    (packages,) = (line.split()[1] for line in page.splitlines() if "spark.jars.packages" in line)
+    fetching = {
+        "spark.jars": settings()["spark.jars"],
+        "spark.jars.ivy": str(tmp_path / "ivy"),
+        "spark.jars.packages": packages,
+        "spark.master": "local[2]",
+    }
+    doors = Doors.made(tmp_path, fetching)
     (program,) = blocks("pyspark.md", "python")
 
     ended = doors.run([sys.executable, "-c", program])
@@ -64,6 +77,7 @@ def test_a_program_exports_and_is_told_what_is_wrong(doors: Doors) -> None:
     assert reads_as(blocks("pyspark.md", "text")[0]).fullmatch(ended.out.strip()), ended
     assert ended.code == 0
     assert doors.numbers("analytics.visits", "n") == EVENTS
+    assert len([*(tmp_path / "ivy" / "jars").iterdir()]) == len(packages.split(","))
 
 
 def test_the_page_names_the_iceberg_that_is_tested() -> None:

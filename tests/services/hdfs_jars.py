@@ -16,10 +16,10 @@ from typing import Final
 import pyspark
 
 from tableformat.errors import SourceError
-from tests.services.maven_files import MavenFile, check, fetch
+from tests.services.maven_files import MavenFile, check, main_of
 from tests.support.tiers import check_nightly
 
-__all__ = ["class_path", "main"]
+__all__ = ["class_path"]
 
 _FOLDER: Final = Path(__file__).resolve().parents[2] / ".readers" / "hdfs"
 _JARS: Final = (
@@ -80,15 +80,5 @@ def class_path() -> str:
     return os.pathsep.join([*(str(_FOLDER / jar.file) for jar in _JARS), str(of_spark)])
 
 
-def main() -> int:
-    """Fetch what is not there; one line and status 1 when it cannot be had."""
-    try:
-        fetch(_JARS, _FOLDER)
-    except SourceError as error:
-        sys.stderr.write(f"{error.message}\n")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of(_JARS, _FOLDER))

@@ -3,8 +3,7 @@
 A commit goes, as the JSON that PyIceberg would send, through `CatalogHandlers.updateTable`, which
 Iceberg's reference server calls for a request; the tables are in Iceberg's `InMemoryCatalog`. The
 jar is Spark's Iceberg runtime (`tests/iceberg_runtime.py`). No Spark is started, only the Java
-virtual machine that it begins with. `python -m tests.services.java_catalog` fetches the jar, with
-the drivers that other tests need, and checks it.
+virtual machine that it begins with.
 """
 
 from __future__ import annotations
@@ -30,19 +29,15 @@ from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
 from spark_ext.java import find_java
-from tests.iceberg_runtime import DRIVERS, check_runtime, runtime_settings
+from tests.iceberg_runtime import check_runtime, runtime_settings
 
 __all__ = ["JavaCatalog", "java_machine"]
 
 
 @contextmanager
-def java_machine(*drivers: str) -> Iterator[Any]:
-    """Start a Java virtual machine that has Iceberg; yield the door to its classes.
-
-    Args:
-        drivers: as of `runtime_settings`.
-    """
-    conf = runtime_settings("256m", *drivers)
+def java_machine() -> Iterator[Any]:
+    """Start a Java virtual machine that has Iceberg; yield the door to its classes."""
+    conf = runtime_settings("256m")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(find_java(os.environ).home))
         gateway = launch_gateway(  # type: ignore[no-untyped-call]
@@ -147,8 +142,3 @@ class JavaCatalog(NoopCatalog):
     def _name(self, identifier: str | Identifier) -> Any:
         text = ".".join(self.identifier_to_tuple(identifier))
         return self._jvm.org.apache.iceberg.catalog.TableIdentifier.parse(text)
-
-
-if __name__ == "__main__":
-    with java_machine(*DRIVERS):
-        pass

@@ -1,30 +1,41 @@
 """Files of a repository of Maven, each with its digest, fetched once into a directory.
 
-Ivy fetches them, which Spark carries and fetches its own packages with.
+They come over HTTP, several at once. A Java machine that resolves them with Ivy takes ten times as
+long: it starts, parses POMs, and copies each file twice. Which repository it is says
+`DEFAULT_ARTIFACT_REPOSITORY`, as to Spark; else it is the one that Ivy has built in, which PySpark
+carries: no address stands here.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
-import subprocess
+import ssl
+import sys
 import tempfile
+import urllib.error
+import urllib.request
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final
-from xml.sax.saxutils import quoteattr
 
-import pyspark
+import certifi
 
-from spark_ext.java import find_java
 from tableformat.errors import SourceError
+from tests.java_constants import text_constants
 
-__all__ = ["MavenFile", "check", "fetch"]
+__all__ = ["MavenFile", "check", "fetch", "main_of", "repository"]
 
-# A Java from PyPI trusts its own list of authorities; the system's may have more of them.
-_SYSTEM_AUTHORITIES: Final = Path("/etc/ssl/certs/java/cacerts")
-_TAIL: Final = 2000
+_AT_ONCE: Final = 8
+_ATTEMPTS: Final = 3
+_SECONDS: Final = 60.0
+_CHUNK: Final = 1 << 20
+_IVY: Final = "org.apache.ivy.plugins.resolver.IBiblioResolver"
+_CLIENT_ERRORS: Final = range(400, 500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +48,23 @@ class MavenFile:
     kind: str
     sha256: str
     classifier: str = ""
+    kept_as: str = ""
+
+    @property
+    def published(self) -> str:
+        """The name that it has in a repository."""
+        stem = "-".join(filter(None, (self.name, self.version, self.classifier)))
+        return f"{stem}.{self.kind}"
+
+    @property
+    def path(self) -> str:
+        """Where it is in a repository."""
+        return f"{self.group.replace('.', '/')}/{self.name}/{self.version}/{self.published}"
 
     @property
     def file(self) -> str:
         """The name that it has in a directory."""
-        stem = "-".join(filter(None, (self.name, self.version, self.classifier)))
-        return f"{stem}.{self.kind}"
+        return self.kept_as or self.published
 
 
 def fetch(files: Sequence[MavenFile], folder: Path) -> None:
@@ -55,18 +77,19 @@ def fetch(files: Sequence[MavenFile], folder: Path) -> None:
     if not missing:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="fetched-", dir=folder) as directory:
+    address, trusted = repository(), _trusted()
+    with (
+        tempfile.TemporaryDirectory(prefix="fetched-", dir=folder) as directory,
+        ThreadPoolExecutor(_AT_ONCE) as threads,
+    ):
         made = Path(directory)
-        said = _ivy(made, missing)
-        for one in missing:
-            if not (made / one.file).is_file():
-                message = (
-                    f"Cannot fetch {one.group}:{one.name}:{one.version}: {said}. Check the network "
-                    "and run again."
-                )
-                raise SourceError(message)
+
+        def one_of_them(one: MavenFile) -> None:
+            _fetch(f"{address}{one.path}", one, made / one.file, trusted)
             check(made, one)
             (made / one.file).replace(folder / one.file)
+
+        list(threads.map(one_of_them, missing))
 
 
 def check(folder: Path, one: MavenFile) -> None:
@@ -85,40 +108,62 @@ def check(folder: Path, one: MavenFile) -> None:
         raise SourceError(message)
 
 
-def _ivy(made: Path, files: Sequence[MavenFile]) -> str:
-    """Let Ivy put files into a directory, none but these; return the end of what it said."""
-    # Of two dependencies on one release Ivy takes the first.
-    releases: dict[tuple[str, str, str], list[MavenFile]] = {}
-    for one in files:
-        releases.setdefault((one.group, one.name, one.version), []).append(one)
-    wanted = made / "ivy.xml"
-    wanted.write_text(
-        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
-        '<info organisation="tests" module="files"/><dependencies>'
-        + "".join(_dependency(*release, found) for release, found in releases.items())
-        + "</dependencies></ivy-module>"
-    )
-    (ivy,) = (Path(pyspark.__file__).resolve().parent / "jars").glob("ivy-*.jar")
-    trusted = f"-Djavax.net.ssl.trustStore={_SYSTEM_AUTHORITIES}"
-    command: list[str | Path] = [
-        find_java(os.environ).home / "bin" / "java",
-        *((trusted,) if _SYSTEM_AUTHORITIES.exists() else ()),
-        *("-jar", ivy, "-ivy", wanted, "-cache", made / "cache", "-confs", "default"),
-        *("-retrieve", f"{made}/[artifact]-[revision](-[classifier]).[ext]"),
-    ]
-    done = subprocess.run(
-        command, capture_output=True, check=False, stdin=subprocess.DEVNULL, text=True
-    )
-    return " ".join(f"{done.stdout}{done.stderr}"[-_TAIL:].split()) or "Ivy said nothing"
+def main_of(files: Sequence[MavenFile], folder: Path) -> int:
+    """Fetch what is not there; one line and status 1 when it cannot be had."""
+    try:
+        fetch(files, folder)
+    except SourceError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return 1
+    return 0
 
 
-def _dependency(group: str, name: str, version: str, files: Sequence[MavenFile]) -> str:
-    release = f"org={quoteattr(group)} name={quoteattr(name)} rev={quoteattr(version)}"
-    artifacts = "".join(map(_artifact, files))
-    return f'<dependency {release} transitive="false">{artifacts}</dependency>'
+def repository() -> str:
+    """Return the address of the repository, which ends with a slash."""
+    named = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
+    if not named:
+        # Found without importing it, which takes a second.
+        found = importlib.util.find_spec("pyspark")
+        assert found is not None
+        assert found.origin is not None
+        (ivy,) = (Path(found.origin).parent / "jars").glob("ivy-*.jar")
+        named = text_constants(ivy, _IVY)["DEFAULT_M2_ROOT"]
+    return f"{named.rstrip('/')}/"
 
 
-def _artifact(one: MavenFile) -> str:
-    name, kind = quoteattr(one.name), quoteattr(one.kind)
-    classifier = f" m:classifier={quoteattr(one.classifier)}" if one.classifier else ""
-    return f"<artifact name={name} type={kind} ext={kind}{classifier}/>"
+def _trusted() -> ssl.SSLContext:
+    """Trust the authorities of this machine; some Pythons know of none, and have these."""
+    trusted = ssl.create_default_context()
+    trusted.load_verify_locations(certifi.where())
+    return trusted
+
+
+def _fetch(address: str, one: MavenFile, to: Path, trusted: ssl.SSLContext) -> None:
+    """Write what is at an address to a file; try again when the network fails."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            _copy(address, to, trusted)
+        except (OSError, HTTPException) as error:
+            refused = isinstance(error, urllib.error.HTTPError) and error.code in _CLIENT_ERRORS
+            if attempt == _ATTEMPTS or refused:
+                message = (
+                    f"Cannot fetch {one.group}:{one.name}:{one.version}: {error}. Check the "
+                    "network and run again."
+                )
+                raise SourceError(message) from error
+        else:
+            return
+
+
+def _copy(address: str, to: Path, trusted: ssl.SSLContext) -> None:
+    with (
+        urllib.request.urlopen(address, timeout=_SECONDS, context=trusted) as answer,  # noqa: S310
+        to.open("wb") as file,
+    ):
+        while chunk := answer.read(_CHUNK):
+            file.write(chunk)
+        # A connection that ends early is no error to every version of urllib.
+        length = answer.headers["Content-Length"]
+        if length is not None and file.tell() != int(length):
+            message = f"it ended after {file.tell()} of {length} bytes"
+            raise ConnectionError(message)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from tableformat.errors import SourceError
-from tests.services.maven_files import MavenFile, check, fetch
+from tests.services.maven_files import MavenFile, check, main_of
 
-__all__ = ["class_path", "main"]
+__all__ = ["class_path"]
 
 _FOLDER: Final = Path(__file__).resolve().parents[2] / ".readers" / "rest-server"
 _ICEBERG: Final = "1.11.0"
@@ -148,15 +148,5 @@ def class_path() -> str:
     return os.pathsep.join(str(_FOLDER / jar.file) for jar in _JARS)
 
 
-def main() -> int:
-    """Fetch what is not there; one line and status 1 when it cannot be had."""
-    try:
-        fetch(_JARS, _FOLDER)
-    except SourceError as error:
-        sys.stderr.write(f"{error.message}\n")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of(_JARS, _FOLDER))

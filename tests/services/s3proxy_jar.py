@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from tableformat.errors import SourceError
-from tests.services.maven_files import MavenFile, check, fetch
+from tests.services.maven_files import MavenFile, check, main_of
 
-__all__ = ["jar_file", "main"]
+__all__ = ["jar_file"]
 
 _FOLDER: Final = Path(__file__).resolve().parents[2] / ".readers" / "s3proxy"
 _JAR: Final = MavenFile(
@@ -44,15 +44,5 @@ def jar_file() -> Path:
     return file
 
 
-def main() -> int:
-    """Fetch it if it is not there; one line and status 1 when it cannot be had."""
-    try:
-        fetch((_JAR,), _FOLDER)
-    except SourceError as error:
-        sys.stderr.write(f"{error.message}\n")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of((_JAR,), _FOLDER))

@@ -111,7 +111,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
 def command(doors: Doors, *options: str) -> list[str]:
     """Return the command of the page, with options that this machine needs."""
     mergeberg, spark, *words = shlex.split(doors.written(blocks("spark-sql.md", "sh")[0]))
-    # What the tests' Spark has fetched before is found there.
+    # The jars that all tests have are found below it.
     fetched = f"spark.jars.ivy={runtime_jar().parents[1]}"
     small = ("--master", "local[2]", "--conf", "spark.driver.memory=640m")
     return [mergeberg, spark, "--conf", fetched, *small, *options, *words]
