@@ -55,7 +55,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv jar demo clean-demo check test test-all readers servers services soak model big bench lint format lock clean
+.PHONY: help venv jar demo clean-demo check test test-all durations readers servers services soak model big bench lint format lock clean
 .PHONY: set-up-check set-up-test set-up-test-all set-up-soak
 
 help: ## List the targets
@@ -146,6 +146,11 @@ test: ## Lint, then the tests that show every part at work, three at once: what 
 test-all: ## Lint, then all tests but those of `make soak`: servers, networks, crashes at every step
 	@$(MAKE) $(SIDE_BY_SIDE) set-up-test-all lint
 	$(PYTEST) $(AT_ONCE) --tier all
+
+durations: ## Run make test-all, and write down what each test costs: tests/durations.json decides the tiers
+	@$(MAKE) $(SIDE_BY_SIDE) set-up-test-all
+	$(PYTEST) $(AT_ONCE) --tier all --measure $(READERS)/measured.json
+	$(BIN)/python -m tests.support.durations $(READERS)/measured.json
 
 readers: $(STAMP) $(READERS_STAMP) $(JARS_STAMP) services $(if $(filter record over-s3,$(ARGS)),$(TRINO_STAMP)) ## Ask every reading engine; ARGS=over-s3 asks all of it over S3, Trino too, ARGS=record writes it down
 	$(if $(ARGS),$(BIN)/python -m tests.readers $(ARGS),$(PYTEST) tests/readers)
