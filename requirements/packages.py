@@ -93,11 +93,16 @@ def settings(said: str, environ: Mapping[str, str]) -> dict[str, str]:
             told[section][name.replace("_", "-")] = str(ast.literal_eval(text))
     of_pip = {name: text for section in _SECTIONS for name, text in told[section].items()}
     found = {
-        variable: between.join(of_pip[name].split())
+        variable: between.join(parts)
         for name, variable, between in _OF_PIP
-        if of_pip.get(name, "").split()
+        if (parts := [part for part in of_pip.get(name, "").split() if _holds(name, part)])
     }
     return _ALWAYS | found | dict(environ)
+
+
+def _holds(name: str, part: str) -> bool:
+    """Whether a part of a setting is one: pip leaves out directories that are not there."""
+    return name != "find-links" or "://" in part or Path(part).exists()
 
 
 def install(lock_file: Path, environment: Path) -> None:

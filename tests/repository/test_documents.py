@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 from tests.repository.source_files import ROOT
@@ -53,24 +52,3 @@ def test_the_first_page_tells_the_targets_that_are_there() -> None:
 
     assert told
     assert [name for name in told if not re.search(rf"^{name}:.*##", makefile, re.MULTILINE)] == []
-
-
-def test_the_locks_name_no_place_and_cover_every_supported_python() -> None:
-    """Where packages come from is the business of the machine that installs them."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = {
-        f"py{line.rpartition(' ')[2].replace('.', '')}.lock"
-        for line in project["classifiers"]
-        if re.search(r"Python :: 3\.\d+$", line)
-    }
-    locks = {
-        lock.name: lock.read_text(encoding="utf-8") for lock in ROOT.glob("requirements/*.lock")
-    }
-
-    assert set(locks) == wanted
-    for text in locks.values():
-        assert "://" not in text
-        assert all(
-            line.startswith(("    --hash=sha256:", " ")) or "==" in line
-            for line in text.splitlines()
-        )
