@@ -127,7 +127,7 @@ clean-demo: ## Remove what the demo made
 # What each tier needs, and no more.
 OF_TEST := $(ARCHIVE_STAMP) $(READERS_STAMP) $(REST_STAMP) $(S3PROXY_STAMP) jar
 OF_TEST_ALL := $(OF_TEST) services $(CONNECT_STAMP) $(HDFS_STAMP) $(SERVERS_STAMP)
-set-up-check: jar
+set-up-check: jar ## Set up what `make check` needs, and so for the others: set-up-test, set-up-test-all, set-up-soak
 set-up-test: $(OF_TEST)
 set-up-test-all: $(OF_TEST_ALL)
 set-up-soak: $(OF_TEST_ALL) $(TRINO_STAMP)
