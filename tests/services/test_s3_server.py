@@ -68,6 +68,7 @@ class Promises:
             write(client, bucket, "k", b"second")
         assert client.get_object(Bucket=bucket, Key="k")["Body"].read() == b"first"
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize("write", [_put, _complete])
     def test_of_many_who_take_a_name_at_once_one_does(
         self, store: S3Server, write: Callable[[Any, str, str, bytes], None]
