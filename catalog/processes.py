@@ -129,7 +129,7 @@ def _start_of(pid: int) -> str | None:
 def _start_by_ps(pid: int) -> str | None:
     # In a fixed language and time zone: whoever judges the process may have others.
     fixed = {"LC_ALL": "C", "TZ": "UTC0"}
-    asked = [_PS, "-o", "lstart=", "-p", str(pid)]
+    asked = [str(_PS), "-o", "lstart=", "-p", str(pid)]
     try:
         said = subprocess.run(asked, env=fixed, capture_output=True, text=True, check=False)
     except OSError:

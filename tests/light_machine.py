@@ -20,6 +20,7 @@ from typing import Final
 import pytest
 
 from tests.quick_java import JAVA_VARIABLES
+from tests.support.processes import available_memory, has_ended
 
 __all__ = ["place_in_memory"]
 
@@ -65,8 +66,12 @@ def place_in_memory(memory: Path = _MEMORY) -> Path | None:
         there = os.statvfs(memory)
     except FileNotFoundError:
         return None
-    roomy = there.f_bavail * there.f_frsize >= _FREE_BYTES and _available() >= _AVAILABLE_BYTES
-    if not roomy or there.f_flag & os.ST_NOEXEC or not os.access(memory, os.W_OK):
+    roomy = (
+        there.f_bavail * there.f_frsize >= _FREE_BYTES and available_memory() >= _AVAILABLE_BYTES
+    )
+    # Only Linux says which places run no programs.
+    no_programs = there.f_flag & getattr(os, "ST_NOEXEC", 0)
+    if not roomy or no_programs or not os.access(memory, os.W_OK):
         return None
     _sweep(memory)
     made = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=memory))
@@ -75,17 +80,11 @@ def place_in_memory(memory: Path = _MEMORY) -> Path | None:
     return made
 
 
-def _available() -> int:
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    amounts = dict(line.split(":") for line in lines)
-    return int(amounts["MemAvailable"].split()[0]) << 10
-
-
 def _sweep(memory: Path) -> None:
     """Remove what earlier runs left, which stays while there is a process of that number."""
     for left in memory.glob(f"{_PREFIX}*-*"):
         number = left.name.removeprefix(_PREFIX).partition("-")[0]
-        if not Path("/proc", number).exists():
+        if has_ended(int(number)):
             shutil.rmtree(left, ignore_errors=True)
 
 
