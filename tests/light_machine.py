@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ import pytest
 from tests.quick_java import JAVA_VARIABLES
 from tests.support.processes import available_memory, has_ended
 
-__all__ = ["place_in_memory"]
+__all__ = ["place_in_memory", "raised"]
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  a directory of its own is made there
 _PREFIX: Final = "mergeberg-tests-"
@@ -30,6 +31,8 @@ _PREFIX: Final = "mergeberg-tests-"
 _FREE_BYTES: Final = 4 << 30
 _AVAILABLE_BYTES: Final = 10 << 30
 _OPEN_FILES: Final = 200
+# macOS lets a shell's programs open 256, which a test with an engine and a Spark exceeds.
+_MOST_OPEN_FILES: Final = 1024
 
 
 @pytest.hookimpl(trylast=True)
@@ -54,6 +57,19 @@ def _garbage_of_its_own() -> Iterator[None]:
     """Search for garbage when a file's tests are over: what was left open is told of that file."""
     yield
     gc.collect()
+
+
+def raised(limits: tuple[int, int], wanted: int = _MOST_OPEN_FILES) -> tuple[int, int] | None:
+    """Return the limits of open files that a run sets; None where it may open enough, or no more.
+
+    Args:
+        limits: those in force, of which the second is the greatest that the first may become.
+        wanted: how many tests open.
+    """
+    soft, hard = limits
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    # Without a limit is a negative number on some systems.
+    return None if soft == resource.RLIM_INFINITY or soft >= most else (most, hard)
 
 
 def place_in_memory(memory: Path = _MEMORY) -> Path | None:
@@ -112,6 +128,8 @@ class _Place:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the place to this process and all that it starts; two at once are told by the first."""
+    if limits := raised(resource.getrlimit(resource.RLIMIT_NOFILE)):
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     for name, text in JAVA_VARIABLES.items():
         os.environ.setdefault(name, text)
     if hasattr(config, "workerinput") or "TMPDIR" in os.environ or config.option.basetemp:
