@@ -90,7 +90,9 @@ def test_of_a_process_that_has_ended_nothing_is_known() -> None:
 
 @both
 def test_the_memory_of_this_process_is_known(proc: Path) -> None:
+    found = own_peak(proc)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    assert 10 << 20 < own_peak(proc) <= most << 10
+    # The system counts pages of each processor by itself, and adds them up now and then.
+    assert 10 << 20 < found <= (most << 10) + (16 << 20)
     assert available_memory() > 10 << 20
