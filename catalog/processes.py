@@ -1,15 +1,19 @@
 """Who this process is, and whether another one may still be alive: who owns leases and leftovers.
 
 A process number alone is not enough, since numbers are used again: the start time goes with it.
+/proc says it, and `ps` where there is no /proc, as on macOS.
 """
 
 from __future__ import annotations
 
+import calendar
 import hashlib
 import os
 import re
 import secrets
 import socket
+import subprocess
+from email.utils import parsedate
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +25,15 @@ _BETWEEN: Final = "n"
 _JOB: Final = re.compile(r"(?P<host>[0-9a-f]{8})_(?P<pid>\d+)_(?P<start>[^_]+)_[0-9a-f]{8}")
 _STARTED: Final = 21
 """The position of the start time in /proc/<pid>/stat, counted from 0."""
+_UNKNOWN: Final = "unknown"
+"""Stands for the start time where the system does not say it."""
+_PROC: Final = Path("/proc")
+_PS: Final = Path("/bin/ps")
 
 
 def this_process() -> Owner:
     """Return the owner that this process is."""
-    return Owner(socket.gethostname(), os.getpid(), _start_of(os.getpid()) or "unknown")
+    return Owner(socket.gethostname(), os.getpid(), _start_of(os.getpid()) or _UNKNOWN)
 
 
 def may_be_alive(owner: Owner) -> bool:
@@ -33,17 +41,12 @@ def may_be_alive(owner: Owner) -> bool:
     if owner.host != socket.gethostname():
         return True
     # Containers may share a host's name and still count their processes apart.
-    if owner.start.partition(_BETWEEN)[2] != _process_table():
+    if _table_of(owner.start) != _process_table():
         return True
-    if Path("/proc/self/stat").exists():
-        return _start_of(owner.pid) == owner.start
-    try:
-        os.kill(owner.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    start = _start_of(owner.pid)
+    if start is None or owner.start == _UNKNOWN:
+        return _exists(owner.pid)
+    return _is_same(start, owner.start)
 
 
 def new_job() -> str:
@@ -73,7 +76,7 @@ def can_judge(job: str) -> bool | None:
     if found is None:
         return None
     me = this_process()
-    same = found["start"].partition(_BETWEEN)[2] == me.start.partition(_BETWEEN)[2]
+    same = _table_of(found["start"]) == _table_of(me.start)
     return found["host"] == _host_mark(me.host) and same
 
 
@@ -82,21 +85,65 @@ def _host_mark(host: str) -> str:
     return hashlib.sha256(host.encode()).hexdigest()[:8]
 
 
+def _table_of(start: str) -> str:
+    """Return the space of process numbers that a start time names, '' where it names none."""
+    # The word for an unknown time has the letter that separates the two, too.
+    return "" if start == _UNKNOWN else start.partition(_BETWEEN)[2]
+
+
 def _process_table() -> str:
     """Return letters and digits that stand for this boot and this space of process numbers."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    space = Path("/proc/self/ns/pid")
+    boot = _PROC / "sys/kernel/random/boot_id"
+    space = _PROC / "self/ns/pid"
     if not (boot.exists() and space.is_symlink()):
         return ""
     return hashlib.sha256((boot.read_text() + str(space.readlink())).encode()).hexdigest()[:8]
 
 
-def _start_of(pid: int) -> str | None:
-    """Return when and where a process started, in clock ticks since boot; None when it is gone."""
+def _exists(pid: int) -> bool:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _start_of(pid: int) -> str | None:
+    """Return when and where a process started; None when it is gone, or nothing says it.
+
+    In clock ticks since boot where there is /proc, in seconds since 1970 elsewhere.
+    """
+    if not (_PROC / "self/stat").exists():
+        return _start_by_ps(pid)
+    try:
+        stat = (_PROC / f"{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The second field is the command in parentheses, which may itself hold blanks and parentheses.
     fields = ["", "", *stat[stat.rindex(")") + 1 :].split()]
     return f"{fields[_STARTED]}{_BETWEEN}{_process_table()}"
+
+
+def _start_by_ps(pid: int) -> str | None:
+    # In a fixed language and time zone: whoever judges the process may have others.
+    fixed = {"LC_ALL": "C", "TZ": "UTC0"}
+    asked = [str(_PS), "-o", "lstart=", "-p", str(pid)]
+    try:
+        said = subprocess.run(asked, env=fixed, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    date = parsedate(said.stdout.strip())
+    return None if date is None else f"{calendar.timegm(date)}{_BETWEEN}"
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two start times are those of one process."""
+    if _process_table():
+        return one == other
+    # Some `ps` compute the time from two clocks, and may be a second off.
+    seconds = [start.partition(_BETWEEN)[0] for start in (one, other)]
+    if not all(map(str.isdecimal, seconds)):
+        return one == other
+    return abs(int(seconds[0]) - int(seconds[1])) <= 1

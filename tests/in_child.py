@@ -1,36 +1,44 @@
 """A piece of Python that a test runs in another process, with real values there and back.
 
 What loads chdb runs so: a process that has loaded it does not survive a later fork. The processes
-are forked from one that has loaded the code of tasks, which takes longer than most pieces do.
+are forked from one that has loaded the code of tasks, which takes longer than most pieces do; on
+macOS, whose own libraries do not survive a fork, each is started anew.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import os
+import sys
 import time
 import traceback
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, Final
 
 import pytest
 
 __all__ = ["in_child"]
 
-_FORKS: Final = multiprocessing.get_context("forkserver")
-# Without chdb, whose threads a fork would lose.
-_FORKS.set_forkserver_preload(["spark_ext.tasks", "pytest"])
+_LINUX: Final = "linux"
 _SECONDS: Final = 120
 
 
-def in_child(code: str, *values: Any) -> Any:
+def in_child(code: str, *values: Any, platform: str = sys.platform) -> Any:
     """Run `code` in another Python; it finds `values` and calls `answer` once.
 
     It has this process's environment as it is now.
+
+    Args:
+        code: the piece.
+        values: what it gets, which can be pickled.
+        platform: says whether it may be forked.
     """
-    answers, theirs = _FORKS.Pipe(duplex=False)
-    child = _FORKS.Process(target=_run, args=(code, values, dict(os.environ), theirs), daemon=True)
+    starter = _starter(platform)
+    answers, theirs = starter.Pipe(duplex=False)
+    child = starter.Process(target=_run, args=(code, values, dict(os.environ), theirs), daemon=True)
     child.start()
     theirs.close()
     try:
@@ -45,6 +53,16 @@ def in_child(code: str, *values: Any) -> Any:
     if error is not None:
         pytest.fail(f"the child process: {error}")
     return answer
+
+
+@functools.cache
+def _starter(platform: str) -> ForkServerContext | SpawnContext:
+    if platform != _LINUX:
+        return multiprocessing.get_context("spawn")
+    starter = multiprocessing.get_context("forkserver")
+    # Without chdb, whose threads a fork would lose.
+    starter.set_forkserver_preload(["spark_ext.tasks", "pytest"])
+    return starter
 
 
 def _told(answers: Connection) -> tuple[Any, str | None]:

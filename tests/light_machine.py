@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -20,8 +21,9 @@ from typing import Final
 import pytest
 
 from tests.quick_java import JAVA_VARIABLES
+from tests.support.processes import available_memory, has_ended
 
-__all__ = ["place_in_memory"]
+__all__ = ["place_in_memory", "raised"]
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  a directory of its own is made there
 _PREFIX: Final = "mergeberg-tests-"
@@ -29,6 +31,8 @@ _PREFIX: Final = "mergeberg-tests-"
 _FREE_BYTES: Final = 4 << 30
 _AVAILABLE_BYTES: Final = 10 << 30
 _OPEN_FILES: Final = 200
+# macOS lets a shell's programs open 256, which a test with an engine and a Spark exceeds.
+_MOST_OPEN_FILES: Final = 1024
 
 
 @pytest.hookimpl(trylast=True)
@@ -55,6 +59,19 @@ def _garbage_of_its_own() -> Iterator[None]:
     gc.collect()
 
 
+def raised(limits: tuple[int, int], wanted: int = _MOST_OPEN_FILES) -> tuple[int, int] | None:
+    """Return the limits of open files that a run sets; None where it may open enough, or no more.
+
+    Args:
+        limits: those in force, of which the second is the greatest that the first may become.
+        wanted: how many tests open.
+    """
+    soft, hard = limits
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    # Without a limit is a negative number on some systems.
+    return None if soft == resource.RLIM_INFINITY or soft >= most else (most, hard)
+
+
 def place_in_memory(memory: Path = _MEMORY) -> Path | None:
     """Make a directory in memory for this process's temporary files; None without the room.
 
@@ -65,8 +82,12 @@ def place_in_memory(memory: Path = _MEMORY) -> Path | None:
         there = os.statvfs(memory)
     except FileNotFoundError:
         return None
-    roomy = there.f_bavail * there.f_frsize >= _FREE_BYTES and _available() >= _AVAILABLE_BYTES
-    if not roomy or there.f_flag & os.ST_NOEXEC or not os.access(memory, os.W_OK):
+    roomy = (
+        there.f_bavail * there.f_frsize >= _FREE_BYTES and available_memory() >= _AVAILABLE_BYTES
+    )
+    # Only Linux says which places run no programs.
+    no_programs = there.f_flag & getattr(os, "ST_NOEXEC", 0)
+    if not roomy or no_programs or not os.access(memory, os.W_OK):
         return None
     _sweep(memory)
     made = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=memory))
@@ -75,17 +96,11 @@ def place_in_memory(memory: Path = _MEMORY) -> Path | None:
     return made
 
 
-def _available() -> int:
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    amounts = dict(line.split(":") for line in lines)
-    return int(amounts["MemAvailable"].split()[0]) << 10
-
-
 def _sweep(memory: Path) -> None:
     """Remove what earlier runs left, which stays while there is a process of that number."""
     for left in memory.glob(f"{_PREFIX}*-*"):
         number = left.name.removeprefix(_PREFIX).partition("-")[0]
-        if not Path("/proc", number).exists():
+        if has_ended(int(number)):
             shutil.rmtree(left, ignore_errors=True)
 
 
@@ -113,6 +128,8 @@ class _Place:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the place to this process and all that it starts; two at once are told by the first."""
+    if limits := raised(resource.getrlimit(resource.RLIMIT_NOFILE)):
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     for name, text in JAVA_VARIABLES.items():
         os.environ.setdefault(name, text)
     if hasattr(config, "workerinput") or "TMPDIR" in os.environ or config.option.basetemp:

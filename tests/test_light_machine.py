@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import light_machine
-from tests.light_machine import place_in_memory
+from tests.light_machine import place_in_memory, raised
 from tests.repository.source_files import ROOT
 
 WELL = "def test_well(tmp_path): (tmp_path / 'a').touch(); assert TOP in str(tmp_path)\n"
@@ -63,6 +64,25 @@ def test_a_machine_without_room_or_without_such_a_place_takes_its_usual_one(
     monkeypatch.setattr(light_machine, "_AVAILABLE_BYTES", 1 << 60)
     assert place_in_memory(tmp_path) is None
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "set_to"),
+    [
+        ((256, resource.RLIM_INFINITY), (1024, resource.RLIM_INFINITY)),
+        ((256, 4096), (1024, 4096)),
+        ((256, 512), (512, 512)),
+        ((512, 512), None),
+        ((1024, 4096), None),
+        ((20_000, 20_000), None),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None),
+    ],
+)
+def test_a_run_may_open_as_many_files_as_elsewhere(
+    limits: tuple[int, int], set_to: tuple[int, int] | None
+) -> None:
+    """Harm prevented: on macOS, where 256 are usual, any test may be the one that fails."""
+    assert raised(limits) == set_to
 
 
 def test_who_names_a_place_gets_it(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from pyiceberg.typedef import Record
 
 from tests.repository.source_files import ROOT
 from tests.services.server_process import wait_until
+from tests.support.processes import command_line, descendants, environment, has_ended
 
 __all__ = ["WatchedExport"]
 
@@ -89,7 +90,7 @@ class WatchedExport:
         with self._watching(process.pid):
             self.out, self.err = process.communicate(timeout=_SECONDS)
         self.code = process.returncode
-        wait_until(lambda: not any(map(_runs, self.environments)), "all that was started had ended")
+        wait_until(self._all_ended, "all that was started had ended")
 
     def everything(self) -> Iterator[tuple[str, bytes]]:
         """Yield, with a name, what is left of the run, and what could be seen of its processes."""
@@ -104,6 +105,9 @@ class WatchedExport:
     def shows(self) -> list[str]:
         """Return the names of what shows the secret."""
         return [name for name, content in self.everything() if self.secret in content]
+
+    def _all_ended(self) -> bool:
+        return all(map(has_ended, self.environments))
 
     @contextlib.contextmanager
     def _watching(self, pid: int) -> Iterator[None]:
@@ -122,13 +126,12 @@ class WatchedExport:
             thread.join()
 
     def _look(self, pid: int) -> None:
-        for one in _descendants(pid):
-            with contextlib.suppress(OSError):
-                self.command_lines.add(Path(f"/proc/{one}/cmdline").read_bytes())
-                if one != pid:
-                    seen = Path(f"/proc/{one}/environ").read_bytes()
-                    # A process that is just forked still has its parent's, and then gets its own.
-                    self.environments[one] = seen or self.environments.get(one, b"")
+        for one in {pid} | descendants(pid):
+            self.command_lines.add(os.fsencode("\0".join(command_line(one))))
+            if one != pid:
+                seen = "\0".join(map("=".join, environment(one).items()))
+                # A process that is just forked still has its parent's, and then gets its own.
+                self.environments[one] = os.fsencode(seen) or self.environments.get(one, b"")
         spark = self.root / "spark"
         for path in spark.rglob("*"):
             with contextlib.suppress(OSError):
@@ -136,26 +139,6 @@ class WatchedExport:
                     above = spark / path.relative_to(spark).parts[0]
                     modes = (path.stat().st_mode & 0o777, above.stat().st_mode & 0o777)
                     self.broadcast_modes.add(modes)
-
-
-def _descendants(pid: int) -> set[int]:
-    """Return a process and all that it started, directly or not, and that still run."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            parents[int(stat.parent.name)] = int(fields[1])
-    found = {pid}
-    while more := {one for one, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def _contents(path: Path) -> bytes:

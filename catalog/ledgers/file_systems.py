@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +27,13 @@ _NETWORK: Final = frozenset(
         "afs",
         "gpfs",
         "beegfs",
+        "afpfs",
+        "webdav",
     )
 )
+_MOUNT: Final = Path("/sbin/mount")
+"""Prints the table of mounts on systems that have no file with it, such as macOS."""
+_MOUNTED: Final = re.compile(r".* on (?P<point>/.*) \((?P<kind>[\w.]+)")
 
 
 def network_file_system(path: Path, mounts: Path) -> str:
@@ -33,19 +41,34 @@ def network_file_system(path: Path, mounts: Path) -> str:
 
     Args:
         path: absolute.
-        mounts: the table of mounts; where there is none, nothing is known to be on a network.
+        mounts: the table of mounts; where there is none, `mount` is asked, and where that says
+            nothing, nothing is known to be on a network.
     """
     kind = _file_system(path, mounts)
     return kind if kind in _NETWORK else ""
 
 
 def _file_system(path: Path, mounts: Path) -> str:
-    if not mounts.exists():
-        return ""
     best, kind = "", ""
-    for line in mounts.read_text().splitlines():
-        point, found = line.split()[1:3]
-        point = point.replace("\\040", " ")
+    for point, found in _listed(mounts) if mounts.exists() else _told():
         if path.is_relative_to(point) and len(point) >= len(best):
             best, kind = point, found
     return kind
+
+
+def _listed(mounts: Path) -> Iterator[tuple[str, str]]:
+    """Yield where each file system is and its kind, from a file as Linux has it."""
+    for line in mounts.read_text().splitlines():
+        point, kind = line.split()[1:3]
+        yield point.replace("\\040", " "), kind
+
+
+def _told() -> Iterator[tuple[str, str]]:
+    """Yield the same from what `mount` prints."""
+    try:
+        said = subprocess.run([_MOUNT], env={}, capture_output=True, text=True, check=False)
+    except OSError:
+        return
+    for line in said.stdout.splitlines():
+        if found := _MOUNTED.match(line):
+            yield found["point"], found["kind"]

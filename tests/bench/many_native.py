@@ -14,8 +14,8 @@ from chdb.session import Session
 
 from tableformat.names import quote_string
 from tableformat.parquet.file_format import FileFormat
-from tests.bench.figures import own_peak
 from tests.bench.many import MANY_ROWS, MANY_TABLE, Transferred, answer_lines
+from tests.support.processes import own_peak
 
 
 def insert(session: Session, partitions: int, directory: Path) -> Transferred:

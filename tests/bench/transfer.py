@@ -24,8 +24,9 @@ from catalog.clickhouse.parts import open_slice
 from spark_ext.tasks import write_slice
 from tableformat.export.slices import Share, Slice, WritePlan
 from tableformat.names import SOURCE_ALIAS, quote_string
-from tests.bench.figures import Figures, measured, own_peak
+from tests.bench.figures import Figures, measured
 from tests.bench.prepare import Prepared
+from tests.support.processes import own_peak
 
 IN_TURN: Final = "mergeberg-in-turn"
 
@@ -33,7 +34,8 @@ IN_TURN: Final = "mergeberg-in-turn"
 def main(side: str, prepared: Path, directory: Path) -> None:
     """Transfer, and print the figures as one line."""
     job = Prepared.load(prepared).into(directory)
-    if side.endswith("-1"):
+    # Only Linux lets a process have one processor, and only there the benchmark is run.
+    if side.endswith("-1") and sys.platform == "linux":
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     chosen = job.together if side == "clickhouse-2" else job.slices[0]
     plan = replace(job.plan, share=Share(1, in_turn=side == IN_TURN))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -107,8 +108,11 @@ def _trouble(ledger: KeeperLedger) -> str:
 
 def sockets() -> int:
     """Return how many sockets this process has open."""
-    links = Path("/proc/self/fd").iterdir()
-    return sum(link.is_symlink() and "socket:" in str(link.readlink()) for link in links)
+    found = 0
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208  one of them is of the listing itself
+        with suppress(OSError):
+            found += stat.S_ISSOCK(os.fstat(int(name)).st_mode)
+    return found
 
 
 @pytest.mark.parametrize("trouble", ["nobody listens", "silence", "no server of that name"])

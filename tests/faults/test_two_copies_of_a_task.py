@@ -30,6 +30,7 @@ from tests.properties.duckdb_reader import DuckDBReader
 from tests.services.server_process import wait_until
 from tests.services.spark_cluster import CLUSTER_CONF, HOSTS, Cluster, ask, executors
 from tests.standing_worker import DAEMON_CONF, let_stand
+from tests.support.processes import parent, processes, stands_still
 
 pytestmark = [*SPARK_MARKS, pytest.mark.timeout(300), pytest.mark.nightly]
 
@@ -63,7 +64,7 @@ class Scene:
 
         def stands() -> bool:
             assert not exporting.done(), exporting.result()
-            return any(_fields(one)[0] == "T" for one in self._stood(attempt))
+            return any(stands_still(one) for one in self._stood(attempt))
 
         wait_until(stands, f"copy {attempt} stood still", seconds=SECONDS)
         (process,) = self._stood(attempt)
@@ -141,15 +142,6 @@ def _path(receipt: Receipt) -> str:
     return receipt.file_path.removeprefix("file://")
 
 
-def _fields(process: int) -> list[str]:
-    """Return what the system says of a process behind its name: state, parent, ..."""
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-
-
-def _lives(process: int) -> bool:
-    return Path(f"/proc/{process}").exists()
-
-
 @contextlib.contextmanager
 def session(
     root: Path, conf: Mapping[str, str], cluster: Cluster, threads: ThreadPoolExecutor
@@ -215,7 +207,7 @@ def _nothing_stands_still(scene: Scene) -> Iterator[None]:
             os.kill(process, signal.SIGCONT)
     for told in scene.stand.iterdir():
         worker = told.suffix.removeprefix(".")
-        if worker and _lives(int(worker)) and _fields(int(worker))[0] == "T":
+        if worker and stands_still(int(worker)):
             os.kill(int(worker), signal.SIGCONT)
         told.unlink()
 
@@ -228,7 +220,7 @@ def test_spark_ends_the_copy_that_stands_still_once_the_other_has_finished(scene
     first = scene.standing(0, exporting)
 
     (row,) = exporting.result(timeout=SECONDS)
-    wait_until(lambda: not _lives(first), "the first copy was ended", seconds=SECONDS)
+    wait_until(lambda: first not in processes(), "the first copy was ended", seconds=SECONDS)
 
     assert row.status == "committed"
     scene.wait_for_copies("KILLED", "SUCCESS")
@@ -286,7 +278,7 @@ def test_a_copy_that_goes_on_after_the_commit_changes_nothing(scene: Scene) -> N
 
 def _executor_of(worker: int) -> int:
     """Return the Java that a Python worker works for, by way of its daemon."""
-    return int(_fields(int(_fields(worker)[1]))[1])
+    return parent(parent(worker))
 
 
 def _check_loser(scene: Scene, table: str) -> None:

@@ -1,6 +1,6 @@
 """A server that tests run as a process of their own, in a directory of its own.
 
-It ends with the process of the tests, whatever ends that.
+It ends with the process of the tests, whatever ends that (tests/support/tied_processes.py).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from tests.several_processes import ports_of_process
+from tests.support.processes import stands_still
+from tests.support.tied_processes import start_tied
 
 __all__ = ["ServerProcess", "free_port", "wait_until"]
 
@@ -25,8 +26,6 @@ _RETRY_SECONDS: Final = 0.05
 _LOG_BYTES: Final = 4000
 _PORTS: Final = range(15000, 32000)
 _GIVEN: Final[set[int]] = set()
-# A server gets its signal when the thread that started it ends, and one of a test may end early.
-_STARTER: Final = ThreadPoolExecutor(1, "servers")
 
 
 class ServerProcess:
@@ -54,7 +53,8 @@ class ServerProcess:
         if self._runs:
             return
         self.starts += 1
-        self._process = _STARTER.submit(self._spawned).result()
+        with self._log.open("ab") as log:
+            self._process = start_tied(self._command, self._directory, log)
         deadline = time.monotonic() + self._seconds
         while not self._is_up():
             ended = self._process.poll()
@@ -63,17 +63,6 @@ class ServerProcess:
                 said = self._log.read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace")
                 raise AssertionError(f"{self._name} did not start ({ended}): {said}")
             time.sleep(_RETRY_SECONDS)
-
-    def _spawned(self) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as log:
-            return subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *self._command],
-                cwd=self._directory,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
 
     def kill(self) -> None:
         """End it at once, as a loss of power does, if it runs."""
@@ -100,10 +89,8 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def _stands_still(self) -> bool:
-        """Whether every thread does: a signal takes its time to reach them all."""
         assert self._process is not None, f"{self._name} does not run"
-        threads = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
-        return all(t.read_text().rpartition(")")[2].split()[0] == "T" for t in threads)
+        return stands_still(self._process.pid)
 
     def _signal(self, number: int) -> None:
         assert self._process is not None, f"{self._name} does not run"

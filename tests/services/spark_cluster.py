@@ -11,11 +11,13 @@ from typing import Any, Final
 from tests.front_doors import Doors
 from tests.quick_java import QUICK_JAVA
 from tests.services.server_process import ServerProcess, free_port
+from tests.support.processes import command_line, processes
 
 __all__ = ["CLUSTER_CONF", "HOSTS", "Cluster", "ask", "executors"]
 
-# Spark takes them for two hosts, and so a copy of a slow task may run on the other.
-HOSTS: Final = ("127.0.0.1", "127.0.0.2")
+# Two names of one address, as macOS has no second one of the loopback interface. Spark takes them
+# for two hosts, and so a copy of a slow task may run on the other.
+HOSTS: Final = ("127.0.0.1", "localhost")
 _OPTIONS: Final = " ".join(QUICK_JAVA)
 CLUSTER_CONF: Final = {
     "spark.cores.max": "2",
@@ -88,15 +90,12 @@ class Cluster:
 
 def executors(host: str, root: Path) -> list[int]:
     """Return the processes that run tasks on one of the hosts."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_text().split("\0")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if f"{root}" in " ".join(words) and {"--hostname", host} <= set(words):
-            found.append(int(process.name))
-    return found
+    found = {one: command_line(one) for one in processes()}
+    return [
+        one
+        for one, words in found.items()
+        if f"{root}" in " ".join(words) and {"--hostname", host} <= set(words)
+    ]
 
 
 def ask(place: str) -> Any:

@@ -21,33 +21,16 @@ from tests.fakes import FakeSource
 from tests.frozen_parts import PLAN, insert, make_source
 from tests.local_spark import SPARK_MARKS, local_spark
 from tests.scenarios import TO, ports_of
+from tests.support.processes import command_line, descendants, parent
 
 pytestmark = SPARK_MARKS
 
 
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def _children(pid: int) -> Iterator[int]:
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = stat.read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(text[text.rindex(")") + 2 :].split()[1]) == pid:
-            yield int(stat.parent.name)
-
-
 def workers(pid: int) -> Iterator[int]:
     """Yield the Python workers of the Spark that a process has started."""
-    for child in _children(pid):
-        if "pyspark.daemon" in _command(child) and "pyspark.daemon" in _command(pid):
-            yield child
-        yield from workers(child)
+    for one in descendants(pid):
+        if all("pyspark.daemon" in command_line(of) for of in (one, parent(one))):
+            yield one
 
 
 class _Counting(SparkWriter):

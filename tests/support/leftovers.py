@@ -22,13 +22,15 @@ import psutil
 import pytest
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from tests.support.tied_processes import WATCHERS
+
 __all__ = ["Leftovers", "Seen", "look"]
 
 _SECONDS: Final = 10.0
 """How long what is about to end has time to."""
 _PAUSE: Final = 0.02
 _OF_PROCESS: Final = (
-    # Starts servers, which end when it does (server_process.py).
+    # Starts servers, which end when it does (tied_processes.py).
     "servers",
     # The loop of fsspec, one for a process and without an end.
     "fsspecIO",
@@ -92,7 +94,7 @@ def look() -> Seen:
 
 def _runs(process: psutil.Process) -> bool:
     try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
+        return process.pid not in WATCHERS and bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
 

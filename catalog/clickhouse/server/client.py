@@ -46,13 +46,17 @@ _IDLE_SECONDS: Final = 1.0
 _PAUSES: Final = (0.1, 0.4, 1.5)
 _GZIP: Final = 31
 # A statement may take minutes without a byte: a network forgets such a connection, and a machine
-# that is gone says nothing. Not every system lets the seconds be chosen.
+# that is gone says nothing. Not every system lets the seconds be chosen; macOS has another
+# name for the first.
 _ALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
         (socket.IPPROTO_TCP, getattr(socket, name), value)
-        for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+        for name, value in (
+            *(("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30)),
+            *(("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)),
+        )
         if hasattr(socket, name)
     ),
 )

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from catalog.ledgers import file_systems
 from catalog.ledgers.embedded import LEDGER_FORMAT, SqliteLedger
+from catalog.ledgers.file_systems import network_file_system
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import Counter, Event, EventKind
 from tableformat.ledger import Claim, Key, Row, Stale, State
@@ -212,6 +214,37 @@ def test_a_ledger_on_a_network_file_system_is_refused(tmp_path: Path) -> None:
         SqliteLedger(tmp_path / "ledger.db", mounts=mounts)
 
     assert not (tmp_path / "ledger.db").exists()
+
+
+@pytest.mark.parametrize("kind", ["smbfs", "nfs", "apfs"])
+def test_where_there_is_no_table_of_mounts_the_program_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Harm prevented: on macOS a ledger on a share, whose locks do not keep two exports apart."""
+    program = tmp_path / "mount"
+    program.write_text(
+        f"""#!/bin/sh
+echo '/dev/disk3s1s1 on / (apfs, sealed, local, read-only, journaled)'
+echo '//me@nas/a share on {tmp_path}/a share ({kind}, nodev, nosuid, mounted by me)'
+echo 'map auto_home on /System/Volumes/Data/home (autofs, automounted, nobrowse)'
+"""
+    )
+    program.chmod(0o700)
+    monkeypatch.setattr(file_systems, "_MOUNT", program)
+    shared, beside = tmp_path / "a share" / "ledger.db", tmp_path / "b" / "ledger.db"
+    none = tmp_path / "no-mounts"
+
+    assert network_file_system(shared, none) == ("" if kind == "apfs" else kind)
+    assert network_file_system(beside, none) == ""
+
+
+def test_where_nothing_tells_the_mounts_the_ledger_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_systems, "_MOUNT", tmp_path / "no-program")
+
+    with contextlib.closing(SqliteLedger(tmp_path / "l.db", mounts=tmp_path / "none")) as ledger:
+        assert ledger.identity
 
 
 def test_of_many_processes_one_claims_a_row_and_all_are_counted(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from spark_ext.cli.main import invoke
 from tableformat.names import LakeName
 from tests.front_doors import EVENTS, Doors, Ended, blocks, reads_as
 from tests.iceberg_runtime import runtime_jar
+from tests.support.processes import command_line, descendants
 
 _SECRET = "swordfish"  # noqa: S105  what is looked for
 _SECONDS_BETWEEN = 0.05
@@ -33,22 +34,11 @@ class Seen:
 
     def look(self, root: int, scratch: Path) -> None:
         """Read the command lines of a process and of those that it started, and its files."""
-        parents = dict[int, int]()
-        lines = dict[int, str]()
-        for directory in Path("/proc").glob("[0-9]*"):
-            try:
-                status = (directory / "stat").read_text().rpartition(")")[2].split()
-                lines[int(directory.name)] = (directory / "cmdline").read_text()
-                parents[int(directory.name)] = int(status[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-        for number, line in lines.items():
-            above: int | None = number
-            while above is not None and above != root:
-                above = parents.get(above)
+        own = command_line(root)
+        for one in descendants(root):
             # Until it is another program, a process that it forks has its own command line, too.
-            if above == root and number != root and line != lines[root]:
-                self.command_lines.add(line)
+            if (words := command_line(one)) != own:
+                self.command_lines.add("\0".join(words))
         for file in scratch.glob("mergeberg-shell-*/spark.conf"):
             modes = (stat.S_IMODE(one.stat().st_mode) for one in (file.parent, file))
             self.modes.add((next(modes), next(modes)))
