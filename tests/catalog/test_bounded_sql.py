@@ -28,7 +28,8 @@ from tests.services.postgres_relay import Exchange, Fault, Relay
 from tests.support.time_bounds import ENDS_WITHIN
 
 TABLE: Final = LakeName("lake", ("n",), "t")
-IMPATIENT: Final = TimeOuts(connect=0.2, read=0.3)
+IMPATIENT: Final = TimeOuts(connect=1, read=3)
+"""Longer than a process stands still on a busy machine: the server ends who pauses longer."""
 _STACK: Final = contextlib.ExitStack()
 
 
@@ -103,7 +104,7 @@ def test_the_bounds_of_a_transaction_end_with_it() -> None:
         made.autocommit = True
         with made.cursor() as cursor:
             cursor.execute(show)
-            assert (within, cursor.fetchone()) == ("300ms", ("0",))
+            assert (within, cursor.fetchone()) == ("3s", ("0",))
 
 
 def test_a_server_that_does_not_answer_at_all_is_an_error_in_time() -> None:
@@ -172,11 +173,12 @@ def test_a_catalog_that_nobody_has_any_more_holds_no_connection() -> None:
     """Harm prevented: a schedule of many exports in one process takes every slot of the server."""
     account = _server().account()
     for _ in range(3):
-        assert opened(_server().uri(account)).table(TABLE) is None
+        # Its own bounds: a machine under load must not end these before their time.
+        assert opened(_server().uri(account), TimeOuts()).table(TABLE) is None
 
     # Ended connections are gone a moment after their client has closed them.
     count = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{account}'"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + ENDS_WITHIN
     while _server().execute(ADMINISTRATOR, count) != [(0,)]:
         assert time.monotonic() < deadline
 

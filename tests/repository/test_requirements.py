@@ -42,12 +42,14 @@ def test_a_done_part_of_the_work_has_nothing_planned() -> None:
     assert planned == []
 
 
+@pytest.mark.representative
 def test_every_named_test_exists() -> None:
     named = load_requirements().named_tests()
 
     assert sorted(test for test in named if not exists(test)) == []
 
 
+@pytest.mark.representative
 def test_no_named_test_is_left_to_make_soak() -> None:
     """Harm prevented: a whole run that ends with what did not run, and could have begun with it."""
     named = load_requirements().named_tests()
