@@ -50,7 +50,7 @@ def wire(request: pytest.FixtureRequest, newest: Trouble) -> str:
 
 
 on_one_of_both = pytest.mark.parametrize(
-    "either", ["newest", pytest.param("oldest", marks=pytest.mark.soak)], indirect=True
+    "either", ["newest", pytest.param("oldest", marks=pytest.mark.nightly)], indirect=True
 )
 
 
@@ -101,7 +101,7 @@ def assert_one_waits(trouble: Trouble, name: str, said: Said, why: str, *options
 
 @pytest.mark.parametrize(
     "what",
-    [pytest.param(one, marks=pytest.mark.soak if n % 3 else ()) for n, one in enumerate(BROKEN)],
+    [pytest.param(one, marks=pytest.mark.nightly if n % 3 else ()) for n, one in enumerate(BROKEN)],
 )
 def test_a_broken_answer_is_one_file_of_the_next_run(
     newest: Trouble, newest_server: ClickHouseFront, what: str
@@ -153,7 +153,7 @@ def test_a_proof_that_lost_its_rows_is_no_proof(
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param(how, marks=pytest.mark.soak if number else ())
+        pytest.param(how, marks=pytest.mark.nightly if number else ())
         for number, how in enumerate(BrokenStream)
     ],
 )
@@ -224,7 +224,7 @@ def test_a_server_of_which_no_byte_comes(relayed: tuple[Trouble, Relay]) -> None
 
 
 @on_one_of_both
-@pytest.mark.parametrize("what", ["dies", pytest.param("stands still", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("what", ["dies", pytest.param("stands still", marks=pytest.mark.nightly)])
 def test_a_server_that_ends_or_stands_still_while_rows_stream(
     relayed: tuple[Trouble, Relay], what: str
 ) -> None:
