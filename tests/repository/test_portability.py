@@ -41,6 +41,8 @@ _WORDS = {"pdeathsig": "setpriv"}
 
 def uses(file: SourceFile) -> set[str]:
     """Return what of Linux a file has in its code, without comments and docstrings."""
+    if not _OF_LINUX.search(file.text):
+        return set()
     documents = {
         id(node.body[0].value)
         for node in ast.walk(file.tree)
