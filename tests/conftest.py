@@ -23,6 +23,7 @@ pytest_plugins = [
     "tests.services.fake_gcs",
     "tests.services.hdfs",
     "tests.services.s3proxy",
+    "tests.support.spark_application",
 ]
 
 _LEAST: Final = 0.02

@@ -13,7 +13,7 @@ import os
 import resource
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Final
@@ -33,6 +33,19 @@ _AVAILABLE_BYTES: Final = 10 << 30
 _OPEN_FILES: Final = 200
 # macOS lets a shell's programs open 256, which a test with an engine and a Spark exceeds.
 _MOST_OPEN_FILES: Final = 1024
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without a search for garbage, and leave what is there then out of every later one.
+
+    All tests stay to the end, and the more there are, the longer takes each search.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

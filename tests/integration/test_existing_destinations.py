@@ -76,6 +76,7 @@ def filled(exports: RealExport, found: list[Sample]) -> TableName:
     return name
 
 
+@pytest.mark.representative
 @settings(
     max_examples=3,
     deadline=None,

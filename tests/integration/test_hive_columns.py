@@ -22,10 +22,11 @@ from tableformat.errors import RefusedError, TableFormatError, UnsupportedError,
 from tableformat.export.outcome import Status
 from tableformat.hive_names import directory_values
 from tableformat.names import TableName, quote_string
-from tests.local_spark import SPARK_MARKS, local_spark
+from tests.local_spark import SPARK_MARKS
 from tests.readers.engines import environment_python
 from tests.real_export import RealExport
 from tests.real_tree import RealTree
+from tests.support.spark_application import SparkApplication
 
 COLUMNS = "d Date, region String, id UInt32"
 KEY = "PARTITION BY (toYYYYMM(d), region, intDiv(id, 100) - 1) ORDER BY id"
@@ -118,8 +119,10 @@ def test_polars_reads_named_directories(trees: RealTree, exported: TableName) ->
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings(*(mark.args[0] for mark in SPARK_MARKS if mark.name != "spark"))
-def test_spark_reads_named_directories(trees: RealTree, exported: TableName) -> None:
-    with local_spark() as spark:
+def test_spark_reads_named_directories(
+    trees: RealTree, exported: TableName, spark_application: SparkApplication
+) -> None:
+    with spark_application.session() as spark:
         rows = spark.read.parquet(str(trees.root(exported))).where("month = 202401")
         found = [
             (int(row["id"]), row["month"], row["block"])

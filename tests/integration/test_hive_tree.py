@@ -16,10 +16,11 @@ import pytest
 from tableformat.errors import UnsupportedError
 from tableformat.export.outcome import Status
 from tableformat.names import TableName
-from tests.local_spark import SPARK_MARKS, local_spark
+from tests.local_spark import SPARK_MARKS
 from tests.readers.engines import environment_python
 from tests.real_export import RealExport
 from tests.real_tree import RealTree
+from tests.support.spark_application import SparkApplication
 
 COLUMNS = "eventDate Date, retention UInt8, name String, id UInt64, price Nullable(Decimal(9, 2))"
 KEY = "PARTITION BY (eventDate, retention, name) ORDER BY id"
@@ -107,9 +108,11 @@ def test_polars_reads_the_tree(trees: RealTree, exported: TableName) -> None:
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings(*(mark.args[0] for mark in SPARK_MARKS if mark.name != "spark"))
-def test_spark_reads_the_tree_from_its_root(trees: RealTree, exported: TableName) -> None:
+def test_spark_reads_the_tree_from_its_root(
+    trees: RealTree, exported: TableName, spark_application: SparkApplication
+) -> None:
     """Harm prevented: a commit file, or the log, that Spark takes for data."""
-    with local_spark() as spark:
+    with spark_application.session() as spark:
         rows = spark.read.parquet(str(trees.root(exported))).where(
             "eventDate = DATE '2024-03-01' AND retention = 7"
         )

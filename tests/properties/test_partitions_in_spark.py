@@ -10,18 +10,19 @@ from hypothesis import HealthCheck, assume, given, settings
 from pyspark.sql import SparkSession
 
 from spark_ext.writer import SparkWriter
-from tests.local_spark import SPARK_MARKS, local_spark
+from tests.local_spark import SPARK_MARKS
 from tests.properties.many_tables import ManyTables
 from tests.properties.table_check import Seen, check_table
 from tests.properties.table_keys import PartitionKey
 from tests.strategies.tables import TableDefinition, tables
+from tests.support.spark_application import SparkApplication
 
 pytestmark = SPARK_MARKS
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local_spark() as session:
+def spark(spark_application: SparkApplication) -> Iterator[SparkSession]:
+    with spark_application.session() as session:
         yield session
 
 

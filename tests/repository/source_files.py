@@ -1,9 +1,10 @@
-"""The Python files of the project, parsed once, for the tests about the repository."""
+"""The Python files of the project, read once, for the tests about the repository."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,16 @@ class SourceFile:
 
     path: str
     text: str
-    tree: ast.Module
+
+    @property
+    def tree(self) -> ast.Module:
+        """The file as Python parses it: each time anew, as a million nodes are much to keep."""
+        # A search for garbage would find none, and takes longer with each node.
+        gc.disable()
+        try:
+            return ast.parse(self.text, self.path)
+        finally:
+            gc.enable()
 
     @property
     def name(self) -> str:
@@ -35,5 +45,4 @@ def source_files(*folders: str) -> tuple[SourceFile, ...]:
 
 
 def _read(path: Path) -> SourceFile:
-    text = path.read_text(encoding="utf-8")
-    return SourceFile(path.relative_to(ROOT).as_posix(), text, ast.parse(text, str(path)))
+    return SourceFile(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))

@@ -303,6 +303,6 @@ def test_a_call_beside_the_port_is_found(line: str, *, is_found: bool) -> None:
     """Harm prevented: a test of the source text that lets everything pass."""
     body = "\n    source.release(1)" if "within" in line else " ..."
     text = f"def within():{body}\ndef job():\n    {line}\n"
-    file = SourceFile("made_up.py", text, ast.parse(text))
+    file = SourceFile("made_up.py", text)
 
     assert bool(outside_the_port((file,))) is is_found

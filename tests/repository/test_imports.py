@@ -44,18 +44,6 @@ def test_no_import_hides_in_a_function() -> None:
     assert set(ALLOWED) - found == set(), "these entries of ALLOWED are not needed any more"
 
 
-def test_imports_are_absolute() -> None:
-    relative = [
-        (file.path, module)
-        for file in source_files(*FOLDERS)
-        for node in ast.walk(file.tree)
-        for module in imported(node)
-        if module.startswith(".")
-    ]
-
-    assert relative == []
-
-
 def exported(file: SourceFile) -> list[str] | None:
     """Return the export list of a file, when it has one."""
     for node in file.tree.body:

@@ -44,6 +44,35 @@ def server():
         yield server
 def test_it(server): pass
 """
+SERVERS = """
+# Starts another process at the first line that it reads, and ends both at the second one.
+WORDS = [sys.executable, "-uc", (
+    "import subprocess, sys\\n"
+    "input()\\n"
+    "waits = [sys.executable, '-c', 'input()']\\n"
+    "with subprocess.Popen(waits, stdin=subprocess.PIPE):\\n"
+    "    print('started')\\n"
+    "    input()"
+)]
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+def start(): return subprocess.Popen(WORDS, **PIPES)
+@pytest.fixture(scope="session")
+def servers():
+    running = [start()]
+    yield running
+    running[0].communicate("end\\n")
+"""
+STARTED_LATER = """
+def test_it(servers):
+    print("start", file=servers[0].stdin, flush=True)
+    assert servers[0].stdout.readline() == "started\\n"
+"""
+STARTED_AGAIN = """
+def test_it(servers):
+    servers[0].kill()
+    servers[0].communicate()
+    servers[0] = start()
+"""
 
 
 def run(directory: Path, text: str) -> str:
@@ -87,6 +116,10 @@ def test_a_file_that_leaves_something_fails_and_names_it(
     assert "test_a.py::test_it" in said.rpartition("short test summary")[2]
 
 
-@pytest.mark.parametrize("text", [OF_MODULE, OF_SESSION], ids=["module", "session"])
+@pytest.mark.parametrize(
+    "text",
+    [OF_MODULE, OF_SESSION, SERVERS + STARTED_LATER, SERVERS + STARTED_AGAIN],
+    ids=["module", "session", "started later", "started again"],
+)
 def test_what_a_fixture_ends_or_the_session_shares_is_not_left(tmp_path: Path, text: str) -> None:
     assert "2 passed" in run(tmp_path, text).splitlines()[-1]

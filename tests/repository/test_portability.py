@@ -43,15 +43,16 @@ def uses(file: SourceFile) -> set[str]:
     """Return what of Linux a file has in its code, without comments and docstrings."""
     if not _OF_LINUX.search(file.text):
         return set()
+    tree = file.tree
     documents = {
         id(node.body[0].value)
-        for node in ast.walk(file.tree)
+        for node in ast.walk(tree)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
     found = set[str]()
-    for node in ast.walk(file.tree):
+    for node in ast.walk(tree):
         match node:
             case ast.Constant(value=str(text)) if id(node) not in documents:
                 found |= set(_OF_LINUX.findall(text))
@@ -60,11 +61,6 @@ def uses(file: SourceFile) -> set[str]:
             case _:
                 pass
     return {_WORDS.get(one, one) for one in found} - _SAID.get(file.path, set())
-
-
-def here(text: str) -> SourceFile:
-    """Return a file with a text."""
-    return SourceFile("tests/x.py", text, ast.parse(text))
 
 
 def test_what_only_linux_has_is_used_where_the_list_says() -> None:
@@ -106,4 +102,4 @@ def test_a_test_that_is_said_to_be_of_a_later_command_is() -> None:
     ],
 )
 def test_what_only_linux_has_is_seen(text: str, used: set[str]) -> None:
-    assert uses(here(text)) == used
+    assert uses(SourceFile("tests/x.py", text)) == used

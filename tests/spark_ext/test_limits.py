@@ -18,8 +18,9 @@ from tableformat.export.limits import Limits
 from tableformat.export.ports import Written
 from tableformat.export.slices import Slice, SliceTask
 from tests.frozen_parts import PLAN, Source, insert, make_source
-from tests.local_spark import SPARK_MARKS, local_spark
+from tests.local_spark import SPARK_MARKS
 from tests.scenarios import Partitions, ports_of
+from tests.support.spark_application import SparkApplication
 
 pytestmark = SPARK_MARKS
 
@@ -27,8 +28,8 @@ FILES = 3
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local_spark() as session:
+def spark(spark_application: SparkApplication) -> Iterator[SparkSession]:
+    with spark_application.session() as session:
         yield session
 
 

@@ -17,14 +17,15 @@ from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.export.slicing import tasks
 from tableformat.file_names import stop_mark
 from tests.frozen_parts import PLAN, Source, insert, make_source
-from tests.local_spark import SPARK_MARKS, local_spark
+from tests.local_spark import SPARK_MARKS
+from tests.support.spark_application import SparkApplication
 
 pytestmark = SPARK_MARKS
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local_spark() as session:
+def spark(spark_application: SparkApplication) -> Iterator[SparkSession]:
+    with spark_application.session() as session:
         yield session
 
 
@@ -103,6 +104,7 @@ class StopHereError(Exception):
     """What Ctrl-C is to a person."""
 
 
+@pytest.mark.representative
 def test_cancelling_does_not_wait_for_the_slice_and_the_session_goes_on(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:

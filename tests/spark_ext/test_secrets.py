@@ -76,6 +76,7 @@ def test_a_password_of_the_environment_is_seen_nowhere_after_an_export(
     assert made, "staging tables have a comment"
 
 
+@pytest.mark.representative
 def test_a_token_of_a_file_is_nowhere_even_while_an_export_runs(
     front: ClickHouseFront, watched: WatchedExport
 ) -> None:

@@ -2,13 +2,19 @@
 
 A plugin of pytest, loaded by pyproject.toml. What is left draws from generators, holds ports and
 memory and writes into directories while later files run, which then fail by chance. What fixtures
-of the whole session start is theirs, and so is what `_OF_PROCESS` lists.
+of the whole session start belongs to the session, with the processes and connections that it makes
+later, as a Spark does, and a server that is started again with the same command. Some things a
+process has once: `_OF_PROCESS`, PyIceberg's pool of threads and the helpers of `multiprocessing`.
+Threads and sockets of Py4J end with the Java that they talk to, which is found as a process.
 """
 
 from __future__ import annotations
 
 import gc
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import socket
+import sys
 import threading
 import time
 from collections.abc import Generator
@@ -36,6 +42,7 @@ _OF_PROCESS: Final = (
     "fsspecIO",
 )
 """How the names begin of threads that a process has once."""
+_PY4J: Final = "py4j."
 
 _SOCKETS: Final[WeakSet[socket.socket]] = WeakSet()
 
@@ -68,35 +75,61 @@ class Seen:
         """Name each thing."""
         return [
             *(f"thread {one.name}" for one in self.threads),
-            *(f"process {one.pid} {_command_of(one)}" for one in self.processes),
+            *(f"process {one.pid} {' '.join(_command_of(one))[:200]}" for one in self.processes),
             *(f"socket {one!r}" for one in self.sockets),
         ]
 
 
-def _command_of(process: psutil.Process) -> str:
+def _command_of(process: psutil.Process) -> tuple[str, ...]:
+    """Return its words, none once it has ended."""
     try:
-        return " ".join(process.cmdline())[:200]
+        return tuple(process.cmdline())
     except psutil.Error:
-        return "(it has ended)"
+        return ()
 
 
 def look() -> Seen:
     """Return what there is now."""
-    threads = (one for one in threading.enumerate() if not one.name.startswith(_OF_PROCESS))
+    threads = (
+        one
+        for one in threading.enumerate()
+        if not one.name.startswith(_OF_PROCESS) and not _is_of_py4j(one)
+    )
     # PyIceberg plans and deletes with one pool for a process, which it never ends.
     pool = ExecutorFactory._instance
+    helpers = WATCHERS | _helpers_of_multiprocessing()
     return Seen(
         frozenset(threads) - frozenset(getattr(pool, "_threads", ())),
-        frozenset(one for one in psutil.Process().children(recursive=True) if _runs(one)),
+        frozenset(
+            one
+            for one in psutil.Process().children(recursive=True)
+            if one.pid not in helpers and _runs(one)
+        ),
         frozenset(one for one in tuple(_SOCKETS) if one.fileno() != -1),
     )
 
 
+def _is_of_py4j(thread: threading.Thread) -> bool:
+    target = getattr(thread, "_target", None)
+    return any(getattr(one, "__module__", "").startswith(_PY4J) for one in (thread, target))
+
+
+def _helpers_of_multiprocessing() -> set[int]:
+    """Return the processes that start its children and remove its files, which end with this."""
+    server: Any = multiprocessing.forkserver._forkserver
+    tracker: Any = multiprocessing.resource_tracker._resource_tracker
+    return {server._forkserver_pid, tracker._pid} - {None}
+
+
 def _runs(process: psutil.Process) -> bool:
     try:
-        return process.pid not in WATCHERS and bool(process.status() != psutil.STATUS_ZOMBIE)
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
+
+
+def _listens(one: socket.socket) -> bool:
+    return one.fileno() != -1 and bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
 class Leftovers:
@@ -105,6 +138,8 @@ class Leftovers:
     def __init__(self) -> None:
         self._file: Path | None = None
         self._before, self._of_session = look(), Seen()
+        # Also of those that a test ended, and that are started again.
+        self._commands: set[tuple[str, ...]] = set()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
@@ -122,7 +157,9 @@ class Leftovers:
         try:
             return (yield)
         finally:
-            self._of_session = self._of_session.plus(look().without(before))
+            started = look().without(before)
+            self._of_session = self._of_session.plus(started)
+            self._commands.update(filter(None, map(_command_of, started.processes)))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(
@@ -138,13 +175,34 @@ class Leftovers:
     def _left(self) -> list[str]:
         """Return what is left, after it had time to end."""
         deadline = time.monotonic() + _SECONDS
-        while left := look().without(self._before, self._of_session).lines():
+        while left := self._without_started_later(look()).lines():
             # What a test let go of may be closed by the next search for garbage alone.
             gc.collect()
             if time.monotonic() > deadline:
                 break
             time.sleep(_PAUSE)
         return left
+
+    def _without_started_later(self, seen: Seen) -> Seen:
+        left = seen.without(self._before, self._of_session)
+        ports = {one.getsockname() for one in self._of_session.sockets if _listens(one)}
+        return left.without(
+            Seen(
+                processes=frozenset(filter(self._is_of_session, left.processes)),
+                # They have the address of the socket that accepted them.
+                sockets=frozenset(one for one in left.sockets if one.getsockname() in ports),
+            )
+        )
+
+    def _is_of_session(self, process: psutil.Process) -> bool:
+        """Tell whether the session's processes started it, or it is one that was started again."""
+        try:
+            started_by = process.parents()
+        except psutil.Error:
+            return False
+        return not self._of_session.processes.isdisjoint(started_by) or (
+            _command_of(process) in self._commands
+        )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -161,6 +219,9 @@ def _note_sockets() -> None:
     @wraps(made)
     def noted(self: socket.socket, *args: Any, **named: Any) -> None:
         made(self, *args, **named)
-        _SOCKETS.add(self)
+        # A socket that is accepted is made by the module `socket` for the one that listens.
+        callers = [sys._getframe(1), sys._getframe(2)]
+        if not any(frame.f_globals["__name__"].startswith(_PY4J) for frame in callers):
+            _SOCKETS.add(self)
 
     socket.socket.__init__ = noted  # type: ignore[method-assign]

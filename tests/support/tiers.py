@@ -45,7 +45,7 @@ MOST_AROUND_CHECK: Final = 0.5
 """CPU seconds that the fixtures of its file may cost."""
 MOST_OF_CASES: Final = 0.3
 """CPU seconds that a case may cost where `make test` runs every case of a test."""
-MOST_OF_TEST: Final = 3.0
+MOST_OF_TEST: Final = 2.5
 """CPU seconds that a test of `make test` may cost."""
 TURNS: Final = 8
 """Of so many cases of an enumeration `make test` tries one."""

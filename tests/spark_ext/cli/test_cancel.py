@@ -157,6 +157,7 @@ def test_a_run_on_another_host_is_taken_over_too(places: Places) -> None:
     assert ledger.holder(row.key.hash) is None
 
 
+@pytest.mark.representative
 @pytest.mark.spark
 def test_a_run_of_another_process_stops_soon_and_nothing_of_it_is_visible(tmp_path: Path) -> None:
     """Harm prevented: a cancelled export that goes on working, or one that lands afterwards."""

@@ -46,6 +46,7 @@ def append_by_hand(places: Places, name: str, day: str) -> None:
     lake.append(pa.Table.from_pydict(row, lake.schema().as_arrow()))
 
 
+@pytest.mark.representative
 def test_a_whole_lake_partition_is_rehearsed_and_replaced(places: Places) -> None:
     """Harm prevented: nobody is told what was lost, or what will be."""
     table(places, "whole")

@@ -42,6 +42,7 @@ def read(*words: str) -> tuple[int, str, str]:
     return invoke(["read", *words], out, err), out.getvalue(), err.getvalue()
 
 
+@pytest.mark.representative
 def test_partitions_are_exported_listed_read_and_verified(keyed: Places, tmp_path: Path) -> None:
     to = tree(tmp_path)
 

@@ -18,10 +18,15 @@ from pyspark.sql import SparkSession
 
 from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.setting_up import enable
-from tests.lake_session import ICEBERG, OURS, lake_session, session_beside
 from tests.local_spark import SPARK_MARKS
-from tests.spark_jar import Answers, jar_with
+from tests.spark_jar import Answers
 from tests.statements_of_others import PARSED, RUN
+from tests.support.spark_application import (
+    ICEBERG,
+    MERGEBERG,
+    SparkApplication,
+    lake_settings,
+)
 
 pytestmark = SPARK_MARKS
 
@@ -29,8 +34,8 @@ pytestmark = SPARK_MARKS
 _EACH_TIME = re.compile(r"#\d+|@[0-9a-f]+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 ORDERS = {
-    "ours first": (OURS, ICEBERG),
-    "Iceberg first": (ICEBERG, OURS),
+    "ours first": (MERGEBERG, ICEBERG),
+    "Iceberg first": (ICEBERG, MERGEBERG),
     "enabled": (ICEBERG,),
     "Iceberg": (ICEBERG,),
 }
@@ -38,11 +43,15 @@ WITH_US = ("ours first", "Iceberg first", "enabled")
 
 
 @pytest.fixture(scope="module")
-def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SparkSession]]:
+def sessions(
+    spark_application: SparkApplication, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, SparkSession]]:
     directory = tmp_path_factory.mktemp("beside")
-    with lake_session(jar_with(directory), directory) as first:
+    with spark_application.session(extensions=(MERGEBERG, ICEBERG)):
         made = {
-            name: session_beside(first, extensions, directory / name.replace(" ", "-"))
+            name: spark_application.further_session(
+                lake_settings(directory / name.replace(" ", "-")), extensions
+            )
             for name, extensions in ORDERS.items()
         }
         enable(made["enabled"])

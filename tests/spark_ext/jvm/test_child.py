@@ -16,9 +16,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from spark_ext.bridge import register
-from tests.lake_session import lake_session
 from tests.local_spark import SPARK_MARKS
-from tests.spark_jar import jar_with
+from tests.support.spark_application import (
+    ICEBERG,
+    MERGEBERG,
+    SparkApplication,
+    lake_settings,
+)
 
 pytestmark = SPARK_MARKS
 
@@ -26,9 +30,11 @@ PYTHON = "spark.mergeberg.python"
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    directory = tmp_path_factory.mktemp("child")
-    with lake_session(jar_with(directory), directory) as session:
+def spark(
+    spark_application: SparkApplication, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    lake = lake_settings(tmp_path_factory.mktemp("child"))
+    with spark_application.session(lake, (MERGEBERG, ICEBERG)) as session:
         jvm: Any = session._jvm
         jvm.mergeberg.spark.PyBridge.register(None)
         yield session

@@ -33,13 +33,22 @@ SELECT count(*) AS procedures FROM VALUES (1), (2);
 ALTER TABLE lake.db.t FREEZE;
 """
 
+ENABLED = """
+spark = builder.getOrCreate()
+spark_ext.enable(spark)
+spark_ext.enable(spark)
+"""
+
+CONFIGURED = """
+spark = spark_ext.configure(builder).getOrCreate()
+"""
+
 NOTEBOOK = """
 import sys
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 import spark_ext
-spark_ext.enable(spark)
-spark_ext.enable(spark)
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+{started}
 spark.conf.set("spark.mergeberg.source.ch", "chdb:" + sys.argv[1])
 answer = spark.sql("CALL lake.system.partitions('ch.db.events')")
 print("ROWS", [tuple(row) for row in answer.collect()])
@@ -86,6 +95,7 @@ def surroundings(environment: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.representative
 def test_spark_sql_answers_a_call_and_tells_a_refusal_in_one_line(
     environment: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -125,11 +135,12 @@ def test_spark_sql_answers_a_call_and_tells_a_refusal_in_one_line(
     assert ended.returncode == 1
 
 
-def test_a_session_that_is_there_already_can_be_enabled(
-    environment: Path, data: Path, tmp_path: Path
+@pytest.mark.parametrize("started", [CONFIGURED, ENABLED], ids=["configured", "enabled"])
+def test_a_session_is_configured_or_enabled_while_it_runs(
+    environment: Path, data: Path, tmp_path: Path, started: str
 ) -> None:
     ended = subprocess.run(
-        [environment / "bin" / "python", "-c", NOTEBOOK, data],
+        [environment / "bin" / "python", "-c", NOTEBOOK.format(started=started), data],
         env=surroundings(environment),
         cwd=tmp_path,
         check=False,

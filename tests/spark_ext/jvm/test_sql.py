@@ -14,10 +14,15 @@ from pyspark.sql import Row, SparkSession
 
 from spark_ext.bridge import register
 from spark_ext.procedures.typed import TYPED_PROCEDURES
-from tests.declared_for_tests import CRASH, ECHO, REFUSE, STATE
-from tests.lake_session import lake_session
+from tests.declared_for_tests import ECHO
 from tests.local_spark import SPARK_MARKS
-from tests.spark_jar import Answers, jar_with
+from tests.spark_jar import Answers
+from tests.support.spark_application import (
+    ICEBERG,
+    MERGEBERG,
+    SparkApplication,
+    lake_settings,
+)
 
 pytestmark = SPARK_MARKS
 
@@ -43,10 +48,11 @@ def error(**more: str) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    directory = tmp_path_factory.mktemp("sql")
-    jar = jar_with(directory, [ECHO, REFUSE, CRASH], [STATE])
-    with lake_session(jar, directory) as session:
+def spark(
+    spark_application: SparkApplication, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    lake = lake_settings(tmp_path_factory.mktemp("sql"))
+    with spark_application.session(lake, (MERGEBERG, ICEBERG)) as session:
         yield session
 
 

@@ -237,6 +237,7 @@ def test_what_is_deleted_is_not_kept_in_the_text_of_the_statement(
     assert all(b"s7'" not in path.read_bytes() for path in places.warehouse.rglob("*.db*"))
 
 
+@pytest.mark.representative
 def test_an_export_neither_undoes_it_nor_stumbles_over_it(
     places: Places, session: NoSpark, typed: str
 ) -> None:

@@ -121,6 +121,7 @@ def test_a_partition_is_fetched_from_frozen_parts(
     assert rows_of(places, table) == 9
 
 
+@pytest.mark.representative
 def test_a_part_is_fetched_from_frozen_parts(
     places: Places, session: NoSpark, moments: Frozen, table: str
 ) -> None:

@@ -164,6 +164,7 @@ def test_what_hangs_on_the_order_of_rows_is_refused_and_changes_nothing(
     assert opened(places, "refused").metadata.current_snapshot_id == before
 
 
+@pytest.mark.representative
 def test_rows_of_one_key_each_get_what_a_merge_makes_of_them(
     places: Places, session: NoSpark
 ) -> None:

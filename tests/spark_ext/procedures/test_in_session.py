@@ -17,14 +17,17 @@ from catalog.storages.opening import Storages
 from spark_ext.operations.spark_views import SparkView
 from spark_ext.sql.dispatch import answer
 from tableformat.file_names import RECEIPTS
-from tests.iceberg_spark import catalog_settings, iceberg_spark
+from tests.iceberg_spark import catalog_settings
 from tests.local_spark import SPARK_MARKS
+from tests.support.spark_application import SparkApplication
 
 pytestmark = SPARK_MARKS
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    spark_application: SparkApplication, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     """Start a session that keeps tables as it once read them, as Iceberg does by default."""
     root = tmp_path_factory.mktemp("session")
     with EmbeddedConnection(root / "clickhouse", create=True) as connection:
@@ -48,7 +51,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.mergeberg.source.ch.allow-alter": "true",
         "spark.mergeberg.ledger": f"sqlite:{root}/ledger.db",
     }
-    with pytest.MonkeyPatch.context() as patch, iceberg_spark(root, conf) as session:
+    with pytest.MonkeyPatch.context() as patch, spark_application.session(conf) as session:
         patch.setenv("PYICEBERG_HOME", str(root))
         yield session
 
@@ -61,6 +64,7 @@ def call(spark: SparkSession, name: str, **arguments: object) -> list[list[objec
     return rows
 
 
+@pytest.mark.representative
 def test_a_table_is_made_filled_and_looked_at_in_one_session(
     spark: SparkSession,
 ) -> None:

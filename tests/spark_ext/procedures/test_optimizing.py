@@ -78,6 +78,7 @@ def of_clickhouse(places: Places, session: NoSpark, name: str, statement: str) -
     return values(places, f"{name}_there")
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize(
     "engine",
     ["MergeTree", pytest.param("SummingMergeTree", marks=pytest.mark.soak)],

@@ -104,6 +104,7 @@ def plain(places: Places, session: NoSpark) -> Iterator[Lake]:
         yield made
 
 
+@pytest.mark.representative
 def test_every_value_comes_under_its_name(lake: Lake) -> None:
     """Harm prevented: values of one column under the name of another, or none at all."""
     wanted = lake.rows(lake.one)

@@ -177,6 +177,7 @@ def test_the_partitions_are_of_every_kind(
     assert {row[3] for row in every} == {None, 1, 9}
 
 
+@pytest.mark.representative
 def test_statements_on_one_table_work_on_every_kind(
     places: Places, session: NoSpark, every: list[tuple[Any, ...]]
 ) -> None:

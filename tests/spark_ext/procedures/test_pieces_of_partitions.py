@@ -70,6 +70,7 @@ def lake(places: Places, session: NoSpark) -> Iterator[Lake]:
     places.clickhouse_run(f"DROP TABLE db.{days} SYNC", f"DROP TABLE db.{months} SYNC")
 
 
+@pytest.mark.representative
 def test_each_day_comes_to_its_month_once(lake: Lake) -> None:
     """Harm prevented: a day that takes the place of its sister, or is there twice."""
     assert [lake.attach(20240102), lake.attach(20240103)] == ["attached", "attached"]

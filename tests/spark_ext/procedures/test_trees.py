@@ -40,6 +40,7 @@ def alter(session: NoSpark, tree: Path, what: str, settings: str) -> list[tuple[
     return [(row["partition_id"], row["status"]) for row in found]
 
 
+@pytest.mark.representative
 def test_a_statement_and_the_command_line_export_to_one_tree_by_one_ledger(
     keyed: Places, session: NoSpark, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_what_is_wrong_is_an_error_in_words_of_python(spark: SparkSession) -> No
         spark_ext.export_partitions(spark, "lake.n.wrong", "ch.db.t", force="yes")  # type: ignore[arg-type]
 
 
+@pytest.mark.representative
 def test_a_statement_of_clickhouse_runs_without_the_jar(spark: SparkSession) -> None:
     """The package `spark_ext.sql` is also the function."""
     frame = spark_ext.sql(

@@ -88,6 +88,7 @@ def settings(url: str, given: dict[str, str], directory: Path) -> dict[str, str]
     }
 
 
+@pytest.mark.representative
 def test_no_secret_of_a_session_is_seen(
     newest_server: ClickHouseFront, given: dict[str, str], tmp_path: Path
 ) -> None:

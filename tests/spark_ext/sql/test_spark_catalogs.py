@@ -24,13 +24,14 @@ from tableformat.export.outcome import Outcome
 from tableformat.export.selection import AllPartitions
 from tableformat.names import LakeName, TableName
 from tests.iceberg_runtime import runtime_jar
-from tests.iceberg_spark import catalog_settings, iceberg_spark
+from tests.iceberg_spark import catalog_settings
 from tests.java_constants import text_constants
 from tests.local_spark import SPARK_MARKS
 from tests.lying_catalog.server import LyingCatalog
 from tests.scenarios import Partitions, ports_of, statuses
 from tests.services.postgres import postgres
 from tests.services.postgres_relay import Relay
+from tests.support.spark_application import SparkApplication
 
 pytestmark = SPARK_MARKS
 
@@ -85,7 +86,9 @@ class Session:
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def session(
+    spark_application: SparkApplication, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Session]:
     """Start a session that knows three catalogs, and nothing of ours but the ledger."""
     made = tmp_path_factory.mktemp("catalogs")
     with ExitStack() as stack:
@@ -116,7 +119,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
             **catalog_settings("served", type="rest", uri=rest.uri, cache_enabled="false"),
             "spark.mergeberg.ledger": f"sqlite:{made}/ledger.db",
         }
-        spark = stack.enter_context(iceberg_spark(made, conf))
+        spark = stack.enter_context(spark_application.session(conf))
         yield Session(spark, made)
 
 

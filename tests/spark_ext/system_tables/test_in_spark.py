@@ -15,10 +15,9 @@ from pyspark.sql import SparkSession
 from spark_ext.procedures.registry import TABLES
 from tableformat.errors import StoppedError
 from tableformat.export.slices import SliceTask, WritePlan
-from tests.lake_session import lake_session
 from tests.local_spark import SPARK_MARKS
 from tests.real_export import RealExport
-from tests.spark_jar import jar_with
+from tests.support.spark_application import ICEBERG, MERGEBERG, SparkApplication
 from tests.system_tables import session_of
 
 pytestmark = SPARK_MARKS
@@ -26,15 +25,10 @@ EXPORTS = "mergeberg.system.replicated_partition_exports"
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory, exports: RealExport) -> Iterator[SparkSession]:
+def spark(spark_application: SparkApplication, exports: RealExport) -> Iterator[SparkSession]:
     """Return a session whose exports go into the built-in catalog."""
-    directory = tmp_path_factory.mktemp("session")
-    with lake_session(jar_with(directory), directory) as session:
-        for name in session.conf.getAll:
-            if name.startswith("spark.sql.catalog.lake"):
-                session.conf.unset(name)
-        for name, text in session_of(exports.warehouse).items():
-            session.conf.set(name, text)
+    conf = session_of(exports.warehouse)
+    with spark_application.session(conf, (MERGEBERG, ICEBERG)) as session:
         yield session
 
 
