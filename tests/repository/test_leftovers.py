@@ -122,4 +122,4 @@ def test_a_file_that_leaves_something_fails_and_names_it(
     ids=["module", "session", "started later", "started again"],
 )
 def test_what_a_fixture_ends_or_the_session_shares_is_not_left(tmp_path: Path, text: str) -> None:
-    assert "2 passed" in run(tmp_path, text).splitlines()[-1]
+    assert "= 2 passed in " in run(tmp_path, text).splitlines()[-1]
