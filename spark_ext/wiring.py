@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -42,6 +44,8 @@ __all__ = [
     "new_transaction",
     "open_ports",
 ]
+
+T = TypeVar("T")
 
 ALLOTMENT: Final = Allotment()
 """What the exports of this process share."""
@@ -105,14 +109,21 @@ class RunningSpark:
         return self.session
 
 
+def _begun(call: Callable[[], T]) -> Future[T]:
+    """Begin a call on a thread, which ends with it."""
+    starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-start")
+    begun = starter.submit(call)
+    starter.shutdown(wait=False)
+    return begun
+
+
 class SparkWhenNeeded:
     """A session that is started when there is work for it, while the source is frozen."""
 
     def __init__(self, settings: SparkSettings) -> None:
         """Begin to look for Java, which costs nothing; nothing is started yet."""
         self._settings = settings
-        self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-start")
-        self._java = self._starter.submit(find_java, harmless_environment())
+        self._java = _begun(partial(find_java, harmless_environment()))
         self._session: Future[SparkSession] | None = None
 
     def check(self) -> None:
@@ -126,8 +137,7 @@ class SparkWhenNeeded:
     def begin(self) -> None:
         """Begin to start the session, once."""
         if self._session is None:
-            self._session = self._starter.submit(open_session, self._settings)
-            self._starter.shutdown(wait=False)
+            self._session = _begun(partial(open_session, self._settings))
 
     def done(self) -> bool:
         """Whether `result` would not wait."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,10 @@ class Exporter:
         assert settings is not None
         self._administrator = ServerConnection(ServerClient(settings, settings.hosts[0]))
         self.exports = self.exporting()
+
+    def close(self) -> None:
+        """End the connections of the administrator."""
+        self._administrator.close()
 
     def exporting(self, *, ignore_row_policies: bool = False) -> RealExport:
         place = SourcePlace(self.uri, allow_insecure=True, ignore_row_policies=ignore_row_policies)
@@ -95,12 +99,14 @@ class Exporter:
 @pytest.fixture
 def exporter(
     newest_server: ClickHouseFront, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Exporter:
+) -> Iterator[Exporter]:
     """Make a table, and a user who may nothing; whose exports start no Spark."""
     monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
     monkeypatch.setattr(wiring.SparkWhenNeeded, "check", lambda _: None)
     newest_server.commands(*MADE)
-    return Exporter(newest_server, tmp_path)
+    made = Exporter(newest_server, tmp_path)
+    yield made
+    made.close()
 
 
 def test_following_check_from_nothing_leads_to_an_export(exporter: Exporter) -> None:

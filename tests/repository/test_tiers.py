@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -12,7 +15,15 @@ from hypothesis import strategies as st
 
 from tests.repository.source_files import ROOT
 from tests.support import tiers
-from tests.support.tiers import TURNS, check_nightly, in_turn
+from tests.support.durations import Durations
+from tests.support.tiers import (
+    MOST_OF_TEST,
+    TURNS,
+    Tier,
+    check_nightly,
+    in_turn,
+    tiers_of,
+)
 
 TESTS = """
 import pytest
@@ -112,6 +123,69 @@ def test_at_one_commit_about_an_eighth_of_the_cases_runs() -> None:
     turns = [in_turn("4e3ca87", f"case {number}") for number in range(1_000 * TURNS)]
 
     assert 850 <= sum(turns) <= 1_150
+
+
+@dataclass(frozen=True)
+class Case:
+    """What `tiers_of` asks of a test."""
+
+    nodeid: str
+    marks: frozenset[str] = frozenset()
+    fixturenames: tuple[str, ...] = ()
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self.marks else None
+
+
+def tiers_at(share: str, cost: float, cases: Sequence[Case]) -> dict[Case, Tier]:
+    """Return the tiers of the cases of one test, each of which costs so much."""
+    durations = Durations({"tests/test_a.py::test_it": cost})
+    found = tiers_of(cast("Sequence[pytest.Item]", cases), durations, share)
+    return cast("dict[Case, Tier]", found)
+
+
+def cases_of(count: int, *marks: str) -> list[Case]:
+    return [Case(f"tests/test_a.py::test_it[{n}]", frozenset(marks)) for n in range(count)]
+
+
+@given(cost=st.floats(0.0, 3 * MOST_OF_TEST), count=st.integers(1, 40), share=st.text())
+def test_the_cases_that_a_commit_runs_cost_no_more_than_a_test_may(
+    cost: float, count: int, share: str
+) -> None:
+    tier_of = tiers_at(share, cost, cases_of(count))
+    tried = [case for case, tier in tier_of.items() if tier <= Tier.TEST]
+
+    assert bool(tried) is (cost <= MOST_OF_TEST)
+    assert len(tried) * cost <= MOST_OF_TEST
+    # One more would cost too much.
+    assert len(tried) == count or (len(tried) + 1) * cost > MOST_OF_TEST
+
+
+@pytest.mark.parametrize("mark", ["representative", "pinned"])
+def test_what_stands_for_its_kind_or_failed_once_runs_at_every_commit(mark: str) -> None:
+    tier_of = tiers_at("any", 3 * MOST_OF_TEST, cases_of(20, mark))
+
+    assert set(tier_of.values()) == {Tier.TEST}
+
+
+def test_each_case_comes_at_some_commit() -> None:
+    """Harm prevented: a case that no commit tries, because others always come first."""
+    cases = cases_of(20)
+    tried = {
+        case
+        for number in range(500)
+        for case, tier in tiers_at(f"{number:x}", MOST_OF_TEST / 2, cases).items()
+        if tier <= Tier.TEST
+    }
+
+    assert tried == set(cases)
+
+
+def test_an_enumeration_costs_the_share_that_a_commit_tries() -> None:
+    cost = MOST_OF_TEST * TURNS / 2
+
+    assert set(tiers_at("any", cost, cases_of(2, "enumeration")).values()) == {Tier.TEST}
+    assert set(tiers_at("any", cost, cases_of(2)).values()) == {Tier.ALL}
 
 
 def test_a_server_of_a_later_tier_is_refused_although_the_machine_has_it(

@@ -174,6 +174,7 @@ class Leftovers:
 
     def _left(self) -> list[str]:
         """Return what is left, after it had time to end."""
+        _let_clients_go()
         deadline = time.monotonic() + _SECONDS
         while left := self._without_started_later(look()).lines():
             # What a test let go of may be closed by the next search for garbage alone.
@@ -210,6 +211,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", default=None) is None or hasattr(config, "workerinput"):
         _note_sockets()
         config.pluginmanager.register(Leftovers(), "leftovers")
+
+
+def _let_clients_go() -> None:
+    """Let go of what the product keeps for the life of a process: clients of object stores."""
+    for name in ("catalog.storages.s3.requests", "catalog.storages.over_http.requests"):
+        # A file that did not load it has none.
+        if (module := sys.modules.get(name)) is not None:
+            module._client.cache_clear()
 
 
 def _note_sockets() -> None:

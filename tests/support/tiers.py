@@ -10,7 +10,7 @@ A test belongs to the first tier of this list that fits:
 2. all: it is marked `nightly`, or needs a server that is compiled or installed first.
 3. test: it is marked `representative` or `pinned`.
 4. all: a case costs more than `MOST_OF_TEST`.
-5. all: a case costs more than `MOST_OF_CASES`, and at this commit another case is in turn.
+5. all: the cases of its test cost more than that together, and at this commit others are in turn.
 6. test: it is marked `spark`, or it or its file costs more than `make check` has time for.
 7. check.
 
@@ -43,10 +43,8 @@ MOST_OF_CHECK: Final = 0.1
 """CPU seconds that a test of `make check` may cost."""
 MOST_AROUND_CHECK: Final = 0.5
 """CPU seconds that the fixtures of its file may cost."""
-MOST_OF_CASES: Final = 0.3
-"""CPU seconds that a case may cost where `make test` runs every case of a test."""
-MOST_OF_TEST: Final = 2.5
-"""CPU seconds that a test of `make test` may cost."""
+MOST_OF_TEST: Final = 2.0
+"""CPU seconds that all cases of a test may cost in `make test`."""
 TURNS: Final = 8
 """Of so many cases of an enumeration `make test` tries one."""
 _ROOM: Final = 10
@@ -90,11 +88,14 @@ def tiers_of(
     found = {item: _tier_of(item, durations) for item in items}
     cases: dict[str, list[pytest.Item]] = {}
     for item, tier in found.items():
-        if tier <= Tier.TEST and durations.of(item.nodeid) > MOST_OF_CASES and not _stays(item):
+        if tier <= Tier.TEST and not _stays(item):
             cases.setdefault(function_of(item.nodeid), []).append(item)
     for of_one in cases.values():
-        first = min(of_one, key=lambda item: _digest(share, item.nodeid))
-        found |= dict.fromkeys((item for item in of_one if item is not first), Tier.ALL)
+        # All cases have the same mean; one of them may cost all that its test may.
+        cost = _cost_of(of_one[0], durations)
+        if cost * len(of_one) > MOST_OF_TEST:
+            of_one.sort(key=lambda item: _digest(share, item.nodeid))
+            found |= dict.fromkeys(of_one[max(1, int(MOST_OF_TEST / cost)) :], Tier.ALL)
     return found
 
 
@@ -104,15 +105,19 @@ def _tier_of(item: pytest.Item, durations: Durations) -> Tier:
     needed = set(getattr(item, "fixturenames", ()))
     if item.get_closest_marker("nightly") or needed & NIGHTLY_FIXTURES:
         return Tier.ALL
-    cost = durations.of(item.nodeid)
-    if item.get_closest_marker("enumeration"):
-        cost /= TURNS
+    cost = _cost_of(item, durations)
     if cost > MOST_OF_TEST and not _stays(item):
         return Tier.ALL
     around = durations.around(item.nodeid)
     if item.get_closest_marker("spark") or cost > MOST_OF_CHECK or around > MOST_AROUND_CHECK:
         return Tier.TEST
     return Tier.CHECK
+
+
+def _cost_of(item: pytest.Item, durations: Durations) -> float:
+    """Return the CPU seconds of a case in `make test`."""
+    cost = durations.of(item.nodeid)
+    return cost / TURNS if item.get_closest_marker("enumeration") else cost
 
 
 def _most_of(item: pytest.Item, tier: Tier) -> float:
