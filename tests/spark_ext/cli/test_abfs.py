@@ -1,7 +1,7 @@
 """Whole exports into abfs: an Iceberg table by a catalog in a database, and a tree of directories.
 
-As a user runs them, and through what gs is written through, too (test_gs.py kills it). The store is
-a local one, over TLS, which asks for the account's key.
+As a user runs them, and through what gs is written through, too (test_object_stores.py kills it).
+The store is a local one, over TLS, which asks for the account's key.
 """
 
 from __future__ import annotations
