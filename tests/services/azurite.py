@@ -137,11 +137,6 @@ class Azurite(ServerProcess):
         _, data = self._client().http.ask("GET", f"/{container}", query=query)
         return [one.findtext("Name", "") for one in ET.fromstring(data).iter("Blob")]  # noqa: S314
 
-    def mend(self) -> None:
-        """Let it run if it was ended or stands still."""
-        self.resume()
-        self.start()
-
     def _client(self) -> AbfsObjects:
         return AbfsObjects(self.access())
 

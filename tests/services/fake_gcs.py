@@ -93,11 +93,6 @@ class FakeGcs(ServerProcess):
         """Return where it keeps the bytes of an object."""
         return self._data / bucket / name
 
-    def mend(self) -> None:
-        """Let it run if it was ended or stands still."""
-        self.resume()
-        self.start()
-
     def _answers(self) -> bool:
         with contextlib.suppress(HTTPError):
             url = f"{self.endpoint}/_internal/healthcheck"

@@ -139,11 +139,6 @@ class Hdfs(ServerProcess):
         """Return where the DataNode keeps the bytes of files that are whole."""
         return [b for b in self._data.rglob("finalized/**/blk_*") if b.suffix != ".meta"]
 
-    def mend(self) -> None:
-        """Let it run if it was ended or stands still."""
-        self.resume()
-        self.start()
-
     def _answers(self) -> bool:
         """Whether it takes files: it is not told so before the DataNode has said what it has."""
         with contextlib.suppress(HTTPError, AssertionError):

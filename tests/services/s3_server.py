@@ -78,11 +78,6 @@ class S3Server(ServerProcess, ABC):
         """
         return self._client("s3", account, endpoint)
 
-    def mend(self) -> None:
-        """Let it run if it was ended or stands still."""
-        self.resume()
-        self.start()
-
     def _client(
         self, service: str, account: Account | None = None, endpoint: str | None = None
     ) -> Any:

@@ -84,6 +84,11 @@ class ServerProcess:
             self._paused = False
             self.starts += 1
 
+    def mend(self) -> None:
+        """Let it run if it was ended or stands still."""
+        self.resume()
+        self.start()
+
     @property
     def _runs(self) -> bool:
         return self._process is not None and self._process.poll() is None
