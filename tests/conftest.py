@@ -19,6 +19,7 @@ from tests.support.durations import load_durations
 
 pytest_plugins = [
     "tests.light_machine",
+    "tests.store_places",
     "tests.services.azurite",
     "tests.services.fake_gcs",
     "tests.services.hdfs",
