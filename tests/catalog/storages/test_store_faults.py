@@ -1,34 +1,40 @@
-"""What a network and a server do to objects in gs: whole or not at all, and an end in time.
+"""What a network and a server do to objects in every store: whole or not at all, an end in time.
 
-The server is a local one that keeps the promises an export stands on, and stores what it is sent:
-where an answer is lost, it was given.
+The servers are real or local ones that keep what an export depends on: where an answer is lost, it
+was given. `tests/store_kinds.py` has what differs from store to store.
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import os
+import contextlib
+import re
 import resource
-import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from urllib3.exceptions import ProtocolError
-from urllib3.response import BaseHTTPResponse
 
-from catalog.storages.gs.objects import GsObjects
-from catalog.storages.gs.storage import GsStorage, requests_of
+from catalog.storages.over_http.storage import ObjectStorage
+from catalog.storages.s3.storage import S3Storage
 from catalog.time_outs import TimeOuts
-from tableformat.errors import DestinationError
+from tableformat.errors import DestinationError, LastingError
 from tests.services.certificates import Authority
-from tests.services.fake_gcs import FakeGcs
-from tests.services.server_process import free_port
+from tests.services.server_process import free_port, wait_until
+from tests.store_kinds import (
+    EVERY,
+    AbfsPlace,
+    GsPlace,
+    HdfsPlace,
+    MinIOPlace,
+    S3Place,
+    S3ProxyPlace,
+)
+from tests.store_places import LARGE, SMALL, Place, Step, over, over_steps
 from tests.support.time_bounds import ENDS_WITHIN
 
 pytestmark = [
@@ -38,253 +44,320 @@ pytestmark = [
     ),
 ]
 
-LARGE = os.urandom(16 * 1024 * 1024 + 17)
-SIZES = pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
+SIZES = pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
 IMPATIENT = TimeOuts(connect=1, read=2, retry_for=1)
-Send = Callable[..., BaseHTTPResponse]
+AT_ONCE = TimeOuts(connect=5, read=10, retry_for=0.000001)
+# HDFS takes no files for some time after its start.
+PATIENT = TimeOuts(connect=2, read=5, retry_for=120)
+CHECKED = (S3ProxyPlace, MinIOPlace, GsPlace, AbfsPlace)
+"""Stores that compare the bytes that come with a digest."""
+WAITING = (GsPlace, AbfsPlace, HdfsPlace)
+"""Stores whose objects wait on the writer's host until they are whole."""
+Bucket = S3Place | GsPlace | AbfsPlace
+Storage = S3Storage | ObjectStorage
+Refusal = Callable[[Storage, Callable[[Any], object]], str]
 
 
-class Place:
-    """A storage with a bucket of its own."""
-
-    def __init__(self, store: FakeGcs, time_outs: TimeOuts | None = None) -> None:
-        self.store, self.bucket = store, store.make_bucket()
-        # Connections are kept by their access: a token of its own makes these the test's.
-        bounds = time_outs or TimeOuts(connect=5, read=10, retry_for=20)
-        self.access = store.access(token=secrets.token_hex(), time_outs=bounds)
-        self.storage = GsStorage(self.access)
-        self.root = f"gs://{self.bucket}/lake"
-
-    def once(self, monkeypatch: pytest.MonkeyPatch, act: Callable[[Send, Any], Any]) -> None:
-        """Meddle with the next POST of this storage."""
-        client, done = requests_of(self.access).client, list[bool]()
-        assert isinstance(client, GsObjects)
-        pool = client.http._pool
-        real: Send = pool.request
-
-        def request(method: str, url: str, **given: Any) -> BaseHTTPResponse:
-            if method != "POST" or done:
-                return real(method, url, **given)
-            done.append(True)
-            changed: BaseHTTPResponse = act(lambda **more: real(method, url, **given | more), given)
-            return changed
-
-        monkeypatch.setattr(pool, "request", request)
-
-    def lose_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Lose the answer to the next POST, which the server has performed."""
-
-        def lose(send: Send, _: Any) -> None:
-            assert send().status == 200
-            raise ProtocolError("the connection was closed")
-
-        self.once(monkeypatch, lose)
-
-
-@pytest.fixture
-def place(gs_server: FakeGcs) -> Place:
-    return Place(gs_server)
-
-
-def written(place: Place, content: bytes, name: str = "f") -> None:
-    sink = place.storage.create(f"{place.root}/{name}")
-    sink.write(content)
-    sink.commit()
-
-
-def assert_there(place: Place, content: bytes, name: str = "f") -> None:
-    whole = hashlib.sha256(content).hexdigest()
-    assert [one.size for one in place.storage.list(place.root)] == [len(content)]
-    assert place.storage.sha256(f"{place.root}/{name}") == whole
-
-
-@SIZES
+@over_steps(*EVERY)
 def test_a_lost_answer_is_found_to_be_a_success(
-    place: Place, monkeypatch: pytest.MonkeyPatch, content: bytes
+    place: Place, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
     """Harm prevented: a finished file is taken for somebody else's, and the export fails."""
-    place.lose_answer(monkeypatch)
+    place.lose_answer(monkeypatch, step)
 
-    written(place, content)
+    place.write(step.content)
 
-    assert_there(place, content)
+    assert place.met
+    for begun in place.storage.list_unfinished(place.root):
+        assert step.name == "begin"
+        place.storage.delete(begun.location)
+    place.assert_there(step.content)
 
 
+@over_steps(*EVERY, where=lambda step: not step.large)
 def test_a_claim_whose_answer_was_lost_is_won_once(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
     """Harm prevented: nobody has the claim, or two who would write the same."""
-    place.lose_answer(monkeypatch)
+    place.lose_answer(monkeypatch, step)
 
-    assert place.storage.put_if_absent(f"{place.root}/claim", b"same") is True
-    assert place.storage.put_if_absent(f"{place.root}/claim", b"same") is False
+    assert place.storage.put_if_absent(place.file, b"same") is True
+    assert place.storage.put_if_absent(place.file, b"same") is False
+    assert place.met
+    place.assert_there(b"same")
 
 
+@over(*EVERY)
 @SIZES
 def test_an_object_of_somebody_else_is_kept(place: Place, content: bytes) -> None:
     """Harm prevented: a file that a snapshot refers to gets other bytes."""
-    sink = place.storage.create(f"{place.root}/f")
+    sink = place.storage.create(place.file)
     sink.write(content)
-    place.storage.put(f"{place.root}/f", b"theirs")
+    place.storage.put(place.file, b"theirs")
 
     with pytest.raises(DestinationError, match="there is another object of that name"):
         sink.commit()
     sink.abort()
 
-    assert_there(place, b"theirs")
+    place.assert_there(b"theirs")
 
 
+@over(*EVERY)
 def test_without_a_mark_nothing_is_taken_for_ones_own(place: Place) -> None:
     """An object that others put there by another program has none."""
-    place.storage.put(f"{place.root}/f", b"")
+    place.storage.put(place.file, b"")
 
-    assert place.storage.put_if_absent(f"{place.root}/f", b"") is False
+    assert place.storage.put_if_absent(place.file, b"") is False
 
 
-@SIZES
+@over_steps(*CHECKED, where=lambda step: step.sends)
 def test_bytes_that_change_on_their_way_are_sent_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, content: bytes
+    place: Bucket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: Step
 ) -> None:
-    def flip(send: Send, given: Any) -> BaseHTTPResponse:
-        pieces: Iterator[bytes] = iter(given["body"])
-        head, first = next(pieces), next(pieces)
-        changed = bytes([first[0] ^ 1]) + first[1:]
-        return send(body=itertools.chain((head, changed), pieces))
+    place.flip_byte(monkeypatch, step)
 
-    place.once(monkeypatch, flip)
+    place.write(step.content)
 
-    written(place, content)
-
-    assert "MD5" in caplog.text
-    assert_there(place, content)
+    assert re.search(f"trying again to write .*{place.changed}", caplog.text)
+    place.assert_there(step.content)
 
 
-def test_bytes_that_changed_in_the_store_are_not_read(gs_server: FakeGcs, tmp_path: Path) -> None:
+@over(*WAITING)
+def test_bytes_that_changed_in_the_store_are_not_read(
+    place: GsPlace | AbfsPlace | HdfsPlace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Harm prevented: a receipt, or metadata, with other bytes than were written."""
-    place = Place(gs_server, IMPATIENT)
-    written(place, LARGE)
-    with gs_server.file_of(place.bucket, "lake/f").open("r+b") as file:
-        file.seek(len(LARGE) // 2)
-        file.write(bytes([LARGE[len(LARGE) // 2] ^ 1]))
+    spoiled = place.another(IMPATIENT)
+    # No other file has so many bytes.
+    spoiled.write(LARGE[:-1])
+    spoiled.spoil(monkeypatch)
 
-    for use in (
-        place.storage.read,
-        place.storage.sha256,
-        lambda at: place.storage.fetch(at, tmp_path),
-    ):
-        with pytest.raises(DestinationError, match="its bytes are not those that were stored"):
-            use(f"{place.root}/f")
+    storage = spoiled.storage
+    for use in (storage.read, storage.sha256, lambda at: storage.fetch(at, tmp_path)):
+        with pytest.raises(DestinationError, match=rf"Cannot read .*{place.spoiled}"):
+            use(spoiled.file)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_upload_goes_on_when_the_server_is_back(
+@over(*WAITING)
+def test_nothing_is_stored_of_an_object_that_is_only_begun(place: Place) -> None:
+    """Harm prevented: blocks that nobody finds, and that are paid for."""
+    sink = place.storage.create(place.file)
+    sink.write(LARGE)
+    assert place.stored() == []
+
+    sink.abort()
+
+    assert place.stored() == []
+    assert place.storage.list_unfinished(place.root) == ()
+
+
+@over(*EVERY)
+def test_an_upload_resumes_when_the_server_is_back(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sink = place.storage.create(f"{place.root}/f")
+    """Killed in the middle of an upload: S3 has stored some of its parts."""
+    patient = place.another(PATIENT)
+    sink = patient.storage.create(patient.file)
     sink.write(LARGE)
 
-    place.store.kill()
+    patient.take_away()
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(place.store.start)
-        sink.commit()
+        committing = pool.submit(sink.commit)
+        wait_until(
+            lambda: f"trying again to write {patient.file}" in caplog.text, "it met the outage"
+        )
+        place.server.mend()
+        committing.result()
 
-    assert f"trying again to write {place.root}/f" in caplog.text
-    assert_there(place, LARGE)
+    patient.assert_there(LARGE)
 
 
+@over(*EVERY)
 @pytest.mark.parametrize("pauses", [False, True], ids=["killed", "silent"])
-def test_a_server_that_stays_away_ends_it_in_time(gs_server: FakeGcs, pauses: bool) -> None:  # noqa: FBT001  a parameter
-    place = Place(gs_server, IMPATIENT)
-    sink = place.storage.create(f"{place.root}/f")
+def test_a_server_that_stays_away_ends_it_in_time(place: Place, pauses: bool) -> None:  # noqa: FBT001  a parameter
+    impatient = place.another(IMPATIENT)
+    sink = impatient.storage.create(impatient.file)
     sink.write(b"rows")
     begun = time.monotonic()
     if pauses:
-        place.store.pause()
+        place.server.pause()
     else:
-        place.store.kill()
+        place.server.kill()
 
-    with pytest.raises(DestinationError) as caught:
+    with pytest.raises(LastingError) as caught:
         sink.commit()
     sink.abort()
 
     assert time.monotonic() - begun < ENDS_WITHIN
-    assert caught.value.message.startswith(f"Cannot write {place.root}/f: ")
+    assert caught.value.message.startswith(f"Cannot write {impatient.file}: ")
     assert "did not recover within 1 s (--retry-for)" in caught.value.message
     assert "safe to run again" in caught.value.message
+    place.server.mend()
+    if pauses or place.outlives_kill:
+        assert place.storage.list(impatient.root) == ()
 
 
-def test_what_may_be_stored_is_removed_when_it_is_given_up(
-    gs_server: FakeGcs, monkeypatch: pytest.MonkeyPatch
+@over(*EVERY)
+def test_an_address_without_a_server_ends_it_in_time(place: Place) -> None:
+    nobody = place.reached(endpoint=f"https://127.0.0.1:{free_port()}", time_outs=IMPATIENT)
+
+    with pytest.raises(LastingError, match="did not recover within 1 s"):
+        nobody.list(place.root)
+
+
+@over_steps(*EVERY, where=lambda step: step.shows)
+def test_an_object_that_may_be_stored_is_removed_when_it_is_given_up(
+    place: Place, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
-    """Harm prevented: a file that nobody counts stays beside those of an export."""
-    place = Place(gs_server, TimeOuts(connect=5, read=10, retry_for=0.000001))
-    sink = place.storage.create(f"{place.root}/f")
-    sink.write(b"rows")
-    place.lose_answer(monkeypatch)
+    """Harm prevented: a file that nobody counts stays among those of an export."""
+    hasty = place.another(AT_ONCE)
+    sink = hasty.storage.create(hasty.file)
+    sink.write(step.content)
+    hasty.lose_answer(monkeypatch, step)
 
-    with pytest.raises(DestinationError, match="the connection was closed"):
+    with pytest.raises(DestinationError, match=r"(?i)connection was closed"):
         sink.commit()
-    assert gs_server.objects(place.bucket) == ["lake/f"]
+    assert hasty.stored() == ["f"]
     sink.abort()
 
-    assert gs_server.objects(place.bucket) == []
+    assert hasty.stored() == []
+    assert hasty.storage.list_unfinished(hasty.root) == ()
 
 
-def failure_of(act: Callable[[], object]) -> str:
-    """Return the message of a refusal that is not tried again."""
-    with pytest.raises(DestinationError) as caught:
-        act()
-    assert "did not recover" not in caught.value.message
-    return caught.value.message
+@pytest.fixture
+def refusal(caplog: pytest.LogCaptureFixture) -> Refusal:
+    """Return what returns the message of a refusal, which is not tried again and has no secret."""
+
+    def message_of(storage: Storage, act: Callable[[Any], object]) -> str:
+        with pytest.raises(LastingError) as caught:
+            act(storage)
+        message = caught.value.message
+        assert "trying again" not in caplog.text
+        assert "did not recover" not in message
+        hidden = ("key", "sas", "secret_key", "token")
+        known = (getattr(storage._requests.access, name, None) for name in hidden)
+        assert [one for one in known if one and one in message] == []
+        return message
+
+    return message_of
 
 
-def test_a_bucket_that_is_not_there_is_not_an_empty_one(place: Place) -> None:
-    """Harm prevented: a lake that is away is taken for one that was never made."""
-    storage, absent = place.storage, "gs://not-there/f"
-    acts: tuple[Callable[[str], object], ...] = (
-        *(storage.read, storage.size, storage.sha256, storage.list, storage.delete),
+@over(MinIOPlace, AbfsPlace, HdfsPlace)
+def test_a_refused_write_names_the_right_to_grant(
+    place: MinIOPlace | AbfsPlace | HdfsPlace, refusal: Refusal
+) -> None:
+    """Harm prevented: fifteen minutes of waiting for a right that nobody grants."""
+    reader = place.without_right()
+
+    def write(storage: Storage) -> None:
+        sink = storage.create(place.file)
+        try:
+            sink.commit()
+        finally:
+            sink.abort()
+
+    acts: tuple[Callable[[Storage], object], ...] = (
+        *(write, lambda to: to.put(place.file, b"x")),
+        lambda to: to.put_if_absent(place.file, b"x"),
     )
     for act in acts:
-        said = failure_of(partial(act, absent))
-        assert "404" in said
-        assert "Make the bucket" in said
+        assert re.search(place.refused, refusal(reader, act))
+    assert place.stored() == []
+
+
+@over(S3ProxyPlace, MinIOPlace, AbfsPlace)
+def test_a_wrong_key_is_refused_at_once(place: S3Place | AbfsPlace, refusal: Refusal) -> None:
+    """Harm prevented: fifteen minutes of trying what will never work."""
+    said = refusal(place.with_wrong_key(), lambda to: to.put(place.file, b"x"))
+
+    assert re.search(place.wrong_key, said)
+
+
+@over(*CHECKED)
+def test_a_missing_bucket_is_not_an_empty_one(place: Bucket, refusal: Refusal) -> None:
+    """Harm prevented: a lake that is away is taken for one that was never made."""
+    absent = f"{place.absent}/f"
+    acts: dict[str, Callable[[Any], object]] = {
+        "read": lambda to: to.read(absent),
+        "size": lambda to: to.size(absent),
+        "sha256": lambda to: to.sha256(absent),
+        "list": lambda to: to.list(absent),
+        "delete": lambda to: to.delete(absent),
+        "put": lambda to: to.put(absent, b"x"),
+        "put_if_absent": lambda to: to.put_if_absent(absent, b"x"),
+    }
+
+    for name in sorted(acts.keys() - place.blind):
+        said = refusal(place.storage, acts[name])
+        assert place.make_it in said
         assert "there is no such object" not in said
-    assert "404" in failure_of(lambda: storage.put_if_absent(absent, b"x"))
 
 
-def test_who_is_not_trusted_is_told_nothing(place: Place, tmp_path: Path) -> None:
+@contextlib.contextmanager
+def plain_http() -> Iterator[str]:
+    """Run a server that knows no TLS; its address, as https."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"https://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        serving.join()
+
+
+@over(*EVERY)
+def test_a_server_without_tls_is_refused_at_once(place: Place, refusal: Refusal) -> None:
+    with plain_http() as endpoint:
+        said = refusal(place.reached(endpoint=endpoint), lambda to: to.list(place.root))
+
+    assert "The server speaks http there" in said
+
+
+@over(*EVERY)
+def test_a_server_of_an_unknown_authority_is_refused_at_once(
+    place: Place, tmp_path: Path, refusal: Refusal
+) -> None:
     stranger = Authority(tmp_path, "stranger")
-    untrusted = GsStorage(place.store.access(ca_file=stranger.file))
+    untrusted = place.reached(ca_file=stranger.file)
 
-    said = failure_of(lambda: untrusted.list(place.root))
+    said = refusal(untrusted, lambda to: to.list(place.root))
 
     assert "CERTIFICATE_VERIFY_FAILED" in said
     assert "mergeberg.ca-file" in said
 
 
-def test_nobody_who_answers_is_an_end_in_time(place: Place) -> None:
-    nobody = place.store.access(endpoint=f"https://127.0.0.1:{free_port()}", time_outs=IMPATIENT)
-
-    with pytest.raises(DestinationError, match="did not recover within 1 s"):
-        GsStorage(nobody).list(place.root)
-
-
-def test_where_there_is_no_space_it_is_an_error_and_leaves_nothing(
-    place: Place, tmp_path: Path
-) -> None:
-    """Harm prevented: the export dies of it in the middle, without a word of what to do."""
-    written(place, LARGE)
-    sink = place.storage.create(f"{place.root}/g")
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file of this process have more bytes than half of a large object."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (9 * 1024 * 1024, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(LARGE) // 2, hard))
     try:
-        with pytest.raises(DestinationError, match=rf"Cannot copy {place.root}/f .*TMPDIR"):
-            place.storage.fetch(f"{place.root}/f", tmp_path)
-        with pytest.raises(DestinationError, match=rf"Cannot write {place.root}/g.*TMPDIR"):
-            sink.write(LARGE)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    sink.abort()
+
+
+@over(*EVERY)
+def test_a_copy_without_space_is_an_error_and_leaves_nothing(place: Place, tmp_path: Path) -> None:
+    """Harm prevented: `export --verify` dies of it in the middle of a group."""
+    place.write(LARGE)
+
+    with (
+        full_disk(),
+        pytest.raises(DestinationError, match=rf"Cannot copy {place.file} .*TMPDIR"),
+    ):
+        place.storage.fetch(place.file, tmp_path)
 
     assert list(tmp_path.iterdir()) == []
-    assert place.store.objects(place.bucket) == ["lake/f"]
+
+
+@over(*WAITING)
+def test_a_write_without_space_is_an_error_and_leaves_nothing(place: Place) -> None:
+    """Harm prevented: the export dies of it in the middle, without a word of what to do."""
+    sink = place.storage.create(place.file)
+
+    with full_disk(), pytest.raises(DestinationError, match=rf"Cannot write {place.file}.*TMPDIR"):
+        sink.write(LARGE)
+    sink.abort()
+
+    assert place.stored() == []
