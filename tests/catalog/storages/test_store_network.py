@@ -1,126 +1,125 @@
-"""What a network does to an upload to gs: it goes on by itself, and the object is there once."""
+"""What a network does to an upload and to an answer: it goes on by itself, and is there once."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 
-from catalog.storages.gs.storage import GsStorage
+from catalog.storages.over_http.storage import ObjectStorage
+from catalog.storages.s3.sink import PART_BYTES
+from catalog.storages.s3.storage import S3Storage
 from catalog.time_outs import TimeOuts
-from tests.services.fake_gcs import FakeGcs
 from tests.services.relay import Relay, relay
 from tests.services.server_process import wait_until
 from tests.services.toxiproxy import FROM_SERVER, Proxy, toxiproxy
+from tests.store_kinds import GsPlace, MinIOPlace, S3ProxyPlace
+from tests.store_places import LARGE, Place, over
 
 pytestmark = [
     # The connections that were cut are left to the garbage collector.
     pytest.mark.filterwarnings(
         "ignore:Exception ignored in. <ssl:pytest.PytestUnraisableExceptionWarning"
     ),
-    pytest.mark.nightly,
 ]
 
-LARGE = os.urandom(16 * 1024 * 1024 + 17)
 PATIENT = TimeOuts(connect=1, read=2, retry_for=60)
+over_both = over(MinIOPlace, GsPlace)
 
 
+@dataclass(frozen=True, slots=True)
 class Way:
-    """A bucket, and the way to it, which can be disturbed."""
+    """A place, a proxy before its server, and the storage as it is reached through the proxy."""
 
-    def __init__(self, store: FakeGcs, proxy: Proxy) -> None:
-        self.proxy, self.location = proxy, f"gs://{store.make_bucket()}/lake/f"
-        access = store.access(endpoint=f"https://{proxy.address}", time_outs=PATIENT)
-        self.storage, self.direct = GsStorage(access), GsStorage(store.access())
-
-    def there(self) -> list[str]:
-        return [one.location for one in self.direct.list(self.location.rpartition("/")[0])]
-
-    def assert_there(self, content: bytes) -> None:
-        assert self.there() == [self.location]
-        assert self.direct.sha256(self.location) == hashlib.sha256(content).hexdigest()
+    place: Place
+    proxy: Proxy
+    storage: S3Storage | ObjectStorage
 
 
 @pytest.fixture
-def way(gs_server: FakeGcs) -> Iterator[Way]:
+def way(place: Place) -> Iterator[Way]:
     with toxiproxy() as server:
-        yield Way(gs_server, server.before(gs_server.port))
+        proxy = server.before(place.server.port)
+        endpoint = f"https://{proxy.address}"
+        yield Way(place, proxy, place.reached(endpoint=endpoint, time_outs=PATIENT))
 
 
+@over_both
 def test_an_answer_that_never_comes_was_a_success(way: Way) -> None:
     """Harm prevented: the file that is there counts as somebody else's, and the export fails."""
-    sink = way.storage.create(way.location)
+    sink = way.storage.create(way.place.file)
     sink.write(b"rows")
-    assert way.storage.list(way.location) == (), "the connection is there before it is disturbed"
+    assert way.storage.list(way.place.root) == (), "the connection is there before it is disturbed"
     way.proxy.timeout(streams=FROM_SERVER)
 
     with ThreadPoolExecutor(1) as pool:
         committing = pool.submit(sink.commit)
-        wait_until(lambda: way.there() != [], "the server had the file")
+        wait_until(lambda: way.place.stored() != [], "the server had the file")
         assert not committing.done()
         way.proxy.heal()
         committing.result()
 
-    way.assert_there(b"rows")
+    way.place.assert_there(b"rows")
 
 
+@over_both
 @pytest.mark.parametrize(
     "disturb",
     [lambda p: p.down(), lambda p: p.timeout(), lambda p: p.reset_peer()],
     ids=["refused", "silent", "reset"],
 )
-def test_an_upload_goes_on_when_the_way_is_free_again(
+def test_an_upload_resumes_when_the_way_is_free_again(
     way: Way, caplog: pytest.LogCaptureFixture, disturb: Callable[[Proxy], None]
 ) -> None:
-    sink = way.storage.create(way.location)
-    sink.write(LARGE)
+    sink = way.storage.create(way.place.file)
+    sink.write(LARGE[: PART_BYTES + 1])
     disturb(way.proxy)
 
     with ThreadPoolExecutor(1) as pool:
+        sink.write(LARGE[PART_BYTES + 1 :])
         committing = pool.submit(sink.commit)
         wait_until(lambda: "trying again to write" in caplog.text, "it met the disturbance")
         way.proxy.heal()
         committing.result()
 
-    way.assert_there(LARGE)
+    way.place.assert_there(LARGE)
 
 
+@over_both
 def test_over_a_slow_way_it_takes_its_time(way: Way) -> None:
     way.proxy.bandwidth(4_000)
-    sink = way.storage.create(way.location)
+    sink = way.storage.create(way.place.file)
     sink.write(LARGE)
     sink.commit()
 
-    way.assert_there(LARGE)
-    assert way.storage.read(way.location) == LARGE
+    way.place.assert_there(LARGE)
+    assert way.storage.read(way.place.file) == LARGE
 
 
+@over(S3ProxyPlace, MinIOPlace, GsPlace)
 @pytest.mark.parametrize(
     "disturb",
     [Relay.flip_after, Relay.cut_after, Relay.stall_after],
     ids=["changed", "cut", "silent"],
 )
 def test_an_answer_that_does_not_come_as_it_was_sent_is_asked_for_again(
-    gs_server: FakeGcs,
-    caplog: pytest.LogCaptureFixture,
-    disturb: Callable[[Relay, int], None],
+    place: Place, caplog: pytest.LogCaptureFixture, disturb: Callable[[Relay, int], None]
 ) -> None:
     """Harm prevented: half an object, or another one, is taken for metadata or a receipt."""
-    location = f"gs://{gs_server.make_bucket()}/lake/f"
-    GsStorage(gs_server.access()).put(location, LARGE)
-    with relay(gs_server.port) as between:
+    place.storage.put(place.file, LARGE)
+    with relay(place.server.port) as between:
         endpoint = f"https://127.0.0.1:{between.port}"
-        storage = GsStorage(gs_server.access(endpoint=endpoint, time_outs=PATIENT))
-        assert storage.size(location) == len(LARGE), "it is connected before that"
+        storage = place.reached(endpoint=endpoint, time_outs=PATIENT)
+        assert storage.size(place.file) == len(LARGE), "it is connected before that"
         disturb(between, len(LARGE) // 2)
 
         with ThreadPoolExecutor(1) as pool:
-            reading = pool.submit(storage.read, location)
+            reading = pool.submit(storage.read, place.file)
             wait_until(lambda: "trying again to read" in caplog.text, "it met the disturbance")
             between.resume()
             found = reading.result()
 
+        assert between.connections == 2
     assert found == LARGE
