@@ -126,6 +126,7 @@ class TestMinIO(Promises):
         return minio_server
 
 
+@pytest.mark.spark
 class TestS3Proxy(Promises):
     """The one that nothing is compiled for."""
 

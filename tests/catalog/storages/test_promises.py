@@ -115,7 +115,7 @@ def in_files(name: str) -> Place:
 needs = pytest.mark.usefixtures
 
 TestMinIO = needs("minio_place")(storage_promises(in_minio, copies=True))
-TestS3 = needs("s3_place")(storage_promises(in_s3, copies=True))
+TestS3 = pytest.mark.spark(needs("s3_place")(storage_promises(in_s3, copies=True)))
 TestGs = needs("gs_place")(storage_promises(in_gs, begun_is_seen=False))
 TestAbfs = needs("abfs_place")(
     storage_promises(in_abfs, begun_is_seen=False, refused=("back\\slash",))
