@@ -52,7 +52,13 @@ class Azurite(ServerProcess):
         self.ca_file = authority.file
         """The authority's certificate, as PEM."""
         signed = authority.sign()
-        self._http = PoolManager(ca_certs=str(authority.file), retries=False, timeout=30.0)
+        # No connection stays open after its request: a file leaves none behind.
+        self._http = PoolManager(
+            ca_certs=str(authority.file),
+            retries=False,
+            timeout=30.0,
+            headers={"Connection": "close"},
+        )
         data = directory / "data"
         data.mkdir()
         command = ["env", f"AZURITE_ACCOUNTS={ACCOUNT}:{_KEY.decode()}"]

@@ -41,7 +41,13 @@ class FakeGcs(ServerProcess):
         self.ca_file = authority.file
         """The authority's certificate, as PEM."""
         signed = authority.sign()
-        self._http = PoolManager(ca_certs=str(authority.file), retries=False, timeout=30.0)
+        # No connection stays open after its request: a file leaves none behind.
+        self._http = PoolManager(
+            ca_certs=str(authority.file),
+            retries=False,
+            timeout=30.0,
+            headers={"Connection": "close"},
+        )
         self._data = directory / "data"
         command = [str(program_file("fake-gcs-server")), "-scheme", "https", "-host", "127.0.0.1"]
         command += ["-port", str(self.port), "-external-url", self.endpoint]

@@ -56,7 +56,13 @@ class Hdfs(ServerProcess):
         authority = Authority(directory)
         self.ca_file = authority.file
         """The authority's certificate, as PEM."""
-        self._http = PoolManager(ca_certs=str(authority.file), retries=False, timeout=30.0)
+        # No connection stays open after its request: a file leaves none behind.
+        self._http = PoolManager(
+            ca_certs=str(authority.file),
+            retries=False,
+            timeout=30.0,
+            headers={"Connection": "close"},
+        )
         _configure(directory / "conf", authority.sign().kept_for_java(_PASSWORD))
         self._data = directory / "data"
         settings = {
@@ -70,19 +76,20 @@ class Hdfs(ServerProcess):
             "hdfs.minidfs.basedir": str(self._data),
         }
         options = (option for pair in settings.items() for option in ("-D", "=".join(pair)))
-        self._begins = [
-            str(find_java(os.environ).home / "bin" / "java"),
+        self._words = [
             *("-Xmx512m", *QUICK_JAVA, f"-DHADOOP_USER_NAME={_ALMIGHTY}"),
             *("-cp", f"{directory / 'conf'}{os.pathsep}{class_path()}"),
             *("org.apache.hadoop.test.MiniDFSClusterManager", "-nnport", str(rpc), *options),
         ]
-        super().__init__(
-            "Hadoop", self._begins, directory, self._answers, seconds=_SECONDS_TO_START
-        )
+        # In a file, so that the command of each start is the same (tests/support/leftovers.py).
+        self._words_file = directory / "words"
+        command = [str(find_java(os.environ).home / "bin" / "java"), f"@{self._words_file}"]
+        super().__init__("Hadoop", command, directory, self._answers, seconds=_SECONDS_TO_START)
 
     def start(self) -> None:
         """Start it, unless it runs; the first time with nothing in it."""
-        self._command = self._begins if self.starts else [*self._begins, "-format"]
+        words = self._words if self.starts else [*self._words, "-format"]
+        self._words_file.write_text("".join(f'"{word}"\n' for word in words))
         super().start()
 
     @property
