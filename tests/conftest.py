@@ -1,14 +1,12 @@
-"""What holds for every test: fast ones first, and no deadlines on a busy machine."""
+"""What holds for every test: fast ones first, and the servers that they share."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import settings
 
 from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
 from tests.services.minio import MinIO, minio
@@ -31,11 +29,6 @@ _LEAST: Final = 0.02
 """Seconds of a test whose cost is not listed."""
 _DEAR: Final = 10.0
 """Seconds from which a file is run late, the dearest first."""
-
-# In CI Hypothesis has a profile of its own: the same examples in every run.
-settings.register_profile("development", deadline=None)
-if "CI" not in os.environ:
-    settings.load_profile("development")
 
 
 @pytest.fixture(scope="session")
