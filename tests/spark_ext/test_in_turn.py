@@ -18,6 +18,7 @@ ROWS = 200_000
 WATCH = """
 from pathlib import Path
 from spark_ext import tasks
+from tests.services.server_process import wait_until
 
 plan, slice_ = values
 readers, seen = "QueryPull", []
@@ -26,11 +27,17 @@ def reading():
     names = [p.read_text() for p in Path("/proc/self/task").glob("*/comm")]
     return sum(name.startswith(readers) for name in names)
 
+def reading_on():
+    # A thread keeps its name for a moment after its query has ended.
+    if plan.share.in_turn:
+        wait_until(lambda: reading() == 0, "the readers have ended")
+    return reading()
+
 class Seen:
     def __init__(self, sink):
         self.sink, self.commit, self.abort = sink, sink.commit, sink.abort
     def write(self, data):
-        seen.append(reading())
+        seen.append(reading_on())
         self.sink.write(data)
 
 class Storage:
