@@ -26,7 +26,7 @@ __all__ = [
     "load_requirements",
 ]
 
-OWNERS: Final = ("A", "B", "C", "C2", "D", "E", "F", "later")
+OWNERS: Final = ("A", "B", "C", "C2", "D", "E", "F")
 
 _FILE: Final = Path(__file__).with_name("requirements.toml")
 
