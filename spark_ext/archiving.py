@@ -1,15 +1,17 @@
 """Archives partitions: exported, compared, and only then taken out of the source.
 
     export with verification -> what was exported before is compared now -> is it still in main?
-    -> the source holds exactly the exported parts: detached, or dropped
+    -> the ledger row becomes archived -> the source holds exactly the exported parts: detached,
+    and dropped where that was asked for
 
 A partition for which any of this does not hold stays in the source, with the reason. Running it
-again goes on: what is exported is not exported again.
+again goes on: what is exported is not exported again, and what an earlier run detached is dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -24,16 +26,15 @@ from spark_ext.verifying import Verdict, Verifying, VerifyRequest
 from spark_ext.wiring import Places
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
-from tableformat.export.archived import kept_for_ever
+from tableformat.export.archived import Archiving, archiving
 from tableformat.export.exit_codes import REFUSED
 from tableformat.export.in_main import holding
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.same_table import other_table
-from tableformat.export.selection import ById
-from tableformat.ledger import Key, Record, Row
-from tableformat.mergetree.parts import Part
+from tableformat.export.selection import AllPartitions, ById
+from tableformat.ledger import DetachedPart, Key, Record, Row
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, quote_string
 
@@ -49,12 +50,16 @@ class Archived:
     """What became of one partition: the export's outcome, and whether it left the source.
 
     `status` is `detached`, `dropped` or `kept`; `message` says why it was kept, or what is still to
-    be done by hand.
+    be done by hand. `detached_bytes` is the size of what lies among the source's detached parts,
+    `freed_bytes` of what this run dropped. `ended`: an earlier run had detached it.
     """
 
     outcome: Outcome
     status: str
     message: str = ""
+    detached_bytes: int = 0
+    freed_bytes: int = 0
+    ended: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -80,9 +85,13 @@ def archive(
     outcomes = export_all(request, ports, slots=slots)
     with open_source(places.source) as source:
         taking = _TakingOut(request, ports, source, drop=drop)
+        seen = set()
         for outcome in outcomes:
+            seen.add(outcome.partition_id)
             yield taking.take_out(outcome)
             source.close()
+        if drop and request.selection == AllPartitions():
+            yield from taking.drop_earlier(seen)
 
 
 class _TakingOut:
@@ -111,23 +120,92 @@ class _TakingOut:
             one = PartitionId(outcome.partition_id)
             held = self._source.parts(self._request.table, one)
             if not held:
-                return Archived(outcome, "kept", "the source has no parts of it any more")
+                return self._end(outcome, row, table)
             if not outcome.verified:
                 self._compare(outcome)
-            with kept_for_ever(
-                self._ports.ledger,
-                row,
-                done,
-                owner=self._ports.owner,
-                is_alive=self._ports.is_alive,
-                now=self._ports.clock(),
-            ):
-                self._source.take_out(self._request.table, one, done.parts, drop=self._drop)
+            with self._archiving(row) as archived:
+                parts = self._source.take_out(self._request.table, one, done.parts)
+                archived.note_detached(parts)
+                freed = self._dropped(archived, one, parts, fresh=True) if self._drop else 0
         except TableFormatError as error:
             return Archived(outcome, "kept", str(error))
-        status = "dropped" if self._drop else "detached"
-        text = _elsewhere(table, held) if self._drop and table.engine.replicated else ""
-        return Archived(replace(outcome, verified=True), status, text)
+        compared, size = replace(outcome, verified=True), sum(p.bytes for p in parts)
+        if not self._drop:
+            return Archived(compared, "detached", detached_bytes=size)
+        text = _elsewhere(table, parts) if table.engine.replicated else ""
+        return Archived(compared, "dropped", text, freed_bytes=freed)
+
+    def drop_earlier(self, seen: Iterable[str]) -> Iterator[Archived]:
+        """Drop what earlier runs detached of partitions that the source has no parts of any more.
+
+        Args:
+            seen: ids of partitions that were looked at.
+
+        Raises:
+            TableFormatError: the source, the lake or the ledger cannot be read.
+        """
+        table, state = self._source.describe(self._request.table), self._lake().load()
+        of = (table.key_source, state.layout.table_uuid)
+        for row in sorted(self._ports.ledger.rows(), key=lambda r: r.key.partition_id):
+            named = (row.key.source, row.key.destination) == of
+            left = row.archived is not None and row.archived.detached != ()
+            if named and left and row.key.partition_id not in seen and row.done is not None:
+                landed = row.done.landed
+                yield self.take_out(
+                    Outcome(
+                        row.key.partition_id,
+                        Status.ALREADY_EXPORTED,
+                        str(self._request.to),
+                        transaction_id=landed.transaction_id,
+                        snapshot_id=landed.snapshot_id,
+                        rows=landed.rows,
+                        data_files=landed.data_files,
+                        bytes=row.done.bytes,
+                    )
+                )
+
+    def _end(self, outcome: Outcome, row: Row, table: MergeTreeTable) -> Archived:
+        """End what an earlier run began: the source has no part of the partition any more.
+
+        Raises:
+            RefusedError: nobody can tell which detached parts are those that were archived.
+            TableFormatError: the source failed, or the ledger.
+        """
+        if row.archived is None:
+            return Archived(outcome, "kept", "the source has no parts of it any more")
+        parts, one = row.archived.detached, PartitionId(outcome.partition_id)
+        if parts == ():
+            return Archived(outcome, "dropped", ended=True)
+        if not self._drop:
+            size = sum(part.bytes for part in parts or ())
+            return Archived(outcome, "detached", detached_bytes=size, ended=True)
+        if parts is None:
+            message = (
+                f"Cannot drop the detached parts of partition {one} of {table.name}: it was "
+                "archived, and the ledger does not say which parts were detached then. Run ALTER "
+                f"TABLE {table.name.sql} ATTACH PARTITION ID {quote_string(str(one))}, and the "
+                "command again: it compares them with the lake and drops them"
+            )
+            raise RefusedError(message)
+        with self._archiving(row) as archived:
+            archived.note_detached(parts)
+            freed = self._dropped(archived, one, parts, fresh=False)
+        text = _elsewhere(table, parts) if table.engine.replicated else ""
+        return Archived(outcome, "dropped", text, freed_bytes=freed, ended=True)
+
+    def _archiving(self, row: Row) -> AbstractContextManager[Archiving]:
+        ports = self._ports
+        return archiving(
+            ports.ledger, row, owner=ports.owner, is_alive=ports.is_alive, now=ports.clock()
+        )
+
+    def _dropped(
+        self, archived: Archiving, one: PartitionId, parts: tuple[DetachedPart, ...], *, fresh: bool
+    ) -> int:
+        """Drop detached parts, and note that; return the bytes that are freed."""
+        freed = self._source.drop_detached(self._request.table, one, parts, fresh=fresh)
+        archived.note_detached(())
+        return freed
 
     def _exported(self, outcome: Outcome, table: MergeTreeTable) -> tuple[Row, Record]:
         """Return what the ledger has of an export that is in main as it is now.
@@ -196,10 +274,10 @@ def _where(row: Row | None, text: str) -> str:
     return text if row is not None else "this ledger does not know its export."
 
 
-def _elsewhere(table: MergeTreeTable, held: tuple[Part, ...]) -> str:
+def _elsewhere(table: MergeTreeTable, parts: tuple[DetachedPart, ...]) -> str:
     """Say what is left on other replicas, each of which has detached parts of its own."""
     return (
-        f"its {len(held)} part(s) stay detached on its other replicas: run there ALTER TABLE "
-        f"{table.name.sql} DROP DETACHED PART {quote_string(held[0].name)} SETTINGS "
+        f"its {len(parts)} part(s) stay detached on its other replicas: run there ALTER TABLE "
+        f"{table.name.sql} DROP DETACHED PART {quote_string(parts[0].name)} SETTINGS "
         "allow_drop_detached = 1, and so on"
     )

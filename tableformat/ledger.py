@@ -25,7 +25,9 @@ from tableformat.move_intent import MoveIntent
 
 __all__ = [
     "MANIFEST_TTL",
+    "Archived",
     "Claim",
+    "DetachedPart",
     "ExportedPart",
     "Held",
     "Key",
@@ -205,6 +207,31 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class DetachedPart:
+    """A part in the source's `detached` directory, as the source lists it: which one it is.
+
+    `modified` is seconds since 1970, `bytes` its size; each 0 where the source does not say.
+    """
+
+    name: str
+    bytes: int = 0
+    modified: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """That the rows of a completed export left their source: the lake may have the only copy.
+
+    `since` is milliseconds since 1970. `detached` are the parts that still lie in the source's
+    `detached` directory, none where they were dropped; None from before the source is touched until
+    it has said which they are.
+    """
+
+    since: int
+    detached: tuple[DetachedPart, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """Everything that is known of a key. Times are milliseconds since 1970.
 
@@ -213,7 +240,8 @@ class Row:
     landed (protocol.md step 1). `done` is the last export that completed, `changed` the last
     statement on the lake table that did since, `landed` every one of both.
     `keeper_node` is that of the source table (`export/same_table.py`), `division` how that is
-    divided (`mergetree/division.py`): each None when it is not known.
+    divided (`mergetree/division.py`): each None when it is not known. While it is `archived`, no
+    export of the key is begun or committed (`export/archived.py`).
     """
 
     key: Key
@@ -232,6 +260,7 @@ class Row:
     keeper_node: KeeperNode | None = None
     changed: Landed | None = None
     division: str | None = None
+    archived: Archived | None = None
 
     @property
     def settled(self) -> Landed | None:

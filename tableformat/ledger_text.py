@@ -1,8 +1,8 @@
 """The text form of a ledger's row: JSON under a checksum, in which a ledger stores it.
 
-The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. Rows of both
-formats before are read, too: they do not say how the source is divided, nor those of the first
-which claim gives way.
+The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. Rows of the three
+formats before are read, too. None of them has `archived`, which their times to live tell; formats 8
+and 7 do not say how the source is divided, nor format 7 which claim gives way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Any, Final
 from tableformat.errors import LedgerError
 from tableformat.giving_way import GivesWay
 from tableformat.ledger import (
+    Archived,
     Claim,
+    DetachedPart,
     ExportedPart,
     Held,
     Key,
@@ -30,8 +32,9 @@ from tableformat.move_intent import MoveIntent
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 9
-_READ: Final = (ROW_FORMAT - 2, ROW_FORMAT - 1, ROW_FORMAT)
+ROW_FORMAT: Final = 10
+_READ: Final = (7, 8, 9, ROW_FORMAT)
+_KNOWS_ARCHIVED: Final = 10
 
 
 def render_row(row: Row) -> str:
@@ -68,6 +71,10 @@ def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
         raw["done"] = _record(raw["done"]) if raw["done"] else None
         raw["changed"] = _landed(of) if (of := raw.get("changed")) else None
         raw["keeper_node"] = KeeperNode(**node) if (node := raw["keeper_node"]) else None
+        if found < _KNOWS_ARCHIVED:
+            raw["archived"] = _archived_before(raw["done"], raw["ttl"], raw["updated"])
+        else:
+            raw["archived"] = _archived(raw["archived"])
         return Row(**raw, version=version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(what, repr(error)) from error
@@ -112,6 +119,25 @@ def _landed(raw: dict[str, Any]) -> Landed:
 def _holds(raw: dict[str, Any]) -> dict[str, Any]:
     found = raw.get("holds")
     return {"holds": found if found is None else tuple(Held(**one) for one in found)}
+
+
+def _archived(raw: dict[str, Any] | None) -> Archived | None:
+    if raw is None:
+        return None
+    detached = raw["detached"]
+    parts = None if detached is None else tuple(DetachedPart(**one) for one in detached)
+    return Archived(raw["since"], parts)
+
+
+def _archived_before(done: Record | None, ttl: int, updated: int) -> Archived | None:
+    """Return whether a row of format 9 or older is archived.
+
+    Archiving set the record's time to live to 0 and left the row's as it was; an export with a
+    time to live of 0 sets both. One that was forgotten afterwards was given up on purpose.
+    """
+    if done is None or done.forgotten or done.ttl != 0 or ttl == 0:
+        return None
+    return Archived(updated)
 
 
 def _record(raw: dict[str, Any]) -> Record:

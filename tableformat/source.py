@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tableformat.digest import Digest
 from tableformat.errors import TableFormatError
-from tableformat.ledger import ExportedPart
+from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
@@ -322,14 +322,28 @@ class Source(Protocol):
         table: TableName,
         partition_id: PartitionId,
         exported: tuple[ExportedPart, ...],
-        *,
-        drop: bool,
-    ) -> None:
-        """Detach a partition that holds exactly these parts; with `drop` they go for good.
+    ) -> tuple[DetachedPart, ...]:
+        """Detach a partition that holds exactly these parts; return what is detached then.
 
         Raises:
             RefusedError: the partition is not what was exported; it stays as it is.
             SourceError: the source failed; the rows are in the table or among its detached parts.
+        """
+        ...
+
+    def drop_detached(
+        self,
+        table: TableName,
+        partition_id: PartitionId,
+        parts: tuple[DetachedPart, ...],
+        *,
+        fresh: bool,
+    ) -> int:
+        """Drop what `take_out` detached, a moment ago if `fresh`; return the bytes that are freed.
+
+        Raises:
+            RefusedError: a part is not the one that was detached; nothing is dropped.
+            SourceError: the source failed; what is not dropped is still detached.
         """
         ...
 

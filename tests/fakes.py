@@ -191,12 +191,21 @@ class FakeSource:
         _table: TableName,
         _partition_id: PartitionId,
         exported: tuple[ExportedPart, ...],
-        *,
-        drop: bool,
-    ) -> None:
+    ) -> tuple[DetachedPart, ...]:
         assert [p.name for p in self.held] == [p.name for p in exported]
-        assert not drop
         self.held = []
+        return tuple(DetachedPart(p.name, p.bytes_on_disk, 1) for p in exported)
+
+    def drop_detached(
+        self,
+        _table: TableName,
+        _partition_id: PartitionId,
+        parts: tuple[DetachedPart, ...],
+        *,
+        fresh: bool,
+    ) -> int:
+        assert fresh in (True, False)
+        return sum(p.bytes for p in parts)
 
     def close(self) -> None:
         pass

@@ -84,6 +84,11 @@ class Offer(Enum):
         ),
         "broken parts are not seen; `archive` is refused",
     )
+    DETACHED_TIMES = (
+        _column("detached_parts.modification_time"),
+        "`archive --drop` frees what an earlier `archive` detached",
+        "it is refused: nobody can tell whether a detached part is still the same",
+    )
     TABLE_IDS = (
         _column("tables.uuid"),
         "a table is known by its UUID; the staging database is Atomic",

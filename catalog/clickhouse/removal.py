@@ -1,11 +1,15 @@
-"""Takes exactly the parts of an archived partition out of the source: detached, or dropped.
+"""Takes exactly the parts of an archived partition out of the source; drops them once detached.
 
     the parts are those that were exported -> they are detached -> are exactly those detached?
-    -> if not, every one is attached again and the partition is refused -> DROP DETACHED PART
+    -> if not, every one is attached again and the partition is refused
+
+    the detached parts are those that were noted -> DROP DETACHED PART
 
 A table without replicas is left by DETACH PARTITION, all parts in one moment. That takes what is
 active then, also a part that was inserted a moment ago. So nothing is dropped before the detached
-parts are compared, by name, with what was seen: a part's name belongs to one content for ever.
+parts are compared, by name, with what was seen: while a server runs, a part's name belongs to one
+content. After a restart a table without replicas may give the name again. So detached parts are
+dropped later only where their size and time are those that were noted, too.
 
 Of a replicated table nobody sees that much: DETACH PARTITION takes from every replica what it has,
 also a part that was inserted there and has reached no other. So each part is detached by its own
@@ -28,10 +32,10 @@ from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.preflight import refused_by_source
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SUPPORT_IS_DISABLED
 from tableformat.errors import RefusedError, SourceError, UnsupportedError
-from tableformat.ledger import ExportedPart
+from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.names import PartitionId, TableName, quote_string
 
-__all__ = ["take_out"]
+__all__ = ["drop_detached", "take_out"]
 
 # A detached part whose name was taken already has a number behind it.
 _AGAIN: Final = re.compile(r"_try\d+\Z")
@@ -49,10 +53,9 @@ def take_out(
     one: PartitionId,
     exported: tuple[ExportedPart, ...],
     *,
-    drop: bool,
     has_replicas: bool,
-) -> None:
-    """Detach a partition that holds exactly the exported parts; drop them if asked to.
+) -> tuple[DetachedPart, ...]:
+    """Detach a partition that holds exactly the exported parts; return what is detached then.
 
     Args:
         connection: to the source.
@@ -60,7 +63,6 @@ def take_out(
         table: that has the partition.
         one: the partition.
         exported: what was exported and verified, by hash and rows.
-        drop: whether the detached parts go for good, here and on no other replica.
         has_replicas: whether parts may come that are not seen here, so that each is detached by
             its name.
 
@@ -81,8 +83,57 @@ def take_out(
         raise _changed(table, one)
     leaving = _Leaving(connection, table, one, frozenset(p.name for p in held))
     taken = leaving.detach_each(capabilities) if has_replicas else leaving.detach_whole()
-    if drop:
-        leaving.drop(taken)
+    listed = _listed(connection, capabilities, table, one)
+    return tuple(listed.get(name, DetachedPart(name)) for name in sorted(taken))
+
+
+def drop_detached(
+    connection: Connection,
+    capabilities: Capabilities,
+    table: TableName,
+    one: PartitionId,
+    parts: tuple[DetachedPart, ...],
+    *,
+    fresh: bool,
+) -> int:
+    """Drop detached parts for good, here and on no other replica; return the bytes that are freed.
+
+    Parts that are not there any more are gone already.
+
+    Args:
+        connection: to the source.
+        capabilities: of the source.
+        table: that has them.
+        one: their partition.
+        parts: as `take_out` returned them.
+        fresh: it returned them a moment ago, so that their names tell what they are.
+
+    Raises:
+        RefusedError: one is not the part that was noted, or nobody can tell; nothing is dropped.
+        SourceError: one could not be dropped; it is still among the detached ones.
+    """
+    listed = _listed(connection, capabilities, table, one)
+    there = [part for part in parts if part.name in listed]
+    others = [p.name for p in there if p != listed[p.name] or not (p.modified or fresh)]
+    if others:
+        raise _other_parts(table, one, others)
+    freed = 0
+    for part in there:
+        try:
+            connection.command(
+                f"ALTER TABLE {table.sql} DROP DETACHED PART {quote_string(part.name)}"
+                " SETTINGS allow_drop_detached = 1"
+            )
+        except SourceError as error:
+            message = (
+                f"Cannot drop the parts of partition {one} of {table}, which are archived and "
+                f"detached: {_reason(error)}.{_way(error)} Run the command again, or free the disk "
+                f"with ALTER TABLE {table.sql} DROP DETACHED PART {quote_string(part.name)} "
+                "SETTINGS allow_drop_detached = 1, and so on."
+            )
+            raise SourceError(message, code=error.code) from error
+        freed += part.bytes
+    return freed
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,26 +186,6 @@ class _Leaving:
             self._put_back(taken)
             raise self._patched() if patches else _changed(self.table, self.one)
         return taken
-
-    def drop(self, taken: frozenset[str]) -> None:
-        """Drop detached parts.
-
-        Raises:
-            SourceError: one could not be dropped; it is still among the detached ones.
-        """
-        for name in sorted(taken):
-            try:
-                self._alter(
-                    f"DROP DETACHED PART {quote_string(name)} SETTINGS allow_drop_detached = 1"
-                )
-            except SourceError as error:
-                message = (
-                    f"Cannot drop the parts of partition {self.one} of {self.table}, which are "
-                    f"archived and detached: {_reason(error)}.{_way(error)} Free the disk with "
-                    f"ALTER TABLE {self.table.sql} DROP DETACHED PART {quote_string(name)} "
-                    "SETTINGS allow_drop_detached = 1, and so on."
-                )
-                raise SourceError(message, code=error.code) from error
 
     def _send(self, what: str) -> None:
         """Send a statement that detaches.
@@ -241,6 +272,30 @@ class _Leaving:
             "them any more."
         )
         return RefusedError(message, code=SUPPORT_IS_DISABLED)
+
+
+def _listed(
+    connection: Connection, capabilities: Capabilities, table: TableName, one: PartitionId
+) -> dict[str, DetachedPart]:
+    """Return the detached parts of a partition by name, as the source lists them."""
+    known = capabilities.has(Offer.DETACHED_TIMES)
+    figures = "toInt64(bytes_on_disk), toInt64(toUnixTimestamp(modification_time))"
+    found = connection.rows(
+        f"SELECT name, {figures if known else 'toInt64(0), toInt64(0)'}"
+        f" FROM system.detached_parts WHERE {of_table(table)}"
+        f" AND partition_id = {quote_string(str(one))}"
+    )
+    parts = (DetachedPart(text(name), whole(size), whole(time)) for name, size, time in found)
+    return {part.name: part for part in parts}
+
+
+def _other_parts(table: TableName, one: PartitionId, names: list[str]) -> RefusedError:
+    return RefusedError(
+        f"Cannot drop the detached parts of partition {one} of {table}: {', '.join(names)} cannot "
+        "be told to be what was archived, by its size and time. Nothing was dropped. Look at the "
+        f"part, and free the disk yourself: ALTER TABLE {table.sql} DROP DETACHED PART "
+        f"{quote_string(names[0])} SETTINGS allow_drop_detached = 1, and so on."
+    )
 
 
 def _names(taken: Iterable[str]) -> set[str]:

@@ -21,7 +21,7 @@ from catalog.clickhouse.object_tables import ObjectTable, object_table
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.partition_values import key_types, stands_for_all, unresolved
 from catalog.clickhouse.preflight import refused_by_source
-from catalog.clickhouse.removal import take_out
+from catalog.clickhouse.removal import drop_detached, take_out
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting
 from catalog.clickhouse.snapshot import SnapshotRequest, take_snapshot
 from catalog.clickhouse.staging import (
@@ -35,7 +35,7 @@ from catalog.clickhouse.verify import probed_in
 from catalog.closing import Closing
 from catalog.processes import new_job
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
-from tableformat.ledger import ExportedPart
+from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.partition_literal import (
     All,
@@ -100,9 +100,8 @@ class ClickHouseSource(Closing):
         Raises:
             SourceError: the source cannot be read.
         """
-        return (
-            reading.list_parts(*self._opened(table), table, partition_ids) if partition_ids else ()
-        )
+        ids = partition_ids
+        return reading.list_parts(*self._opened(table), table, ids) if ids else ()
 
     def all_parts(self, table: TableName) -> tuple[Part, ...]:
         """Return the active parts of a table that hold rows.
@@ -284,14 +283,9 @@ class ClickHouseSource(Closing):
         return list_leftovers(*self._opened())
 
     def take_out(
-        self,
-        table: TableName,
-        partition_id: PartitionId,
-        exported: tuple[ExportedPart, ...],
-        *,
-        drop: bool,
-    ) -> None:
-        """Detach a partition that holds exactly these parts; with `drop` they go for good.
+        self, table: TableName, partition_id: PartitionId, exported: tuple[ExportedPart, ...]
+    ) -> tuple[DetachedPart, ...]:
+        """Detach a partition that holds exactly these parts; return what is detached then.
 
         Raises:
             RefusedError: the partition is not what was exported; it stays as it is.
@@ -300,27 +294,35 @@ class ClickHouseSource(Closing):
         connection, capabilities = self._opened(table)
         has_replicas = (reading.engine_of(connection, table) or "").startswith(_WITH_REPLICAS)
         if has_replicas and connection.address:
-            late = Waiting(connection, self._sync_timeout).refused(table, (partition_id,))
-            if partition_id in late:
-                raise late[partition_id]
-        take_out(
-            connection,
-            capabilities,
-            table,
-            partition_id,
-            exported,
-            drop=drop,
-            has_replicas=has_replicas,
-        )
+            waiting = Waiting(connection, self._sync_timeout)
+            if late := waiting.refused(table, (partition_id,)).get(partition_id):
+                raise late
+        opened = (connection, capabilities, table)
+        return take_out(*opened, partition_id, exported, has_replicas=has_replicas)
+
+    def drop_detached(
+        self,
+        table: TableName,
+        partition_id: PartitionId,
+        parts: tuple[DetachedPart, ...],
+        *,
+        fresh: bool,
+    ) -> int:
+        """Drop what `take_out` detached, a moment ago if `fresh`; return the bytes that are freed.
+
+        Raises:
+            RefusedError: a part is another one than was detached; nothing is dropped.
+            SourceError: ClickHouse failed; the others are still detached.
+        """
+        return drop_detached(*self._opened(table), table, partition_id, parts, fresh=fresh)
 
     def command(self, table: TableName, statement: str) -> None:
-        """Run a statement of the user's about a table.
+        """Run a user's statement on a table.
 
         Raises:
             SourceError: ClickHouse refuses it, with its code, or cannot be reached.
         """
-        connection, _ = self._opened(table)
-        connection.command(statement)
+        self._opened(table)[0].command(statement)
 
     def close(self) -> None:
         """Let go of the source; snapshots stay. The next call opens it again."""

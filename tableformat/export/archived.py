@@ -1,78 +1,197 @@
-"""While a partition leaves the source: what it was exported as must stay in the lake for ever.
+"""A partition that left its source: no export takes its rows out of the lake again.
 
-An archived partition may get rows again, late ones or a test's. Once the manifest TTL of its export
-is over, the next export would take them for its new content, and put them in the place of all that
-was archived. So from the moment before the source is touched exporting it again is refused for
-ever, as with a TTL of 0; `--force` and `exports forget` say otherwise.
+An archived partition may get rows again, late ones or a test's. An export would take these for its
+new content, and put them in the place of all that was archived. So the row says that it is
+archived, from the moment before the source is touched. As long as it does, an export of the key is
+neither begun nor committed, whatever the options are; only `unarchive` ends that.
+
+Only a row of which nothing is under way can become archived: what an earlier claim has sent could
+land afterwards (docs/spec/commit-protocol.md; docs/spec/model, Archive.tla).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Final
 
-from tableformat.errors import RefusedError
+from tableformat.errors import LedgerError, RefusedError
 from tableformat.export.leases import one_lease
-from tableformat.ledger import LeaseHeld, Ledger, Owner, Record, Row, Stale
+from tableformat.ledger import (
+    Archived,
+    DetachedPart,
+    LeaseHeld,
+    Ledger,
+    Owner,
+    Row,
+    Stale,
+    State,
+)
+from tableformat.names import TableName
 
-__all__ = ["kept_for_ever"]
+__all__ = ["Archiving", "archiving", "refuse_archived", "unarchive", "unarchive_command"]
 
 # A process that lives renews nothing meanwhile; others ask whether it does.
 _LEASE_SECONDS: Final = 600.0
 
 
+@dataclass(slots=True)
+class Archiving:
+    """A row that is archived, under the lease of its key.
+
+    `row` is what the ledger has of it, `has_left` whether its parts are out of the source's table.
+    """
+
+    ledger: Ledger
+    row: Row
+    now: int
+    has_left: bool = False
+
+    def note_detached(self, parts: tuple[DetachedPart, ...]) -> None:
+        """Note which parts lie in the source's `detached` directory; none where they were dropped.
+
+        Raises:
+            LedgerError: the row moved meanwhile, or the ledger cannot be read or written.
+        """
+        self.has_left = True
+        since = self.row.archived.since if self.row.archived is not None else self.now
+        noted = replace(self.row, archived=Archived(since, parts), updated=self.now)
+        written = self.ledger.write(noted)
+        if isinstance(written, Stale):
+            message = (
+                f"Cannot note which parts of partition {self.row.key.partition_id} of "
+                f"{self.row.source_table} were detached: its ledger row was changed at the same "
+                "moment. They are out of the table and archived. Run the command again."
+            )
+            raise LedgerError(message)
+        self.row = written
+
+
 @contextlib.contextmanager
-def kept_for_ever(
+def archiving(
     ledger: Ledger,
     row: Row,
-    done: Record,
     *,
     owner: Owner,
     is_alive: Callable[[Owner], bool],
     now: int,
-) -> Iterator[None]:
-    """Let a completed export refuse others for ever, and hold its key's lease in the `with`.
+) -> Generator[Archiving]:
+    """Note that a completed export is archived, and hold its key's lease in the `with`.
 
-    When the `with` ends with a refusal, so that the source is as it was, that is taken back. After
-    any other error nobody knows what became of the source, and it stays.
+    When the `with` ends with a refusal before anything was noted as detached, the source is as it
+    was, and that is taken back. After any other error nobody knows what became of the source, and
+    it stays.
 
     Args:
         ledger: where the row is.
         row: of the partition.
-        done: the row's completed export, which is archived.
         owner: this process.
         is_alive: whether the owner of a lease may still work.
         now: milliseconds since 1970.
 
     Raises:
-        RefusedError: an export of it runs, or the row moved meanwhile.
+        RefusedError: an export of it runs, or was begun and did not end, or the row moved
+            meanwhile.
         LedgerError: the ledger cannot be read or written.
     """
-    key = row.key.hash
-    lease = one_lease(ledger, key, owner, is_alive=is_alive, seconds=_LEASE_SECONDS)
-    if isinstance(lease, LeaseHeld):
-        raise _refused(row, f"{lease.owner} works on it. Run the command again when it has ended")
-    try:
-        kept = _written(ledger, replace(row, done=replace(done, ttl=0, forgotten=False)), now)
+    with _leased(ledger, row, owner, is_alive, "archive"):
+        if row.state is State.RUNNING:
+            why = (
+                "another export of it was begun and did not end, and may still land. Export the "
+                "partition, or give that up with `mergeberg exports cancel`, and run the command "
+                "again"
+            )
+            raise _refused(row, "archive", why)
+        kept = replace(row, archived=row.archived or Archived(now), updated=now)
+        held = Archiving(ledger, _written(ledger, kept, "archive"), now)
         try:
-            yield
+            yield held
         except RefusedError:
-            _written(ledger, replace(kept, done=done), now)
+            if not held.has_left:
+                _written(ledger, replace(held.row, archived=row.archived), "archive")
             raise
+
+
+def unarchive(
+    ledger: Ledger, row: Row, *, owner: Owner, is_alive: Callable[[Owner], bool], now: int
+) -> Row:
+    """Let exports of an archived partition replace its rows again; return the row.
+
+    Args:
+        ledger: where the row is.
+        row: as it was read when the caller was told what that allows.
+        owner: this process, which holds the key's lease meanwhile.
+        is_alive: whether the owner of a lease may still work.
+        now: milliseconds since 1970.
+
+    Raises:
+        RefusedError: it is not archived, somebody works on it, or the row moved meanwhile.
+        LedgerError: the ledger cannot be read or written.
+    """
+    with _leased(ledger, row, owner, is_alive, "unarchive"):
+        if row.archived is None:
+            raise _refused(row, "unarchive", "it is not archived. Nothing was changed")
+        return _written(ledger, replace(row, archived=None, updated=now), "unarchive")
+
+
+def refuse_archived(row: Row, archived: Archived, rows: int, parts: int) -> str:
+    """Return why the source's rows of an archived partition are not exported.
+
+    Args:
+        row: of the key.
+        archived: its state.
+        rows: that the source has of it now, 0 for none.
+        parts: their parts.
+    """
+    since = datetime.fromtimestamp(archived.since / 1000, UTC)
+    there = f"{rows:,} rows in {parts} part(s)" if parts else "nothing"
+    text = (
+        f"it is archived since {since:%Y-%m-%d %H:%M:%S} UTC, so that no export takes its rows out "
+        f"of the lake; the source has {there} of it now. Nothing was changed"
+    )
+    if not parts:
+        return text
+    late = (
+        "To bring late rows into the lake, too, put them into a table of the same structure and "
+        f"another name, and export that one into {row.destination_table}"
+    )
+    return f"{text}. {late}"
+
+
+def unarchive_command(row: Row) -> str:
+    """Return the command that ends it."""
+    table = TableName.parse(row.source_table)
+    return (
+        f"mergeberg exports unarchive {row.key.partition_id} --table {table} "
+        f"--to {row.destination_table}"
+    )
+
+
+@contextlib.contextmanager
+def _leased(
+    ledger: Ledger, row: Row, owner: Owner, is_alive: Callable[[Owner], bool], what: str
+) -> Iterator[None]:
+    lease = one_lease(ledger, row.key.hash, owner, is_alive=is_alive, seconds=_LEASE_SECONDS)
+    if isinstance(lease, LeaseHeld):
+        why = f"{lease.owner} works on it. Run the command again when it has ended"
+        raise _refused(row, what, why)
+    try:
+        yield
     finally:
         ledger.release(lease)
 
 
-def _written(ledger: Ledger, row: Row, now: int) -> Row:
-    written = ledger.write(replace(row, updated=now))
+def _written(ledger: Ledger, row: Row, what: str) -> Row:
+    written = ledger.write(row)
     if isinstance(written, Stale):
-        raise _refused(row, "its ledger row was changed at the same moment. Run the command again")
+        why = "its ledger row was changed at the same moment. Run the command again"
+        raise _refused(row, what, why)
     return written
 
 
-def _refused(row: Row, why: str) -> RefusedError:
+def _refused(row: Row, what: str, why: str) -> RefusedError:
     return RefusedError(
-        f"Cannot archive partition {row.key.partition_id} of {row.source_table}: {why}."
+        f"Cannot {what} partition {row.key.partition_id} of {row.source_table}: {why}."
     )

@@ -33,6 +33,7 @@ __all__ = [
     "never_replacing",
     "settled",
     "shrinks",
+    "source_gone",
     "unfinished",
 ]
 
@@ -172,7 +173,7 @@ def answer(
         empties = wish.force and wish.allow_empty and not wish.whole
         if empties and held.is_certain and held.rows:
             return Go(empties=True)
-        return _source_gone(done, held)
+        return source_gone(done, held)
     if wish.force:
         return Go(_left(row)) if held.is_known or wish.whole else _unclear(held)
     same = content.fingerprint == done.landed.fingerprint
@@ -203,8 +204,8 @@ def _unclear(held: Holding) -> Answer:
     )
 
 
-def _source_gone(done: Record, held: Holding) -> Answer:
-    """Nothing that only happens to the source may take rows out of the lake (DESIGN 5.5)."""
+def source_gone(done: Record, held: Holding) -> Answer:
+    """Say that it was exported: what happens to the source alone takes no rows out of the lake."""
     status = Status.ALREADY_EXPORTED if held.holds(done.landed) else Status.REFUSED
     return Answer(
         status, f"exported before; the source partition is gone since. {held.about(done.landed)}"

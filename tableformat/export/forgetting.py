@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tableformat.errors import RefusedError
+from tableformat.export.archived import unarchive_command
 from tableformat.export.leases import one_lease
 from tableformat.ledger import LeaseHeld, Ledger, Owner, Row, Stale
 
@@ -31,7 +32,8 @@ def forget(
         now: milliseconds since 1970.
 
     Raises:
-        RefusedError: an export of it runs, none has completed, or the row moved meanwhile.
+        RefusedError: an export of it runs, none has completed, it is archived, or the row moved
+            meanwhile.
         LedgerError: the ledger cannot be read or written.
     """
     key = row.key.hash
@@ -51,6 +53,12 @@ def _forgotten(ledger: Ledger, row: Row, now: int) -> str:
     done = row.done
     if done is None:
         raise _refused(row, "no export of it has completed, so none refuses another. Export it")
+    if row.archived is not None:
+        why = (
+            "it is archived, and that is no refusal of a while. To let exports replace its rows "
+            f"again, run `{unarchive_command(row)}`"
+        )
+        raise _refused(row, why)
     what = f"partition {row.key.partition_id} of {row.source_table} in {row.destination_table}"
     if not done.refuses(now):
         why = "it was forgotten before" if done.forgotten else f"its TTL of {done.ttl} s is over"

@@ -13,6 +13,7 @@ from typing import Protocol, Self
 from tableformat.committer import KeyCommit, LakeTableState
 from tableformat.errors import InternalError, RefusedError
 from tableformat.export.answering import there_twice
+from tableformat.export.archived import refuse_archived
 from tableformat.export.claim import shrinks
 from tableformat.export.foreign import OwnKeys, goes_on, refuse_foreign
 from tableformat.export.in_main import Holding, holding
@@ -72,12 +73,15 @@ class LeavingMain:
         """Return what must leave main for a key.
 
         Raises:
-            RefusedError: where rows of the key are cannot be told, more would leave than come, main
-                has files of others where its first ones go, a whole partition cannot be replaced,
-                or M is not what was planned for.
+            RefusedError: the key is archived, where its rows are cannot be told, more would leave
+                than come, main has files of others where its first ones go, a whole partition
+                cannot be replaced, or M is not what was planned for.
         """
         if self.planned is not None:
             return self.planned.leaving(state, key.key)
+        if row.archived is not None:
+            message = f"Cannot commit: {refuse_archived(row, row.archived, 0, 0)}."
+            raise RefusedError(message)
         held = held_in_main(self.ports, row, state, key.key)
         if key.whole:
             return self._all(state, key, held)

@@ -29,10 +29,13 @@ class Standing(StrEnum):
     FAILED = "FAILED"
     KILLED = "KILLED"
     COMPLETED = "COMPLETED"
+    ARCHIVED = "ARCHIVED"
 
 
 def standing(row: Row, *, worked_on: bool) -> Standing:
     """Return where an export stands; `worked_on`: an owner that may be alive has its lease."""
+    if row.state is State.COMPLETED and row.archived is not None:
+        return Standing.ARCHIVED
     if row.state is not State.RUNNING:
         return Standing(row.state.value)
     if worked_on:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tableformat.errors import RefusedError
+from tableformat.export.archived import unarchive_command
 from tableformat.export.outcome import Status
 from tableformat.ledger import Key
 from tableformat.operations.partition_files import PartitionFiles
@@ -51,7 +52,8 @@ class Replacing:
         """Let everything leave but what stays; each key that comes has a change of its own.
 
         Raises:
-            RefusedError: main has what was to stay no more.
+            RefusedError: main has what was to stay no more, or what would leave is archived, so
+                that no export may replace it.
         """
         for one in self.stays:
             at = there.in_main.get(one.key.hash)
@@ -64,7 +66,27 @@ class Replacing:
                 raise RefusedError(message)
         staying = {one.key for one in self.stays}
         files = {one.key: one.files for one in there.keys if one.key not in staying}
+        for key in (*self.brings, *files):
+            self._refuse_archived(key, there)
         keys = (*self.brings, *(key for key in files if key not in self.brings))
         changes = (KeyChange(key, leaves=files.get(key, ())) for key in keys)
         here = sum(f.rows for one in there.keys if one.key in staying for f in one.files)
         return Plan(tuple(changes), here)
+
+    def _refuse_archived(self, key: Key, there: PartitionFiles) -> None:
+        """Refuse to let rows leave that no source may have any more.
+
+        Raises:
+            RefusedError: the partition of this key is archived.
+        """
+        at = there.in_main.get(key.hash)
+        if at is None or at.row.archived is None:
+            return
+        row = at.row
+        message = (
+            f"Cannot run {self}: partition {row.key.partition_id} of {row.source_table} is "
+            "archived, so that no export takes its rows out of the lake, and this statement is one. Nothing "
+            "was changed. ATTACH PARTITION … FROM adds rows and takes none out; "
+            f"`{unarchive_command(row)}` ends that the partition is archived."
+        )
+        raise RefusedError(message)

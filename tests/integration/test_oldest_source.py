@@ -202,7 +202,7 @@ def test_archiving_is_refused_where_detached_parts_are_not_shown(old: OldSource)
         for p in old.source.parts(name, JANUARY)
     )
     with pytest.raises(UnsupportedError, match="does not show detached parts"):
-        old.source.take_out(name, JANUARY, known, drop=False)
+        old.source.take_out(name, JANUARY, known)
     assert old.query(f"SELECT count() FROM {name.sql}") == "1000"
 
 

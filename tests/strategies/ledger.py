@@ -6,7 +6,18 @@ from hypothesis import strategies as st
 
 from tableformat.giving_way import GivesWay
 from tableformat.history import Counter, Event, EventKind
-from tableformat.ledger import Claim, ExportedPart, Held, Key, Landed, Record, Row, State
+from tableformat.ledger import (
+    Archived,
+    Claim,
+    DetachedPart,
+    ExportedPart,
+    Held,
+    Key,
+    Landed,
+    Record,
+    Row,
+    State,
+)
 from tableformat.mergetree.keeper_node import KeeperNode
 
 __all__ = ["events", "keeper_nodes", "ledger_rows"]
@@ -49,6 +60,9 @@ _RECORDS = st.builds(
     Record, _LANDED, _PARTS, _NUMBERS, _NUMBERS, st.integers(0, 10_000), st.booleans()
 )
 
+_DETACHED = st.lists(st.builds(DetachedPart, _TEXTS, _NUMBERS, _NUMBERS), max_size=2).map(tuple)
+_ARCHIVED = st.builds(Archived, _NUMBERS, st.none() | _DETACHED)
+
 keeper_nodes = st.builds(
     KeeperNode, st.integers(0, 2**63 - 1), st.integers(0, 2**32 - 1).map(lambda s: s * 1000)
 )
@@ -76,6 +90,7 @@ def ledger_rows(draw: st.DrawFn) -> Row:
         keeper_node=draw(st.none() | keeper_nodes),
         changed=draw(st.none() | _LANDED),
         division=draw(st.none() | _TEXTS),
+        archived=draw(st.none() | _ARCHIVED),
     )
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tableformat.errors import LedgerError
 from tableformat.history import Event
-from tableformat.ledger import Row
-from tableformat.ledger_text import ROW_FORMAT, checksum, parse_row, render_row
+from tableformat.ledger import Archived, Row
+from tableformat.ledger_text import checksum, parse_row, render_row
 from tests.strategies.ledger import events, ledger_rows
 
 
@@ -23,24 +23,49 @@ def test_a_row_comes_back_as_it_was_stored(row: Row) -> None:
     assert parse_row(render_row(row), row.version) == row
 
 
-@given(row=ledger_rows(), before=st.sampled_from((1, 2)))
-def test_a_row_of_a_format_before_is_read_without_what_it_does_not_say(
-    row: Row, before: int
-) -> None:
-    """Harm prevented: a ledger that cannot be used any more after an upgrade."""
+def of_format(row: Row, version: int) -> str:
+    """Return a row as an earlier release stored it."""
     body: dict[str, Any] = json.loads(render_row(row))
-    del body["format_version"], body["checksum"], body["division"]
-    claims = (row.claim, *row.old)
-    if before > 1:
+    del body["format_version"], body["checksum"], body["archived"]
+    if version < 9:
+        del body["division"]
+    if version < 8:
         for one in (body["claim"], *body["old"]):
             del one["gives_way"]
-        claims = tuple(replace(c, gives_way=None) for c in claims)
-    head = {"format_version": ROW_FORMAT - before, "checksum": checksum(body)}
+    return json.dumps({"format_version": version, "checksum": checksum(body), **body})
 
-    read = parse_row(json.dumps({**head, **body}), row.version)
+
+@given(row=ledger_rows(), version=st.sampled_from((7, 8, 9)))
+def test_a_row_of_a_format_before_is_read_without_what_it_does_not_say(
+    row: Row, version: int
+) -> None:
+    """Harm prevented: a ledger that cannot be used any more after an upgrade."""
+    claims = (row.claim, *row.old)
+    if version < 8:
+        claims = tuple(replace(c, gives_way=None) for c in claims)
+
+    read = parse_row(of_format(row, version), row.version)
 
     claim, *old = claims
-    assert read == replace(row, claim=claim, old=tuple(old), division=None)
+    division = row.division if version > 8 else None
+    known = replace(row, claim=claim, old=tuple(old), division=division)
+    assert replace(read, archived=None) == replace(known, archived=None)
+
+
+@given(row=ledger_rows(), version=st.sampled_from((7, 8, 9)), ttl=st.integers(1, 10_000))
+def test_what_an_earlier_release_archived_is_archived(row: Row, version: int, ttl: int) -> None:
+    """Harm prevented: after an upgrade `--force` takes the only copy out of the lake."""
+    assume(row.done is not None)
+    assert row.done is not None
+    for_ever = replace(row.done, ttl=0, forgotten=False)
+
+    archived = parse_row(of_format(replace(row, done=for_ever, ttl=ttl), version), 1)
+    kept = parse_row(of_format(replace(row, done=for_ever, ttl=0), version), 1)
+    forgotten = replace(row, done=replace(for_ever, forgotten=True), ttl=ttl)
+
+    assert archived.archived == Archived(row.updated)
+    assert kept.archived is None
+    assert parse_row(of_format(forgotten, version), 1).archived is None
 
 
 @given(row=ledger_rows(), place=st.floats(0, 1, exclude_max=True), other=st.characters())

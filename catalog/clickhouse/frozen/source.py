@@ -31,7 +31,7 @@ from catalog.clickhouse.snapshot import SnapshotRequest
 from catalog.clickhouse.source import ClickHouseSource
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UnsupportedError
-from tableformat.ledger import ExportedPart
+from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import DataType
@@ -234,14 +234,30 @@ class FrozenPartsSource(ClickHouseSource):
         table: TableName,
         partition_id: PartitionId,
         exported: tuple[ExportedPart, ...],  # noqa: ARG002  refused whatever was exported
-        *,
-        drop: bool,  # noqa: ARG002  as above
     ) -> NoReturn:
         """Refuse: frozen parts are never changed.
 
         Raises:
             UnsupportedError: always.
         """
+        self._refuse_change(table, partition_id)
+
+    def drop_detached(
+        self,
+        table: TableName,
+        partition_id: PartitionId,
+        parts: tuple[DetachedPart, ...],  # noqa: ARG002  refused whatever was detached
+        *,
+        fresh: bool,  # noqa: ARG002  as above
+    ) -> NoReturn:
+        """Refuse: frozen parts are never changed.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        self._refuse_change(table, partition_id)
+
+    def _refuse_change(self, table: TableName, partition_id: PartitionId) -> NoReturn:
         message = (
             f"Cannot archive partition {partition_id} of {table}: its source is frozen parts, "
             "which are only read. Take the partition out on its server, or remove the part folders "

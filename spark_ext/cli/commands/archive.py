@@ -32,7 +32,7 @@ from spark_ext.cli.options import (
     spark_options,
     where_option,
 )
-from spark_ext.cli.output import Output
+from spark_ext.cli.output import Output, human_bytes
 from spark_ext.session import SparkSettings, slots
 from spark_ext.sharding import each_table
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
@@ -148,6 +148,8 @@ def _show(output: Output, one: Archived, of: LocalTable, *, as_json: bool) -> No
                 "partition_id": one.outcome.partition_id,
                 "source": one.status,
                 "message": one.message,
+                "detached_bytes": one.detached_bytes,
+                "freed_bytes": one.freed_bytes,
                 "export": asdict(one.outcome),
             }
         )
@@ -155,10 +157,15 @@ def _show(output: Output, one: Archived, of: LocalTable, *, as_json: bool) -> No
     text = f"partition {one.outcome.partition_id}: {one.status}"
     if one.status == "kept":
         output.say(f"{text} in the source: {one.message}")
-    else:
-        output.say(
-            f"{text} · {one.outcome.rows:,} rows are in {one.outcome.table}, snapshot "
-            f"{one.outcome.snapshot_id}, equal to the source"
-        )
-        if one.message:
-            output.say(f"  {one.message}")
+        return
+    output.say(
+        f"{text}{' before' if one.ended and not one.freed_bytes else ''} · "
+        f"{one.outcome.rows:,} rows are in {one.outcome.table}, snapshot "
+        f"{one.outcome.snapshot_id}{', equal to the source' if one.outcome.verified else ''}"
+        f"{f' · {human_bytes(one.freed_bytes)} freed' if one.freed_bytes else ''}"
+    )
+    if one.detached_bytes:
+        size = human_bytes(one.detached_bytes)
+        output.say(f"  {size} stay among its detached parts: --drop frees them")
+    if one.message:
+        output.say(f"  {one.message}")

@@ -19,6 +19,7 @@ from spark_ext.cli.commands.exports_cancel import cancel_export
 from spark_ext.cli.commands.exports_forget import forget_export
 from spark_ext.cli.commands.exports_log import show_events, show_log
 from spark_ext.cli.commands.exports_rebuild import rebuild_exports
+from spark_ext.cli.commands.exports_unarchive import unarchive_export
 from spark_ext.cli.commands.exports_watermark import show_watermark
 from spark_ext.cli.destination import open_destination
 from spark_ext.cli.options import ledger_options, output_for, output_options
@@ -53,6 +54,7 @@ exports.add_command(rebuild_exports)
 exports.add_command(show_events)
 exports.add_command(show_log)
 exports.add_command(show_watermark)
+exports.add_command(unarchive_export)
 
 
 @exports.command("list")

@@ -10,7 +10,7 @@ import pytest
 
 from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection
-from catalog.clickhouse.removal import take_out
+from catalog.clickhouse.removal import drop_detached, take_out
 from tableformat.errors import RefusedError, SourceError, TableFormatError
 from tableformat.ledger import ExportedPart
 from tableformat.names import PartitionId, TableName
@@ -46,7 +46,9 @@ def taken_out(
 ) -> None:
     """Take partition 1 out; each statement is the same for a table that really has replicas."""
     capabilities = probe_capabilities(connection)
-    take_out(connection, capabilities, name, _ONE, known, drop=drop, has_replicas=has_replicas)
+    parts = take_out(connection, capabilities, name, _ONE, known, has_replicas=has_replicas)
+    if drop:
+        drop_detached(connection, capabilities, name, _ONE, parts, fresh=True)
 
 
 _BOTH_WAYS = pytest.mark.parametrize("has_replicas", [False, True], ids=["whole", "part by part"])
@@ -239,7 +241,8 @@ def test_other_partitions_and_older_detached_parts_are_left_alone(clickhouse: Cl
     clickhouse.insert(name)
     others = clickhouse.rows(f"SELECT count() FROM {name.sql} WHERE p != 1")
 
-    clickhouse.source.take_out(name, _ONE, exported(clickhouse, name), drop=True)
+    parts = clickhouse.source.take_out(name, _ONE, exported(clickhouse, name))
+    clickhouse.source.drop_detached(name, _ONE, parts, fresh=False)
 
     assert clickhouse.rows(f"SELECT count() FROM {name.sql} WHERE p != 1") == others
     assert rows(clickhouse, name) == (0, 1)
@@ -250,8 +253,34 @@ def test_parts_of_another_hash_are_not_the_exported_ones(clickhouse: Clickhouse)
     (known,) = exported(clickhouse, name)
 
     with pytest.raises(RefusedError, match="not those that were exported"):
-        clickhouse.source.take_out(
-            name, _ONE, (replace(known, hash_of_all_files="0" * 32),), drop=True
-        )
+        clickhouse.source.take_out(name, _ONE, (replace(known, hash_of_all_files="0" * 32),))
 
     assert rows(clickhouse, name) == (50, 0)
+
+
+def test_detached_parts_are_dropped_later_with_their_bytes(clickhouse: Clickhouse) -> None:
+    """Harm prevented: what was archived fills the disk until somebody drops it by hand."""
+    name = clickhouse.filled()
+    parts = clickhouse.source.take_out(name, _ONE, exported(clickhouse, name))
+    clickhouse.source.close()
+
+    freed = clickhouse.source.drop_detached(name, _ONE, parts, fresh=False)
+
+    assert freed == sum(part.bytes for part in parts) > 0
+    assert rows(clickhouse, name) == (0, 0)
+    assert clickhouse.source.drop_detached(name, _ONE, parts, fresh=False) == 0
+
+
+@pytest.mark.parametrize("other", [{"bytes": 7}, {"modified": 7}, {"bytes": 0, "modified": 0}])
+def test_a_detached_part_that_may_be_another_one_is_not_dropped(
+    clickhouse: Clickhouse, other: dict[str, int]
+) -> None:
+    """Harm prevented: a name that was given again after a restart, and rows of which no copy is."""
+    name = clickhouse.filled()
+    clickhouse.command(f"INSERT INTO {name.sql} (p, k, s) VALUES (1, 1000, 'more')")
+    first, second = clickhouse.source.take_out(name, _ONE, exported(clickhouse, name))
+
+    with pytest.raises(RefusedError, match=f"{second.name} cannot be told to be what was archived"):
+        clickhouse.source.drop_detached(name, _ONE, (first, replace(second, **other)), fresh=False)
+
+    assert rows(clickhouse, name) == (0, 2)

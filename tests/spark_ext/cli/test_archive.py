@@ -108,3 +108,117 @@ def test_a_row_that_comes_in_while_files_are_written_keeps_the_partition(
     assert "not those that were exported" in str(found[0]["message"])
     assert in_source(places, table) == (6, 0)
     places.before = lambda *_: None
+
+
+def forced(places: Places, table: str, *words: str) -> tuple[int, str]:
+    """Run an export of partition 1 into the lake table of the archive."""
+    code, out, err = places.run(
+        "export", table, "--partition-id", "1", "--to", f"lake.n.{table[3:]}", *words
+    )
+    return code, out + err
+
+
+@pytest.mark.parametrize("words", [(), ("--force",), ("--force", "--replace-partition")], ids=str)
+@pytest.mark.parametrize("drop", [False, True], ids=["detach", "drop"])
+def test_a_late_row_never_takes_the_place_of_the_only_copy(
+    places: Places, table: str, words: tuple[str, ...], *, drop: bool
+) -> None:
+    """Harm prevented: what the refusal of an export says destroys 10,000 rows."""
+    archive(places, table, "--all", *(["--drop"] if drop else []))
+    places.clickhouse_run(f"INSERT INTO {table} VALUES (1, 9, 'late')")
+
+    code, said = forced(places, table, *words)
+    code_dry, said_dry = forced(places, table, *words, "--dry-run")
+
+    assert (code, code_dry, in_lake(places, f"lake.n.{table[3:]}")) == (3, 3, 5)
+    for text in (said, said_dry):
+        assert "archived since" in text
+        assert "--force" not in text.replace(" ".join(words), "")
+
+
+def test_late_rows_come_in_as_the_refusal_says(places: Places, table: str) -> None:
+    """The words of a refusal that lose nothing have to work."""
+    to = f"lake.n.{table[3:]}"
+    archive(places, table, "--all", "--drop")
+    places.clickhouse_run(
+        f"INSERT INTO {table} VALUES (1, 9, 'late')",
+        f"CREATE TABLE {table}_late AS {table}",
+        f"ALTER TABLE {table} MOVE PARTITION 1 TO TABLE {table}_late",
+    )
+
+    code, out, err = places.run("export", f"{table}_late", "--partition-id", "1", "--to", to)
+
+    assert (code, in_lake(places, to)) == (0, 6), out + err
+
+
+def test_unarchiving_says_what_may_go_and_needs_a_yes(places: Places, table: str) -> None:
+    archive(places, table, "--all", "--drop")
+    places.clickhouse_run(f"INSERT INTO {table} VALUES (1, 9, 'late')")
+    words = ("exports", "unarchive", "1", "--table", table, "--to", f"lake.n.{table[3:]}")
+
+    code, out, err = places.run(*words)
+    dry, out_dry, _ = places.run(*words, "--dry-run")
+    assert (code, dry) == (2, 0)
+    assert "3 rows in 1 file(s) of lake.n." in err
+    assert "would be unarchived" in out_dry
+    assert forced(places, table, "--force")[0] == 3
+
+    code, out, _ = places.run(*words, "--yes")
+    assert (code, "unarchived: partition 1" in out) == (0, True)
+    assert forced(places, table)[0] == 3, "fewer rows"
+    assert forced(places, table, "--force")[0] == 0
+    assert in_lake(places, f"lake.n.{table[3:]}") == 3
+    again, _, err = places.run(*words, "--yes")
+    assert (again, "it is not archived" in err) == (3, True)
+
+
+@pytest.mark.parametrize("words", [("--all",), ("--partition-id", "1")], ids=str)
+def test_dropping_later_frees_what_was_detached(
+    places: Places, table: str, words: tuple[str, ...]
+) -> None:
+    """Harm prevented: nothing but statements by hand ever frees the disk."""
+    archive(places, table, *words)
+    left = in_source(places, table)[1]
+
+    code, found = archive(places, table, *words, "--drop")
+
+    assert (code, [f["source"] for f in found]) == (0, ["dropped"] * left)
+    assert all(int(str(f["freed_bytes"])) > 0 for f in found)
+    assert in_source(places, table)[1] == 0
+    assert archive(places, table, *words, "--drop")[0] == 0
+
+
+def test_a_part_that_took_the_name_of_what_was_detached_is_not_dropped(
+    places: Places, table: str
+) -> None:
+    """Harm prevented: ClickHouse numbers blocks anew after a restart, and a late row is dropped."""
+    archive(places, table, "--partition-id", "1")
+    places.clickhouse_run(
+        f"ALTER TABLE {table} DROP DETACHED PARTITION 1 SETTINGS allow_drop_detached = 1",
+        f"INSERT INTO {table} VALUES (1, 9, 'late')",
+        f"ALTER TABLE {table} DETACH PARTITION 1",
+    )
+
+    code, found = archive(places, table, "--partition-id", "1", "--drop")
+
+    assert (code, [f["source"] for f in found]) == (3, ["kept"])
+    assert "cannot be told to be what was archived" in str(found[0]["message"])
+    assert in_source(places, table)[1] == 1
+
+
+def test_a_dry_run_says_what_would_leave_the_source(places: Places, table: str) -> None:
+    before = in_source(places, table)
+
+    code, out, err = places.run(
+        "archive", table, "--all", "--drop", "--to", f"lake.n.{table[3:]}", "--dry-run"
+    )
+
+    assert code == 0, err
+    assert "would be exported, compared and dropped" in out
+    assert in_source(places, table) == before
+    archive(places, table, "--partition-id", "1")
+    code, out, err = places.run(
+        "archive", table, "--all", "--drop", "--to", f"lake.n.{table[3:]}", "--dry-run"
+    )
+    assert "1 detached part(s)" in out
+    assert in_source(places, table) == (2, 1)

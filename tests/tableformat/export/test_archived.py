@@ -8,11 +8,26 @@ from pathlib import Path
 
 import pytest
 
+from tableformat.effects import Step
 from tableformat.errors import RefusedError, SourceError
-from tableformat.export.archived import kept_for_ever
+from tableformat.export.archived import Archiving, archiving, unarchive
 from tableformat.export.claim import Wish
-from tableformat.ledger import Owner
-from tests.scenarios import ALL, Partitions, parts_of, ports_of, row_of, rows_in_main, run, statuses
+from tableformat.export.forgetting import forget
+from tableformat.export.job import ExportRequest
+from tableformat.export.outcome import Outcome
+from tableformat.ledger import DetachedPart, Owner, State
+from tests.scenarios import (
+    ALL,
+    FORCED,
+    AtStep,
+    Partitions,
+    parts_of,
+    ports_of,
+    row_of,
+    rows_in_main,
+    run,
+    statuses,
+)
 
 ME, OTHER = Owner("here", 1, "now"), Owner("there", 2, "then")
 CHANGED = RefusedError("Cannot archive: it changed. The source is as it was.")
@@ -29,17 +44,29 @@ def exported(directory: Path) -> Partitions:
 
 def kept(
     directory: Path, source: Partitions, *, alive: bool = True
-) -> contextlib.AbstractContextManager[None]:
-    row = row_of(directory, "p1")
-    assert row.done is not None
-    return kept_for_ever(
+) -> contextlib.AbstractContextManager[Archiving]:
+    return archiving(
         ports_of(directory, source).ledger,
-        row,
-        row.done,
+        row_of(directory, "p1"),
         owner=ME,
         is_alive=lambda _: alive,
         now=2_000_000,
     )
+
+
+def archived(directory: Path) -> Partitions:
+    """Export p1, and take it out of the source."""
+    source = exported(directory)
+    with kept(directory, source) as row:
+        source.by_id.clear()
+        row.note_detached(())
+    return source
+
+
+def told(directory: Path, source: Partitions, request: ExportRequest) -> list[Outcome]:
+    """Export long after the TTL."""
+    ports = ports_of(directory, source, clock=lambda: 9_000_000)
+    return list(run(directory, source, request=request, ports=ports))
 
 
 def later(directory: Path, source: Partitions) -> list[str]:
@@ -105,3 +132,119 @@ def test_a_row_that_moved_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
 
     with pytest.raises(RefusedError, match="changed at the same moment"), before:
         pytest.fail("the source was touched")
+
+
+WISHES = [
+    Wish(force=True),
+    Wish(force=True, allow_empty=True),
+    Wish(force=True, whole=True),
+    Wish(beside=True),
+    Wish(replaces=True),
+    Wish(attaches=True),
+    Wish(ttl=0),
+]
+
+
+@pytest.mark.parametrize("wish", WISHES, ids=str)
+@pytest.mark.parametrize("rows", [(1,), (40,)], ids=["fewer", "more"])
+def test_no_option_of_an_export_takes_archived_rows_out_of_the_lake(
+    tmp_path: Path, wish: Wish, rows: tuple[int, ...]
+) -> None:
+    """Harm prevented: `--force` puts one late row in the place of the only copy of 10,000."""
+    source = archived(tmp_path)
+    source.by_id["p1"] = parts_of("p1", *rows)
+
+    (found,) = told(tmp_path, source, replace(ALL, wish=wish))
+
+    assert (found.status.value, rows_in_main(tmp_path)) == ("refused", 12)
+    assert "--force" not in found.message
+
+
+@pytest.mark.parametrize("wish", [Wish(), Wish(force=True, allow_empty=True)], ids=str)
+def test_an_archived_partition_that_is_gone_stays_in_the_lake(tmp_path: Path, wish: Wish) -> None:
+    """Harm prevented: `--allow-empty` says that the empty source is the partition's content."""
+    source = archived(tmp_path)
+
+    told(tmp_path, source, replace(ALL, wish=wish))
+
+    assert rows_in_main(tmp_path) == 12
+
+
+def test_what_comes_back_to_the_source_is_in_the_lake_already(tmp_path: Path) -> None:
+    """ATTACH PARTITION brings detached parts back, under other names."""
+    source = archived(tmp_path)
+    source.by_id["p1"] = parts_of("p1", 7, 5)
+
+    (found,) = told(tmp_path, source, ALL)
+
+    assert (found.status.value, rows_in_main(tmp_path)) == ("already_exported", 12)
+
+
+def test_after_unarchiving_an_export_replaces_it_as_any_other(tmp_path: Path) -> None:
+    source = archived(tmp_path)
+    source.by_id["p1"] = parts_of("p1", 40)
+    ledger, row = ports_of(tmp_path, source).ledger, row_of(tmp_path, "p1")
+
+    unarchive(ledger, row, owner=ME, is_alive=lambda _: True, now=3_000_000)
+
+    assert statuses(told(tmp_path, source, ALL)) == ["replaced"]
+    assert rows_in_main(tmp_path) == 40
+    with pytest.raises(RefusedError, match="it is not archived"):
+        unarchive(ledger, row_of(tmp_path, "p1"), owner=ME, is_alive=lambda _: True, now=3_000_000)
+
+
+def test_unarchiving_needs_the_row_of_which_the_user_was_told(tmp_path: Path) -> None:
+    """Harm prevented: between the question and the answer it became another export's."""
+    source = archived(tmp_path)
+    ledger, row = ports_of(tmp_path, source).ledger, row_of(tmp_path, "p1")
+    with kept(tmp_path, source):
+        pass
+
+    with pytest.raises(RefusedError, match="changed at the same moment"):
+        unarchive(ledger, row, owner=ME, is_alive=lambda _: True, now=3_000_000)
+
+
+def test_forgetting_does_not_end_that_it_is_archived(tmp_path: Path) -> None:
+    source = archived(tmp_path)
+
+    with pytest.raises(RefusedError, match=r"it is archived.*exports unarchive p1 --table db\.t"):
+        forget(
+            ports_of(tmp_path, source).ledger,
+            row_of(tmp_path, "p1"),
+            owner=ME,
+            is_alive=lambda _: True,
+            now=3_000_000,
+        )
+
+
+def test_nothing_is_archived_while_an_export_that_was_begun_may_still_land(tmp_path: Path) -> None:
+    """Harm prevented: a request of before is applied after the source is empty."""
+    source = exported(tmp_path)
+    ports = ports_of(
+        tmp_path, source, effects=AtStep(Step.SEND, _interrupt), clock=lambda: 9_000_000
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        run(tmp_path, source, request=FORCED, ports=ports)
+    assert row_of(tmp_path, "p1").state is State.RUNNING
+
+    with pytest.raises(RefusedError, match="may still land"), kept(tmp_path, source, alive=False):
+        pytest.fail("the source was touched")
+
+    assert row_of(tmp_path, "p1").archived is None
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_after_parts_were_noted_as_detached_no_refusal_takes_it_back(tmp_path: Path) -> None:
+    """Harm prevented: dropping is refused, and the next export replaces what is detached."""
+    source = exported(tmp_path)
+
+    with pytest.raises(RefusedError, match="changed"), kept(tmp_path, source) as row:
+        row.note_detached((DetachedPart("p1_1_1_0", 40, 7),))
+        raise CHANGED
+
+    found = row_of(tmp_path, "p1").archived
+    assert found is not None
+    assert found.detached == (DetachedPart("p1_1_1_0", 40, 7),)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tableformat.export.giving_up import BEING_CANCELLED, QUERY_KILLED
 from tableformat.export.standing import INTERRUPTED_ERROR, Standing, is_resumable, standing
-from tableformat.ledger import Row, State
+from tableformat.ledger import Archived, Row, State
 from tests.strategies.ledger import ledger_rows
 
 
@@ -18,7 +18,7 @@ from tests.strategies.ledger import ledger_rows
 def test_a_final_state_is_told_whoever_has_a_lease(row: Row, worked_on: bool) -> None:  # noqa: FBT001
     """Harm prevented: a lease that nobody gave back hides that it landed, or never will."""
     for state in (State.COMPLETED, State.KILLED, State.FAILED):
-        final = replace(row, state=state)
+        final = replace(row, state=state, archived=None)
         assert standing(final, worked_on=worked_on) == Standing(state.value)
         assert not is_resumable(final, worked_on=worked_on)
 
@@ -49,3 +49,12 @@ def test_what_an_error_ended_failed_and_can_be_gone_on_with(row: Row, error: str
 
     assert standing(running, worked_on=False) is Standing.FAILED
     assert is_resumable(running, worked_on=False)
+
+
+@given(ledger_rows(), st.booleans())
+def test_what_left_its_source_is_archived(row: Row, worked_on: bool) -> None:  # noqa: FBT001
+    """Harm prevented: nobody sees that the lake may have the only copy."""
+    archived = replace(row, state=State.COMPLETED, archived=Archived(1))
+
+    assert standing(archived, worked_on=worked_on) is Standing.ARCHIVED
+    assert not is_resumable(archived, worked_on=worked_on)

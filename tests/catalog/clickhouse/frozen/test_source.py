@@ -175,7 +175,7 @@ def test_another_table_is_not_there(folders: Folders) -> None:
 
 def test_frozen_parts_are_never_taken_out(folders: Folders) -> None:
     with folders.source() as source, pytest.raises(UnsupportedError, match="which are only read"):
-        source.take_out(folders.table, PartitionId("0"), (), drop=True)
+        source.take_out(folders.table, PartitionId("0"), ())
 
 
 def test_a_changed_statement_refuses_what_was_described_before(folders: Folders) -> None:

@@ -1,0 +1,42 @@
+"""Asks before a command does what takes rows away: on a terminal, unless `--yes` was given."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from tableformat.errors import RefusedError
+
+__all__ = ["is_asked", "refuse_unless_confirmed", "yes_option"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+yes_option: Final = click.option(
+    "--yes",
+    is_flag=True,
+    help="Do not ask, on a terminal, before rows leave the lake table.",
+)
+
+
+def is_asked(*, yes: bool, as_json: bool) -> bool:
+    """Whether somebody sits at a terminal who is to be asked."""
+    return not yes and not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def refuse_unless_confirmed(what: str, said: str) -> None:
+    """Ask whether to go on.
+
+    Args:
+        what: is about to be done, e.g. "drop partition 1 of lake.n.t".
+        said: what that takes away, in a sentence.
+
+    Raises:
+        RefusedError: the answer was no.
+    """
+    click.echo(said, err=True)
+    if not click.confirm("Go on?", default=False, err=True):
+        message = f"Cannot {what}: it was not confirmed. Nothing was changed."
+        raise RefusedError(message)
