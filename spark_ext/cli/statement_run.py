@@ -61,7 +61,8 @@ _Exports: TypeAlias = Callable[[OpenedCatalog, str | None, StatementSettings], E
 class StatementRun:
     """One statement, and what is said about it; also the observer of its exports.
 
-    `said` puts a message into the words of who gave the statement.
+    `said` puts a message into the words of who gave the statement. `catalog` has the lake tables
+    that are named without one.
     """
 
     settings: SessionSettings
@@ -71,6 +72,7 @@ class StatementRun:
     outcomes: list[Outcome] = field(default_factory=list)
     as_json: bool = field(default=False, kw_only=True)
     fast: bool = field(default=False, kw_only=True)
+    catalog: str | None = field(default=None, kw_only=True)
 
     @property
     def ending(self) -> Ending:
@@ -81,7 +83,8 @@ class StatementRun:
     def names(self) -> Names:
         """How names are looked up: there is one source, and no table of Spark's."""
         catalogs = frozenset((LOCAL_CATALOG, *configured_catalogs()))
-        return Names(self.settings, catalogs, frozenset(), (LOCAL_CATALOG,), lambda _: False)
+        current = () if self.catalog is None else (self.catalog,)
+        return Names(self.settings, catalogs, frozenset(), current, lambda _: False)
 
     def export(
         self,

@@ -4,7 +4,8 @@
     db.t             a ClickHouse table only where an export's source is meant, only when Spark has
                      no table of that name, and of the default or only source
     lake.ns.t        a table of the Iceberg catalog lake
-    ns.t, t          a table of the current catalog, and of its current namespace
+    ns.t, t          a table of the current catalog, and of its current namespace; on the command
+                     line, where nothing is current, only with --catalog
     hive.`uri`       a tree of Hive directories, where a destination of exports is meant
 
 Names are the same in every statement and every argument of CALL (DESIGN 6). Parts stand in
@@ -43,8 +44,8 @@ class Names:
     """Where names of one session are looked up.
 
     `catalogs` are the names of the Iceberg catalogs that there are, `others` those of Spark's other
-    ones; `current` is the session's catalog and then its namespace; `table_exists` says whether
-    Spark has a table of such a name.
+    ones; `current` is the session's catalog and then its namespace, empty where no catalog is
+    current; `table_exists` says whether Spark has a table of such a name.
     """
 
     settings: SessionSettings
@@ -139,7 +140,8 @@ class Names:
 
     def other_catalog(self, parts: Parts) -> str | None:
         """Return the catalog of a name when it is one of Spark's others, else None."""
-        if _is_tree(parts) or (len(parts) > _BARE and parts[0] not in self.others):
+        is_whole = len(parts) > _BARE and parts[0] not in self.others
+        if _is_tree(parts) or is_whole or not self.current:
             return None
         catalog = self._whole(parts)[0]
         return catalog if catalog in self.others and catalog not in self.catalogs else None
@@ -172,11 +174,18 @@ class Names:
         return len(parts) == _OF_SOURCE and parts[0] in self.settings.sources
 
     def _whole(self, parts: Parts) -> Parts:
-        """Return a name with its catalog and namespace, as Spark completes it."""
+        """Return a name with its catalog and namespace, as Spark completes it.
+
+        Raises:
+            UsageError: it has no catalog, and none is current.
+        """
+        if not self.current and len(parts) < _OF_SOURCE:
+            why = "a table of the lake has its catalog in front"
+            raise self._unclear(parts, why, "Write catalog.namespace.table, or give --catalog")
         match parts:
             case (name,):
                 return (*self.current, name)
-            case (first, *_) if first in self.catalogs | self.others:
+            case (first, *_) if first in self.catalogs | self.others or not self.current:
                 return parts
             case _:
                 return (self.current[0], *parts)

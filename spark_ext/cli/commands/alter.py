@@ -19,6 +19,7 @@ from spark_ext.cli.options import (
     cluster_host_option,
     grace_option,
     ledger_options,
+    named_catalog_option,
     output_for,
     output_options,
     pairs,
@@ -53,6 +54,7 @@ __all__ = ["alter"]
 @grace_option
 @click.option("--dry-run", is_flag=True, help="Say what the statement would do, and do nothing.")
 @click.option("--fast", is_flag=True, help="Compare files that come to a lake table by size alone.")
+@named_catalog_option
 @session_options
 @cluster_host_option
 @source_options()
@@ -62,7 +64,7 @@ __all__ = ["alter"]
 def alter(  # noqa: PLR0913, PLR0917  one parameter per option
     statement: str, grace: float, master: str, conf: tuple[str, ...],
     cluster_host: tuple[str, ...], source: SourcePlace, warehouse: Path, ledger: str | None,
-    time_outs: TimeOuts,
+    time_outs: TimeOuts, catalog: str | None,
     *, allow_alter: bool, dry_run: bool, fast: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Run a STATEMENT of ClickHouse's about partitions, as in Spark SQL.
@@ -93,7 +95,13 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
     if fast:
         refuse_fast_without_effect(read, "--fast")
     running = StatementRun(
-        settings, output_for(as_json=as_json), read, in_alter, as_json=as_json, fast=fast
+        settings,
+        output_for(as_json=as_json),
+        read,
+        in_alter,
+        as_json=as_json,
+        fast=fast,
+        catalog=catalog,
     )
     check_ending(running.ending)
     try:

@@ -22,6 +22,7 @@ from spark_ext.cli.options import (
     cluster_host_option,
     grace_option,
     ledger_options,
+    named_catalog_option,
     output_for,
     output_options,
     pairs,
@@ -71,6 +72,7 @@ def _run(  # noqa: PLR0913  one parameter per option that several commands have
     time_outs: TimeOuts,
     dry_run: bool,
     as_json: bool,
+    catalog: str | None = None,
     source: SourcePlace | None = None,
     grace: float = 0.0,
     master: str = _MASTER,
@@ -91,7 +93,8 @@ def _run(  # noqa: PLR0913  one parameter per option that several commands have
     options = click.get_current_context().command.params
     known = {name for one in options for name in one.opts}
     said = partial(_said, typed, known)
-    run = StatementRun(settings, output_for(as_json=as_json), statement, said, as_json=as_json)
+    output = output_for(as_json=as_json)
+    run = StatementRun(settings, output, statement, said, as_json=as_json, catalog=catalog)
     spark = SparkSettings(master, tuple(pairs("--conf", conf).items()))
     hosts = pairs("--cluster-host", cluster_host)
     stopping = Stopping(grace, run.output.note)
@@ -156,6 +159,7 @@ def _help(typed: TypedStatement) -> str:
 def _command(typed: TypedStatement) -> click.Command:
     shared: tuple[Callable[[Any], Any], ...] = (
         click.option("--dry-run", is_flag=True, help="Say what it would do, and do nothing."),
+        named_catalog_option,
         ledger_options,
         catalog_options,
         output_options,

@@ -178,3 +178,17 @@ def test_every_name_is_found_or_refused(parts: Parts) -> None:
             assert str(error).startswith("Cannot ")  # noqa: PT017  either is right
         else:
             assert isinstance(found, SourceTable | LakeName)
+
+
+@pytest.mark.parametrize("parts", [("logs", "requests"), ("requests",), ("ch", "requests")])
+def test_without_a_current_catalog_a_lake_table_has_three_parts(parts: Parts) -> None:
+    """Harm prevented: `drop logs.requests`, meant for ClickHouse's, drops the lake's."""
+    looked_up = names("ch", current=())
+
+    for find in (looked_up.lake, looked_up.table, looked_up.destination):
+        with pytest.raises(UsageError, match=r"has its catalog in front.*or give --catalog"):
+            find(parts)
+    assert looked_up.other_catalog(parts) is None
+    assert looked_up.lake(("lake", "logs", "requests")) == LakeName("lake", ("logs",), "requests")
+    with pytest.raises(NotFoundError):
+        looked_up.lake(("none", "logs", "requests"))

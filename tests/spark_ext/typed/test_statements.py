@@ -6,6 +6,7 @@ import io
 import shlex
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import assert_never, cast, get_args
 
 import pytest
@@ -355,6 +356,23 @@ def test_what_has_no_one_meaning_is_refused_before_anything_is_done(
     assert said in err.getvalue()
     assert f"Next: mergeberg {command} --help" in err.getvalue() or code != 2
     assert (code, ran) in ((2, []), (3, []))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f"{one.command} n.t {example(one, one.examples[0]).split(maxsplit=3)[3]}"
+          for one in TYPED.values()),
+        "alter 'ALTER TABLE n.t DROP PARTITION 1'",
+    ],
+)  # fmt: skip
+def test_a_lake_table_without_its_catalog_is_refused(line: str, tmp_path: Path) -> None:
+    """Harm prevented: what is meant for ClickHouse's table is done to the lake's."""
+    err = io.StringIO()
+
+    code = invoke([*shlex.split(line), "--warehouse", str(tmp_path)], io.StringIO(), err)
+
+    assert (code, "Write catalog.namespace.table, or give --catalog" in err.getvalue()) == (2, True)
 
 
 def test_two_partitions_in_a_call_are_refused_in_its_words() -> None:
