@@ -10,7 +10,7 @@ again goes on: what is exported is not exported again, and what an earlier run d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,11 +34,11 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.same_table import other_table
 from tableformat.export.selection import AllPartitions, ById
-from tableformat.ledger import DetachedPart, Key, Record, Row
+from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, quote_string
 
-__all__ = ["Archived", "archive"]
+__all__ = ["Archived", "archive", "earlier_rows"]
 
 _IN_MAIN: Final = frozenset(
     (Status.COMMITTED, Status.REPLACED, Status.UNCHANGED, Status.ALREADY_EXPORTED)
@@ -135,7 +135,7 @@ class _TakingOut:
         text = _elsewhere(table, parts) if table.engine.replicated else ""
         return Archived(compared, "dropped", text, freed_bytes=freed)
 
-    def drop_earlier(self, seen: Iterable[str]) -> Iterator[Archived]:
+    def drop_earlier(self, seen: Container[str]) -> Iterator[Archived]:
         """Drop what earlier runs detached of partitions that the source has no parts of any more.
 
         Args:
@@ -145,24 +145,23 @@ class _TakingOut:
             TableFormatError: the source, the lake or the ledger cannot be read.
         """
         table, state = self._source.describe(self._request.table), self._lake().load()
-        of = (table.key_source, state.layout.table_uuid)
-        for row in sorted(self._ports.ledger.rows(), key=lambda r: r.key.partition_id):
-            named = (row.key.source, row.key.destination) == of
-            left = row.archived is not None and row.archived.detached != ()
-            if named and left and row.key.partition_id not in seen and row.done is not None:
-                landed = row.done.landed
-                yield self.take_out(
-                    Outcome(
-                        row.key.partition_id,
-                        Status.ALREADY_EXPORTED,
-                        str(self._request.to),
-                        transaction_id=landed.transaction_id,
-                        snapshot_id=landed.snapshot_id,
-                        rows=landed.rows,
-                        data_files=landed.data_files,
-                        bytes=row.done.bytes,
-                    )
+        uuid = state.layout.table_uuid
+        for row in earlier_rows(self._ports.ledger, table.key_source, uuid, seen):
+            if row.done is None:
+                continue
+            landed = row.done.landed
+            yield self.take_out(
+                Outcome(
+                    row.key.partition_id,
+                    Status.ALREADY_EXPORTED,
+                    str(self._request.to),
+                    transaction_id=landed.transaction_id,
+                    snapshot_id=landed.snapshot_id,
+                    rows=landed.rows,
+                    data_files=landed.data_files,
+                    bytes=row.done.bytes,
                 )
+            )
 
     def _end(self, outcome: Outcome, row: Row, table: MergeTreeTable) -> Archived:
         """End what an earlier run began: the source has no part of the partition any more.
@@ -184,7 +183,8 @@ class _TakingOut:
                 f"Cannot drop the detached parts of partition {one} of {table.name}: it was "
                 "archived, and the ledger does not say which parts were detached then. Run ALTER "
                 f"TABLE {table.name.sql} ATTACH PARTITION ID {quote_string(str(one))}, and the "
-                "command again: it compares them with the lake and drops them"
+                "command again: it compares them with the lake and drops them. Where "
+                "system.detached_parts has none of it, nothing is left to be done"
             )
             raise RefusedError(message)
         with self._archiving(row) as archived:
@@ -268,6 +268,31 @@ class _TakingOut:
             message = f"Cannot find {self._request.to} any more. Run the command again."
             raise NotFoundError(message, code=UNKNOWN_TABLE)
         return lake
+
+
+def earlier_rows(
+    ledger: Ledger, source: str, destination: str, seen: Container[str]
+) -> tuple[Row, ...]:
+    """Return the archived partitions of a table of which detached parts are known, by their ids.
+
+    Args:
+        ledger: what was exported.
+        source: the identity of the source table.
+        destination: that of the lake table.
+        seen: ids that are left out.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    found = (
+        row
+        for row in ledger.rows()
+        if (row.key.source, row.key.destination) == (source, destination)
+        and row.archived is not None
+        and row.archived.detached
+        and row.key.partition_id not in seen
+    )
+    return tuple(sorted(found, key=lambda row: row.key.partition_id))
 
 
 def _where(row: Row | None, text: str) -> str:

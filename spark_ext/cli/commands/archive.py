@@ -14,6 +14,7 @@ from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace
 from catalog.time_outs import TimeOuts
 from spark_ext.archiving import Archived, archive
+from spark_ext.cli.archive_rehearsal import show_archive_rehearsal
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.hive_option import hive_column_option
 from spark_ext.cli.limit_options import limit_options
@@ -69,6 +70,7 @@ _MIB: Final = 1024 * 1024
     envvar="MERGEBERG_ALLOW_ALTER",
     help="Change the table on a server; a directory of your own needs no such permission.",
 )
+@click.option("--dry-run", is_flag=True, help="Say what would leave the source, and do nothing.")
 @mapping_options
 @hive_column_option
 @limit_options
@@ -85,12 +87,13 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     ledger: str | None, time_outs: TimeOuts,
     cluster: str | None, cluster_host: tuple[str, ...], hive_column: tuple[str, ...],
     limits: Limits, *, everything: bool, drop: bool, allow_alter: bool, evolve_schema: bool,
-    strict: bool, as_json: bool
+    strict: bool, dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of TABLE, compare every column, and only then take them out of the source.
 
     A partition that changed meanwhile, or is not equal in every figure, stays in the source. A
-    partition that was exported before is compared again. Running the command again goes on.
+    partition that was exported before is compared again. Running the command again goes on; with
+    --drop it also drops what an earlier run detached.
     A server is changed only with --allow-alter.
 
     \b
@@ -120,18 +123,24 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         limits=limits,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )
-    lake = open_destination(request.to, warehouse=warehouse, time_outs=time_outs)
+    lake = open_destination(
+        request.to, warehouse=warehouse, time_outs=time_outs, looks_only=dry_run
+    )
     spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
     hosts = pairs("--cluster-host", cluster_host)
     tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
 
     def archive_one(one: LocalTable) -> int:
-        check_alter_rights(one.place, one.table)
         at = Places(one.place, lake, ledger)
+        wanted = request.of_table(one.table, len(tables))
+        if dry_run:
+            return show_archive_rehearsal(
+                wanted, at, output, of=one, slots=slots(master), drop=drop, as_json=as_json
+            )
+        check_alter_rights(one.place, one.table)
         ports = open_ports(at, spark, output, verify=True)
         codes = []
         with contextlib.closing(ports.ledger):
-            wanted = request.of_table(one.table, len(tables))
             for found in archive(wanted, ports, at, slots=slots(master), drop=drop):
                 _show(output, found, one, as_json=as_json)
                 codes.append(found.exit_code)

@@ -262,7 +262,6 @@ def test_detached_parts_are_dropped_later_with_their_bytes(clickhouse: Clickhous
     """Harm prevented: what was archived fills the disk until somebody drops it by hand."""
     name = clickhouse.filled()
     parts = clickhouse.source.take_out(name, _ONE, exported(clickhouse, name))
-    clickhouse.source.close()
 
     freed = clickhouse.source.drop_detached(name, _ONE, parts, fresh=False)
 

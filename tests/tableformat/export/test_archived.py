@@ -241,9 +241,12 @@ def test_after_parts_were_noted_as_detached_no_refusal_takes_it_back(tmp_path: P
     """Harm prevented: dropping is refused, and the next export replaces what is detached."""
     source = exported(tmp_path)
 
-    with pytest.raises(RefusedError, match="changed"), kept(tmp_path, source) as row:
+    def refused_after_detaching(row: Archiving) -> None:
         row.note_detached((DetachedPart("p1_1_1_0", 40, 7),))
         raise CHANGED
+
+    with pytest.raises(RefusedError, match="changed"), kept(tmp_path, source) as row:
+        refused_after_detaching(row)
 
     found = row_of(tmp_path, "p1").archived
     assert found is not None
