@@ -12,7 +12,7 @@ from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable
 from catalog.sources import open_source
 from spark_ext.archiving import earlier_rows
-from spark_ext.cli.output import Output, counted, human_bytes
+from spark_ext.cli.output import JsonOutput, Output, counted, human_bytes
 from spark_ext.wiring import Places
 from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.exit_codes import REFUSED, worst
@@ -43,11 +43,10 @@ def show_archive_rehearsal(
     request: ExportRequest,
     places: Places,
     output: Output,
-    *,
     of: LocalTable,
     slots: int,
+    *,
     drop: bool,
-    as_json: bool,
 ) -> int:
     """Print what would leave the source, and what would stay; return the exit code.
 
@@ -58,7 +57,6 @@ def show_archive_rehearsal(
         of: the table, as one of several.
         slots: how many tasks could run at a time.
         drop: whether parts would be dropped.
-        as_json: whether it is for a program.
 
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
@@ -80,7 +78,7 @@ def show_archive_rehearsal(
         )
         told = tuple(_told(request, places, source, led, found.forecasts, drop=drop))
     for one in told:
-        if as_json:
+        if isinstance(output, JsonOutput):
             fields = asdict(one)
             del fields["exit_code"]
             output.record({**of.fields, **fields})

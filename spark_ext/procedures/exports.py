@@ -136,7 +136,10 @@ EXPORTS: Final = Procedure(
             "table", "STRING", "only of this source.database.table, or into this lake table", "NULL"
         ),
         Parameter(
-            "status", "STRING", "IN_PROGRESS, INTERRUPTED, FAILED, KILLED or COMPLETED", "NULL"
+            "status",
+            "STRING",
+            "IN_PROGRESS, INTERRUPTED, FAILED, KILLED, COMPLETED or ARCHIVED",
+            "NULL",
         ),
     ),
     columns=(

@@ -78,7 +78,9 @@ REPLICATED_PARTITION_EXPORTS: Final = SystemTable(
         Column("source_table", "STRING", "the ClickHouse table"),
         Column("destination_table", "STRING", "the lake table"),
         Column("partition_id", "STRING", "the partition's id, as in system.parts"),
-        Column("status", "STRING", "IN_PROGRESS, INTERRUPTED, FAILED, KILLED or COMPLETED"),
+        Column(
+            "status", "STRING", "IN_PROGRESS, INTERRUPTED, FAILED, KILLED, COMPLETED or ARCHIVED"
+        ),
         Column("parts_total", "BIGINT", "source parts of the partition, as it was frozen"),
         Column("parts_processed", "BIGINT", "those that are wholly in finished files"),
         Column("parts_failed", "BIGINT", "of FAILED and KILLED, those that are not"),

@@ -143,9 +143,10 @@ ALLOWED = {
         ("job.py", "export", "digests.close"),
         ("job.py", "export", "source.close"),
     },
-    "`archive`, after the job: compare-and-set under the lease, before the source is touched": {
+    "`archive`, after the job: compare-and-set under the lease, around what the source does": {
         ("archived.py", "_written", "ledger.write"),
-        ("archived.py", "kept_for_ever", "ledger.release"),
+        ("archived.py", "_leased", "ledger.release"),
+        ("archived.py", "note_detached", "ledger.write"),
     },
     "the lease of `archive` and of FORGET": {
         ("leases.py", "one_lease", "ledger.take_lease"),

@@ -84,10 +84,9 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
     partition_spec: str | None, convert: tuple[str, ...], target_file_size: int,
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
-    ledger: str | None, time_outs: TimeOuts,
-    cluster: str | None, cluster_host: tuple[str, ...], hive_column: tuple[str, ...],
-    limits: Limits, *, everything: bool, drop: bool, allow_alter: bool, evolve_schema: bool,
-    strict: bool, dry_run: bool, as_json: bool
+    ledger: str | None, time_outs: TimeOuts, cluster: str | None, cluster_host: tuple[str, ...],
+    hive_column: tuple[str, ...], limits: Limits, *, everything: bool, drop: bool,
+    allow_alter: bool, evolve_schema: bool, strict: bool, dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of TABLE, compare every column, and only then take them out of the source.
 
@@ -126,30 +125,25 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     lake = open_destination(
         request.to, warehouse=warehouse, time_outs=time_outs, looks_only=dry_run
     )
-    spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
-    hosts = pairs("--cluster-host", cluster_host)
+    settings = SparkSettings(master, tuple(pairs("--conf", conf).items()))
+    spark, hosts = SparkWhenNeeded(settings), pairs("--cluster-host", cluster_host)
     tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
 
     def archive_one(one: LocalTable) -> int:
-        at = Places(one.place, lake, ledger)
-        wanted = request.of_table(one.table, len(tables))
+        at, wanted = Places(one.place, lake, ledger), request.of_table(one.table, len(tables))
         if dry_run:
-            return show_archive_rehearsal(
-                wanted, at, output, of=one, slots=slots(master), drop=drop, as_json=as_json
-            )
+            return show_archive_rehearsal(wanted, at, output, one, slots(master), drop=drop)
         check_alter_rights(one.place, one.table)
         ports = open_ports(at, spark, output, verify=True)
-        codes = []
         with contextlib.closing(ports.ledger):
-            for found in archive(wanted, ports, at, slots=slots(master), drop=drop):
-                _show(output, found, one, as_json=as_json)
-                codes.append(found.exit_code)
-        return worst(codes)
+            found = archive(wanted, ports, at, slots=slots(master), drop=drop)
+            return worst(_show(output, each, one, as_json=as_json) for each in found)
 
     return each_table(tables, archive_one, output.note, doing="archive from")
 
 
-def _show(output: Output, one: Archived, of: LocalTable, *, as_json: bool) -> None:
+def _show(output: Output, one: Archived, of: LocalTable, *, as_json: bool) -> int:
+    """Print what became of a partition; return its exit code."""
     if as_json:
         output.record(
             {
@@ -162,11 +156,11 @@ def _show(output: Output, one: Archived, of: LocalTable, *, as_json: bool) -> No
                 "export": asdict(one.outcome),
             }
         )
-        return
+        return one.exit_code
     text = f"partition {one.outcome.partition_id}: {one.status}"
     if one.status == "kept":
         output.say(f"{text} in the source: {one.message}")
-        return
+        return one.exit_code
     output.say(
         f"{text}{' before' if one.ended and not one.freed_bytes else ''} · "
         f"{one.outcome.rows:,} rows are in {one.outcome.table}, snapshot "
@@ -178,3 +172,4 @@ def _show(output: Output, one: Archived, of: LocalTable, *, as_json: bool) -> No
         output.say(f"  {size} stay among its detached parts: --drop frees them")
     if one.message:
         output.say(f"  {one.message}")
+    return one.exit_code

@@ -12,7 +12,7 @@ from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection
 from catalog.clickhouse.removal import drop_detached, take_out
 from tableformat.errors import RefusedError, SourceError, TableFormatError
-from tableformat.ledger import ExportedPart
+from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.names import PartitionId, TableName
 from tests.clickhouse_source import Clickhouse
 
@@ -270,9 +270,17 @@ def test_detached_parts_are_dropped_later_with_their_bytes(clickhouse: Clickhous
     assert clickhouse.source.drop_detached(name, _ONE, parts, fresh=False) == 0
 
 
-@pytest.mark.parametrize("other", [{"bytes": 7}, {"modified": 7}, {"bytes": 0, "modified": 0}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda part: replace(part, bytes=7),
+        lambda part: replace(part, modified=7),
+        lambda part: DetachedPart(part.name),
+    ],
+    ids=["size", "time", "neither is known"],
+)
 def test_a_detached_part_that_may_be_another_one_is_not_dropped(
-    clickhouse: Clickhouse, other: dict[str, int]
+    clickhouse: Clickhouse, other: Callable[[DetachedPart], DetachedPart]
 ) -> None:
     """Harm prevented: a name that was given again after a restart, and rows of which no copy is."""
     name = clickhouse.filled()
@@ -280,6 +288,6 @@ def test_a_detached_part_that_may_be_another_one_is_not_dropped(
     first, second = clickhouse.source.take_out(name, _ONE, exported(clickhouse, name))
 
     with pytest.raises(RefusedError, match=f"{second.name} cannot be told to be what was archived"):
-        clickhouse.source.drop_detached(name, _ONE, (first, replace(second, **other)), fresh=False)
+        clickhouse.source.drop_detached(name, _ONE, (first, other(second)), fresh=False)
 
     assert rows(clickhouse, name) == (0, 2)
