@@ -13,6 +13,7 @@ from typing import Protocol
 from tableformat.errors import DestinationError, TableFormatError
 from tableformat.file_names import data_below
 from tableformat.lake_marks import EPOCH_PROPERTY, MARK_PREFIX, Mark
+from tableformat.main_change import Leaving
 from tableformat.receipt import Receipt
 
 __all__ = [
@@ -216,6 +217,7 @@ class FileInMain:
     path: str
     rows: int
     deletes: bool
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,7 @@ class PartitionFile:
     snapshot_id: int
     key: str
     whole: bool
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,17 +259,15 @@ class Sent:
 class Committed:
     """It landed, by a request of ours or of an earlier owner (`epoch`).
 
-    `in_main` is false when main has been moved away from it since (a rollback), `replaced` says
-    that files left main for it in the same snapshot, `foreign_*` how many of them others wrote.
+    `in_main` is false when main has been moved away from it since (a rollback), `leaves` is what
+    left main for it in the same snapshot.
     """
 
     snapshot_id: int
     epoch: int
     attempts: int
     in_main: bool
-    replaced: bool = False
-    foreign_files: int = 0
-    foreign_rows: int = 0
+    leaves: Leaving = field(default_factory=Leaving)
 
 
 @dataclass(frozen=True, slots=True)

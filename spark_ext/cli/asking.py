@@ -9,8 +9,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from tableformat.errors import RefusedError
+from tableformat.export.outcome import Outcome, Status
 
-__all__ = ["is_asked", "refuse_unless_confirmed", "yes_option"]
+__all__ = ["is_asked", "refuse_unless_confirmed", "takes_rows", "yes_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,6 +25,13 @@ yes_option: Final = click.option(
 def is_asked(*, yes: bool, as_json: bool) -> bool:
     """Whether somebody sits at a terminal who is to be asked."""
     return not yes and not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def takes_rows(one: Outcome) -> bool:
+    """Whether rows, or their values, would be gone from main: files may be written anew as well."""
+    if not one.left_files:
+        return False
+    return one.came_rows < one.left_rows or one.status in (Status.CHANGED, Status.REPLACED)
 
 
 def refuse_unless_confirmed(what: str, said: str) -> None:

@@ -9,8 +9,9 @@ from dataclasses import replace
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
-from spark_ext.cli.output import Output
-from spark_ext.cli.rehearsal import show_rehearsal
+from spark_ext.cli.asking import refuse_unless_confirmed
+from spark_ext.cli.output import Output, counted
+from spark_ext.cli.rehearsal import forecasts_of, show_rehearsal
 from spark_ext.failing_over import export_from_any
 from spark_ext.metrics import CountingObserver, CountingWriter, Figures
 from spark_ext.running_exports import exit_code
@@ -23,6 +24,8 @@ from tableformat.export.job import ExportRequest
 from tableformat.export.ports import JobPorts, Observer, SliceWriter
 
 __all__ = ["Exporting"]
+
+_NAMED = 5
 
 
 class Exporting:
@@ -74,6 +77,36 @@ class Exporting:
             )
             for one in tables
         )
+
+    def ask(self, request: ExportRequest, places: Places, tables: Sequence[LocalTable]) -> None:
+        """Ask whether rows may leave main, where any would for what comes.
+
+        Raises:
+            RefusedError: they may not.
+            TableFormatError: it would be refused as a whole, or a side cannot be read.
+        """
+        found = [
+            forecast
+            for one in tables
+            for forecast in forecasts_of(
+                request.of_table(one.table, len(tables)),
+                replace(places, source=one.place),
+                slots=self._slots,
+                note=lambda _: None,
+            ).forecasts
+            if forecast.left_rows
+        ]
+        if not found:
+            return
+        left, size = sum(f.left_rows for f in found), sum(f.left_bytes for f in found)
+        came = sum(f.rows for f in found)
+        named = ", ".join(f.partition_id for f in found[:_NAMED])
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        said = (
+            f"{counted(len(found), 'partition')} of {request.to} would be replaced ({named}{more}):"
+            f" {left:,} rows, {size:,} bytes, leave main; {came:,} rows come."
+        )
+        refuse_unless_confirmed(f"export {request.table} to {request.to}", said)
 
     def run(
         self,

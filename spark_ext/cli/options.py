@@ -57,10 +57,6 @@ where_option: Final = click.option(
     help="With --all: only partitions for which this holds, over partition_id, rows, bytes, "
     "min_time, max_time.",
 )
-named_catalog_option: Final = click.option(
-    "--catalog",
-    help="The catalog of lake tables that are named without one, namespace.table.",
-)
 grace_option: Final = click.option(
     "--grace",
     type=click.FloatRange(0),

@@ -7,6 +7,7 @@ error.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from typing import Any, Final, Protocol, TextIO
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Observer
 
-__all__ = ["JsonOutput", "Output", "TextOutput", "counted", "human_bytes"]
+__all__ = ["JsonOutput", "Output", "TextOutput", "counted", "human_bytes", "undo_command"]
 
 _SAID = {
     Status.COMMITTED: "exported",
@@ -179,6 +180,10 @@ class TextOutput:
         elif outcome.message:
             what += f": {outcome.message.removeprefix(f'{said}: ')}"
         print(what, file=self._out, flush=True)
+        if outcome.change:
+            print(f"  {outcome.change}", file=self._out, flush=True)
+        if outcome.undo:
+            print(f"  Undo: {undo_command(outcome.undo)}", file=self._out, flush=True)
 
     def table(self, columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
         """Print records in aligned columns, numbers to the right."""
@@ -302,6 +307,16 @@ class JsonOutput:
 
     def _print(self, value: object) -> None:
         print(json.dumps(value, default=str), file=self._out, flush=True)
+
+
+def undo_command(statement: str) -> str:
+    """Return the command that runs a statement that undoes another."""
+    return f"mergeberg alter {_in_quotes(statement)}"
+
+
+def _in_quotes(text: str) -> str:
+    """Return a word as a shell reads it, in double quotes where only single ones are inside."""
+    return shlex.quote(text) if any(c in text for c in '"$`\\!') else f'"{text}"'
 
 
 def human_bytes(size: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from catalog.clickhouse.source import ClickHouseSource
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.sources import open_source
@@ -17,9 +19,11 @@ from tableformat.export.exit_codes import worst
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 
-__all__ = ["show_rehearsal"]
+__all__ = ["forecasts_of", "show_rehearsal"]
 
-_COLUMNS: Final = ("partition_id", "action", "files", "rows", "bytes", "message")
+_COLUMNS: Final = (
+    "partition_id", "action", "files", "rows", "bytes", "left_rows", "left_bytes", "message"
+)  # fmt: skip
 
 
 def show_rehearsal(
@@ -45,23 +49,15 @@ def show_rehearsal(
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
     """
     lake = places.lake
-    ledger = open_ledger(places.ledger, local_warehouse=lake.local_warehouse)
-    source = open_source(places.source, is_exporting=True)
-    try:
-        found = rehearse(
+    with open_source(places.source, is_exporting=True) as source:
+        found = forecasts_of(
             request,
-            source,
-            lake,
-            ledger,
-            now=milliseconds(),
+            places,
             slots=slots,
             note=lambda text: output.note(said(text)),
-            storage=lake.storages,
+            source=source,
         )
         at_server = source.free_bytes()
-    finally:
-        source.close()
-        ledger.close()
     shown = [replace(forecast, message=said(forecast.message)) for forecast in found.forecasts]
     output.table(_COLUMNS, [{c: getattr(f, c) for c in _COLUMNS} for f in shown])
     spaces = measured_space(
@@ -74,6 +70,43 @@ def show_rehearsal(
     show_space(output, spaces, as_json=as_json)
     output.note("nothing was done: this was a dry run")
     return _exit_code(found)
+
+
+def forecasts_of(
+    request: ExportRequest,
+    places: Places,
+    *,
+    slots: int,
+    note: Callable[[str], None],
+    source: ClickHouseSource | None = None,
+) -> Rehearsal:
+    """Return what an export would do.
+
+    Args:
+        request: what the user asked for.
+        places: where everything is.
+        slots: how many tasks could run at a time.
+        note: hears what the export would tell its observer.
+        source: that of `places`, where it is open already.
+
+    Raises:
+        TableFormatError: the request would be refused as a whole, or a side cannot be read.
+    """
+    lake = places.lake
+    with contextlib.ExitStack() as stack:
+        ledger = open_ledger(places.ledger, local_warehouse=lake.local_warehouse)
+        stack.callback(ledger.close)
+        opened = source or stack.enter_context(open_source(places.source, is_exporting=True))
+        return rehearse(
+            request,
+            opened,
+            lake,
+            ledger,
+            now=milliseconds(),
+            slots=slots,
+            note=note,
+            storage=lake.storages,
+        )
 
 
 def _exit_code(found: Rehearsal) -> int:

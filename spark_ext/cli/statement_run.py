@@ -15,6 +15,7 @@ from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, o
 from catalog.intact_files import checks
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import local_tables
+from spark_ext.cli.asking import is_asked, refuse_unless_confirmed, takes_rows
 from spark_ext.cli.destination import open_destination
 from spark_ext.cli.exporting import Exporting
 from spark_ext.cli.next_command import exit_code_of
@@ -73,6 +74,7 @@ class StatementRun:
     as_json: bool = field(default=False, kw_only=True)
     fast: bool = field(default=False, kw_only=True)
     catalog: str | None = field(default=None, kw_only=True)
+    yes: bool = field(default=False, kw_only=True)
 
     @property
     def ending(self) -> Ending:
@@ -215,15 +217,34 @@ class StatementRun:
         with contextlib.closing(
             open_ledger(self.settings.ledger, local_warehouse=lake.local_warehouse)
         ) as ledger:
-            for outcome in operate(read, table, lake, ledger, self.note, others, dry_run=dry_run):
+            run = partial(operate, read, table, lake, ledger, self.note, others)
+            if not dry_run and is_asked(yes=self.yes, as_json=self.as_json):
+                self._ask(table, tuple(run(dry_run=True)))
+            for outcome in run(dry_run=dry_run):
                 codes.append(outcome.status.exit_code)
                 if dry_run:
                     self.output.say(f"partition {outcome.partition_id}: {outcome.message}")
+                    if outcome.change:
+                        self.output.say(f"  {outcome.change}")
                 else:
                     self.finished(outcome)
         if not dry_run:
             self._answer_exports(())
         return worst(codes)
+
+    def _ask(self, table: LakeName, forecasts: Sequence[Outcome]) -> None:
+        """Ask whether rows may leave the table, where any would.
+
+        Raises:
+            RefusedError: they may not.
+        """
+        told = [
+            f"partition {one.partition_id} of {table}: {one.message}; {one.change}"
+            for one in forecasts
+            if takes_rows(one)
+        ]
+        if told:
+            refuse_unless_confirmed(f"change {table}", "\n".join(told))
 
     def kill(self, read: KillQuery, *, dry_run: bool) -> int:
         """Give up what statements export, or only list it; return the exit code."""

@@ -22,6 +22,7 @@ from tableformat.export.dry_run import EXPORT, REPLACE, rehearse
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Lake
 from tableformat.ledger import Key
+from tableformat.main_change import Figures, counted_files
 from tableformat.operations.as_planned import planned
 from tableformat.operations.replacing import Replacing
 from tableformat.operations.running import Running
@@ -140,7 +141,8 @@ class FromClickHouse:
         files = [f for one in plan.changes if one.key not in stays for f in one.leaves]
         rows = sum(f.rows for f in files)
         text = f"{rows:,} rows in {len(files):,} file(s) would leave main with it"
-        return replace(coming.told(Status.REPLACED, text), rows=rows, data_files=len(files))
+        told = replace(coming.told(Status.REPLACED, text), rows=rows, data_files=len(files))
+        return told.of_main(counted_files(files), Figures(bytes=None))
 
 
 def from_clickhouse(

@@ -105,10 +105,16 @@ def exported_rows(outcomes: tuple[Outcome, ...], said: Callable[[str], str]) -> 
             one.bytes,
             one.snapshot_id,
             one.transaction_id,
-            said(one.message) or None,
+            said(_message(one)) or None,
         )
         for one in outcomes
     )
+
+
+def _message(one: Outcome) -> str:
+    """Return what is said of an outcome, with what left main and how that is undone."""
+    undone = f"undone by {one.undo}, as long as that snapshot is kept" if one.undo else ""
+    return "; ".join(filter(None, (one.message.rstrip("."), one.change, undone)))
 
 
 def _export_partition(call: Call) -> Rows:

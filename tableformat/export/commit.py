@@ -43,9 +43,9 @@ from tableformat.export.settling import (
     settle_anew,
     settle_mark,
 )
-from tableformat.export.whole_partition import Leaving
 from tableformat.lake_marks import Mark
 from tableformat.ledger import Landed, Ledger, Row, Stale, State
+from tableformat.main_change import Leaving
 
 __all__ = [
     "Ports",
@@ -287,15 +287,7 @@ def _landed(one: _Ready, staged: Staged) -> Landed:
 
 
 def _committed(landed: Landed, attempts: int, leaves: Leaving, *, in_main: bool) -> Committed:
-    return Committed(
-        landed.snapshot_id,
-        landed.epoch,
-        attempts,
-        in_main,
-        replaced=bool(leaves.paths),
-        foreign_files=leaves.foreign_files,
-        foreign_rows=leaves.foreign_rows,
-    )
+    return Committed(landed.snapshot_id, landed.epoch, attempts, in_main, leaves)
 
 
 def _settle_landed(

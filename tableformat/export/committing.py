@@ -30,9 +30,11 @@ from tableformat.export.final_failure import FinalFailure
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.telling import Telling
+from tableformat.export.undoing import undo_statement
 from tableformat.export.verification import Verification
 from tableformat.export.work import Claimed
 from tableformat.ledger import Row, Stale
+from tableformat.main_change import Figures
 from tableformat.receipt import Receipt
 
 __all__ = ["Committing"]
@@ -196,14 +198,19 @@ class Committing:
                 f"it landed in snapshot {landed.snapshot_id}, and main was moved away from it since"
             )
             return self.telling.outcome(partition_id, Status.REFUSED, text, row, begun)
-        status = Status.REPLACED if landed.replaced else Status.COMMITTED
+        status = Status.REPLACED if landed.leaves.paths else Status.COMMITTED
         said = "; ".join(filter(None, (one.note, _told_of_others(landed))))
         made = self.telling.outcome(partition_id, status, said, row, begun)
         if landed.epoch != row.claim.epoch:
             # An earlier run's files are in main: the row has their figures since it was settled.
             settled = self.ports.ledger.read(row.key.hash) or row
             made = _of_earlier(made, settled, landed.snapshot_id)
-        return replace(made, snapshot_id=landed.snapshot_id)
+        made = replace(made, snapshot_id=landed.snapshot_id)
+        came = Figures(made.data_files, made.rows, made.bytes)
+        which = f"PARTITION ID '{partition_id}'"
+        before = landed.leaves.before
+        undo = undo_statement(self.to.name, Status.REPLACED, which, partition_id, before)
+        return made.of_main(landed.leaves.figures, came, undo)
 
     def _told(self, one: Claimed, status: Status, message: str, row: Row | None = None) -> Outcome:
         return self.telling.outcome(
@@ -231,9 +238,10 @@ def _of_earlier(made: Outcome, row: Row, snapshot_id: int) -> Outcome:
 
 def _told_of_others(landed: Committed) -> str:
     """Say what of others left main with it, '' for nothing."""
-    if not landed.foreign_files:
+    leaves = landed.leaves
+    if not leaves.foreign_files:
         return ""
     return (
-        f"with what it replaced {landed.foreign_files} file(s) with {landed.foreign_rows:,} rows "
+        f"with what it replaced {leaves.foreign_files} file(s) with {leaves.foreign_rows:,} rows "
         "that others wrote left main"
     )

@@ -30,10 +30,11 @@ from tableformat.export.ports import Lake
 from tableformat.export.same_table import other_table
 from tableformat.export.selection import select
 from tableformat.export.slicing import SliceTarget, slices
-from tableformat.export.whole_partition import Leaving, WholePartitions, no_lake_partition
+from tableformat.export.whole_partition import WholePartitions, leaving_of, no_lake_partition
 from tableformat.iceberg.partition_proof import partition_values, value_texts
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row
+from tableformat.main_change import Leaving
 from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId
 from tableformat.source import FrozenPart, FrozenPartition, ProbedValue, Source
@@ -52,7 +53,7 @@ class Forecast:
     """What would become of one partition.
 
     `files` are its slices, `rows` the parts' (those deleted lightly are counted too), `disks` the
-    bytes by the root directory of the source's disk.
+    bytes by the root directory of the source's disk. `left_rows` and `left_bytes` would leave main.
     """
 
     partition_id: str
@@ -62,6 +63,8 @@ class Forecast:
     rows: int = 0
     bytes: int = 0
     disks: tuple[tuple[str, int], ...] = ()
+    left_rows: int = 0
+    left_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +238,8 @@ def _forecasts(
             yield Forecast(one.value, said.status.value, said.message, rows=_rows(parts))
         elif not parts and said is not None:
             text = f"the source partition is gone: would take {said.rows:,} rows out of main"
-            yield Forecast(one.value, REPLACE, text)
+            size = leaving_of(said).bytes
+            yield Forecast(one.value, REPLACE, text, left_rows=said.rows, left_bytes=size)
         elif not parts:
             yield Forecast(one.value, Status.EMPTY.value, "its parts hold no rows")
         else:
@@ -243,7 +247,7 @@ def _forecasts(
             if request.wish.whole and found is not None and said is not None:
                 yield _whole(found, plan, source, made, said)
             else:
-                yield replace(made, action=REPLACE) if said is not None and said.files else made
+                yield _replacing(made, leaving_of(said)) if said and said.files else made
 
 
 def _whole(
@@ -259,7 +263,17 @@ def _whole(
         f"would take {len(leaving.paths)} file(s) with {leaving.rows:,} rows out of main, "
         f"{leaving.foreign_files} of them with {leaving.foreign_rows:,} rows that others wrote"
     )
-    return replace(made, action=REPLACE if leaving.paths else EXPORT, message=text)
+    if not leaving.paths:
+        return replace(made, action=EXPORT, message=text)
+    return replace(_replacing(made, leaving), message=text)
+
+
+def _replacing(made: Forecast, leaving: Leaving) -> Forecast:
+    """Return what would be made, with what would leave main for it."""
+    text = f"would take {leaving.rows:,} rows out of main, and bring {made.rows:,}"
+    return replace(
+        made, action=REPLACE, message=text, left_rows=leaving.rows, left_bytes=leaving.bytes
+    )
 
 
 def forecast_parts(

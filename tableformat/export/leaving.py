@@ -6,7 +6,7 @@ statement on the lake table what was planned.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, Self
 
@@ -18,13 +18,9 @@ from tableformat.export.claim import shrinks
 from tableformat.export.foreign import OwnKeys, goes_on, refuse_foreign
 from tableformat.export.in_main import Holding, holding
 from tableformat.export.settling import Ports
-from tableformat.export.whole_partition import (
-    Leaving,
-    WholePartitions,
-    leaving_of,
-    no_lake_partition,
-)
+from tableformat.export.whole_partition import WholePartitions, leaving_of, no_lake_partition
 from tableformat.ledger import Row
+from tableformat.main_change import Leaving
 
 __all__ = ["LeavingMain", "Planned", "held_in_main"]
 
@@ -70,6 +66,14 @@ class LeavingMain:
         return cls(ports, own, whole, planned)
 
     def __call__(self, row: Row, state: LakeTableState, key: KeyCommit) -> Leaving:
+        """Return what must leave main for a key, and what main is before it.
+
+        Raises:
+            RefusedError: as `_leaving`.
+        """
+        return replace(self._leaving(row, state, key), before=state.main)
+
+    def _leaving(self, row: Row, state: LakeTableState, key: KeyCommit) -> Leaving:
         """Return what must leave main for a key.
 
         Raises:

@@ -8,6 +8,7 @@ from typing import Final
 
 from tableformat.committer import FileInMain
 from tableformat.export.exit_codes import DIFFERS, FAILED, IN_PROGRESS, REFUSED, UNKNOWN
+from tableformat.main_change import Figures
 
 __all__ = ["Outcome", "Status"]
 
@@ -64,7 +65,9 @@ class Outcome:
     number for why it was not exported, where ClickHouse has one. `verified` says that main was
     compared with what was frozen, and is equal; `parts` how many source parts a refusal is about,
     where that is known and no export is. `source_gone` says that it failed because the host that
-    was read is gone, so that another replica of the table may go on with it.
+    was read is gone, so that another replica of the table may go on with it. `left_*` and `came_*`
+    are what the commit took out of main and what it brought, `undo` is the statement that undoes
+    it. In a dry run `came_bytes` is None where files are to be written.
     """
 
     partition_id: str
@@ -81,6 +84,37 @@ class Outcome:
     verified: bool = False
     parts: int = 0
     source_gone: bool = False
+    left_files: int = 0
+    left_rows: int = 0
+    left_bytes: int = 0
+    came_files: int = 0
+    came_rows: int = 0
+    came_bytes: int | None = 0
+    undo: str = ""
+
+    @property
+    def change(self) -> str:
+        """What leaves main and what comes, '' where nothing leaves."""
+        if not self.left_files:
+            return ""
+        size = "" if self.came_bytes is None else f", {self.came_bytes:,} bytes,"
+        left = f"{self.left_rows:,} rows, {self.left_bytes:,} bytes, leave main"
+        return f"{left}; {self.came_rows:,} rows{size} come"
+
+    def of_main(self, left: Figures, came: Figures, undo: str = "") -> Outcome:
+        """Return it with what its commit takes out of main and brings; the latter only with it."""
+        if not left.files:
+            return self
+        return replace(
+            self,
+            left_files=left.files,
+            left_rows=left.rows,
+            left_bytes=left.bytes or 0,
+            came_files=came.files,
+            came_rows=came.rows,
+            came_bytes=came.bytes,
+            undo=undo,
+        )
 
     def of_files(self, files: tuple[FileInMain, ...]) -> Outcome:
         """Return it with the figures of files of main, whose size nobody has noted."""

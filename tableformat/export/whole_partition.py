@@ -25,26 +25,18 @@ from tableformat.export.in_main import Holding, Kind, holding
 from tableformat.export.resuming import stored_receipts
 from tableformat.file_names import RECEIPTS, exported_by
 from tableformat.ledger import Ledger, Row
+from tableformat.main_change import Leaving
 from tableformat.storage import Storage
 
-__all__ = ["Leaving", "WholePartitions", "leaving_of", "no_lake_partition"]
+__all__ = ["WholePartitions", "leaving_of", "no_lake_partition"]
 
 _WHAT = "Cannot replace the whole lake partition"
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
-    """What leaves main for an export: its files and rows, and how many of them others wrote."""
-
-    paths: tuple[str, ...] = ()
-    rows: int = 0
-    foreign_files: int = 0
-    foreign_rows: int = 0
-
-
 def leaving_of(held: Holding) -> Leaving:
     """Return what leaves main when only files of the key do."""
-    return Leaving(tuple(f.path for f in held.files), held.rows)
+    size = sum(f.bytes for f in held.files)
+    return Leaving(tuple(f.path for f in held.files), held.rows, bytes=size)
 
 
 def no_lake_partition() -> RefusedError:
@@ -97,7 +89,14 @@ class WholePartitions:
         if foreign and (hidden := self._hidden(state, key, partition)):
             raise _may_be_hidden(hidden)
         rows = {f.path: f.rows for f in held.files} | {f.path: f.rows for f in found}
-        return Leaving(tuple(rows), sum(rows.values()), len(foreign), sum(f.rows for f in foreign))
+        sizes = {f.path: f.bytes for f in held.files} | {f.path: f.bytes for f in found}
+        return Leaving(
+            tuple(rows),
+            sum(rows.values()),
+            len(foreign),
+            sum(f.rows for f in foreign),
+            sum(sizes.values()),
+        )
 
     def _refuse_in_part(self, found: tuple[PartitionFile, ...]) -> None:
         one = next((f for f in found if not f.whole), None)

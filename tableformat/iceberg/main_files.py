@@ -99,7 +99,9 @@ class MainFiles:
         return tuple(self._in(table, head)) if head is not None else ()
 
     def _named(self, state: LakeTableState, at: int) -> Iterable[FileInMain]:
-        return (FileInMain(f.path, f.rows, f.deletes) for f in self._in(table_of(state), at))
+        return (
+            FileInMain(f.path, f.rows, f.deletes, f.bytes) for f in self._in(table_of(state), at)
+        )
 
     def _in(self, table: Table, at: int) -> Iterable[BranchFile]:
         """Return the files of a snapshot, and which carry deletes."""
@@ -132,7 +134,7 @@ class MainFiles:
         places = _places(table, partition)
         by_spec = _latest(self._by_spec, state.main, lambda: self._by_place(state))
         return tuple(
-            PartitionFile(f.path, f.rows, f.snapshot_id, f.key, places[spec_id].whole)
+            PartitionFile(f.path, f.rows, f.snapshot_id, f.key, places[spec_id].whole, f.bytes)
             for spec_id, of_spec in by_spec.items()
             for f in _there(places[spec_id], of_spec)
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tableformat.committer import CommitOutcome, LakeTableState, NotSent
 from tableformat.errors import NotFoundError, RefusedError
-from tableformat.export.whole_partition import Leaving
+from tableformat.main_change import Leaving, counted_files
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import Plan
 from tableformat.operations.statement import Statement
@@ -44,7 +44,9 @@ class AsPlanned:
                 raise PlannedForAnotherError(message)
             self.seen = state.metadata_location
         change = next(c for c in self.plan.changes if c.key.hash == key)
-        return Leaving(tuple(f.path for f in change.leaves), sum(f.rows for f in change.leaves))
+        figures = counted_files(change.leaves)
+        paths = tuple(f.path for f in change.leaves)
+        return Leaving(paths, figures.rows, bytes=figures.bytes or 0)
 
     def _now(self, state: LakeTableState) -> Plan | None:
         """Return the plan for M, None when there is none any more; the next turn says why."""

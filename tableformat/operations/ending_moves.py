@@ -19,9 +19,9 @@ from tableformat.export.leases import Leases
 from tableformat.export.loading import load_table
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.settling import Ports
-from tableformat.export.whole_partition import Leaving
 from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Row, State
+from tableformat.main_change import Leaving, counted_files
 from tableformat.move_intent import MoveIntent, digest_of_paths
 from tableformat.operations.as_planned import planned
 from tableformat.operations.leave import Leave
@@ -63,7 +63,9 @@ class _OnceThere:
             raise self._stays(why)
         if not _line_has(self.there, move):
             raise self._stays(f"main of {self.there.name} was moved away from it since")
-        return Leaving(tuple(f.path for f in change.leaves), sum(f.rows for f in change.leaves))
+        figures = counted_files(change.leaves)
+        paths = tuple(f.path for f in change.leaves)
+        return Leaving(paths, figures.rows, bytes=figures.bytes or 0)
 
     def _stays(self, why: str) -> RefusedError:
         message = (

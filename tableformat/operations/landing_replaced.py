@@ -57,7 +57,7 @@ class LandingReplaced:
                 return {one.key: NotSent(error) for one in wanted.keys}
             # It is committed, or known not to be: leases that are not given back end by themselves.
             self.running.ports.note(str(error))
-        own = {one.key: ended[one.key] for one in wanted.keys}
+        own = _with_others({one.key: ended[one.key] for one in wanted.keys}, ended)
         if all(isinstance(one, Committed) for one in own.values()):
             return self._swept(wanted, own, ended)
         return own
@@ -153,3 +153,24 @@ class LandingReplaced:
             return own
         text = f"it landed in snapshot {self.snapshot_id}, and what else is there stays: {why}"
         return dict.fromkeys(own, Unknown(text))
+
+
+def _with_others(
+    own: dict[str, CommitOutcome], ended: dict[str, CommitOutcome]
+) -> dict[str, CommitOutcome]:
+    """Return the outcomes of keys that come; the first also tells what left of all others."""
+    landed = {key: one for key, one in own.items() if isinstance(one, Committed)}
+    others = [
+        one.leaves for key, one in ended.items() if key not in own and isinstance(one, Committed)
+    ]
+    if not (landed and others):
+        return own
+    key, first = next(iter(landed.items()))
+    every = (first.leaves, *others)
+    leaves = replace(
+        first.leaves,
+        paths=tuple(path for one in every for path in one.paths),
+        rows=sum(one.rows for one in every),
+        bytes=sum(one.bytes for one in every),
+    )
+    return {**own, key: replace(first, leaves=leaves)}

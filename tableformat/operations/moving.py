@@ -23,8 +23,8 @@ from tableformat.export.empty_commits import fence
 from tableformat.export.leases import Leases
 from tableformat.export.loading import load_table
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.whole_partition import Leaving
 from tableformat.ledger import Key, Row, State
+from tableformat.main_change import Leaving
 from tableformat.move_intent import MoveIntent, digest_of_paths
 from tableformat.operations.as_planned import AsPlanned, PlannedForAnotherError, planned
 from tableformat.operations.copying import CopyFrom, other_table

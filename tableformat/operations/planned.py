@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tableformat.branches import BranchFile
 from tableformat.ledger import Held, Key, Record, Row
+from tableformat.main_change import Figures, counted_files
 
 __all__ = ["KeyChange", "Plan", "Rewrite"]
 
@@ -73,6 +74,18 @@ class Plan:
         """The files that are moved, or come to main; where none does, those that leave it."""
         come = tuple(f for c in self.changes for f in (*c.returns, *c.copies))
         return self.moved or come or tuple(f for c in self.changes for f in c.leaves)
+
+    @property
+    def leaves_main(self) -> Figures:
+        """What leaves main, files that are written anew included."""
+        return counted_files(f for c in self.changes for f in c.leaves)
+
+    @property
+    def comes_to_main(self) -> Figures:
+        """What comes to main; the size of files that are written anew is not known before."""
+        there = (f for c in self.changes if not c.aside for f in (*c.returns, *c.copies))
+        made = tuple(rows for r in self.rewrites for rows in r.made)
+        return counted_files(there) + Figures(len(made), sum(made), None if made else 0)
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:

@@ -85,8 +85,8 @@ class Replacing:
         row = at.row
         message = (
             f"Cannot run {self}: partition {row.key.partition_id} of {row.source_table} is "
-            "archived, so that no export takes its rows out of the lake, and this statement is one. Nothing "
-            "was changed. ATTACH PARTITION … FROM adds rows and takes none out; "
+            "archived, so that no export takes its rows out of the lake, and this statement is "
+            "one. Nothing was changed. ATTACH PARTITION … FROM adds rows and takes none out; "
             f"`{unarchive_command(row)}` ends that the partition is archived."
         )
         raise RefusedError(message)

@@ -29,16 +29,20 @@ from tableformat.export.commit import commit
 from tableformat.export.leases import Leases
 from tableformat.export.loading import load_table
 from tableformat.export.outcome import Outcome, Status
+from tableformat.export.undoing import undo_statement
 from tableformat.lake_marks import Mark, asked_again
 from tableformat.ledger import LeaseHeld, Row
+from tableformat.main_change import Figures
 from tableformat.names import LakeName
 from tableformat.operations.as_planned import AsPlanned, is_for_another, planned
 from tableformat.operations.landing import Landing
+from tableformat.operations.leave import Leave
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import Plan
 from tableformat.operations.statement import OperationPorts, Statement, forecast, nothing_done
 from tableformat.operations.stopping import Stopping
 from tableformat.operations.which import OnePartition, shown_partition
+from tableformat.receipt import Receipt
 
 __all__ = ["Running", "in_turns", "works_on_it"]
 
@@ -142,7 +146,9 @@ class Running:
             told = self._taken_over(stopping, plan)
             if told is not None:
                 return told
-        return self.outcome(statement, plan, noted, ended)
+        made = self.outcome(statement, plan, noted, ended)
+        written = tuple(receipt for of_key in receipts for receipt in of_key)
+        return made if made is None or not plan.rewrites else _sized(made, written)
 
     def _made_before(
         self, stopping: Stopping, left: tuple[Mark, ...], state: LakeTableState
@@ -200,7 +206,10 @@ class Running:
             if not aside and not all(one.in_main for one in landed):
                 text = f"it landed in snapshot {landed[0].snapshot_id}, and main was moved since"
                 return replace(made, status=Status.REFUSED, message=text)
-            return replace(made, rows=plan.rows, data_files=plan.files)
+            made = replace(made, rows=plan.rows, data_files=plan.files)
+            left = sum((one.leaves.figures for one in landed), Figures())
+            undo = self._undo(statement, landed[0].leaves.before)
+            return made.of_main(left, plan.comes_to_main, undo)
         if any(is_for_another(one) or isinstance(one, Conflicted) for one in ended):
             return None
         stopped = next(one for one in ended if not isinstance(one, Committed))
@@ -216,6 +225,14 @@ class Running:
             return self.told(statement, Status.UNKNOWN, text)
         return self.told(statement, Status.IN_PROGRESS, stopped.by)
 
+    def _undo(self, statement: Statement, before: int | None) -> str:
+        """Return the statement that undoes one that has landed, '' for none."""
+        which = statement.which
+        if isinstance(statement, Leave):
+            return f"ALTER TABLE {statement.to} MOVE {which} TO TABLE {self.name}"
+        one = str(which.partition_id) if which.partition_id is not None else None
+        return undo_statement(self.name, statement.did, str(which), one, before)
+
     def told(
         self, statement: Statement, status: Status, text: str, snapshot_id: int | None = None
     ) -> Outcome:
@@ -223,6 +240,12 @@ class Running:
         return Outcome(
             shown_partition(statement.which), status, str(self.name), text, snapshot_id=snapshot_id
         )
+
+
+def _sized(made: Outcome, written: tuple[Receipt, ...]) -> Outcome:
+    """Return an outcome with the size of the files that were written anew, all that came."""
+    size = sum(receipt.file_bytes for receipt in written)
+    return replace(made, came_files=len(written), came_bytes=size) if made.left_files else made
 
 
 def in_turns(

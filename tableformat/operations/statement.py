@@ -118,7 +118,8 @@ def forecast(which: Which, did: Status, plan: Plan, name: LakeName) -> Outcome:
     files = f"{plan.files:,} file{'' if plan.files == 1 else 's'}"
     text = f"it would be {did.value}: {plan.rows:,} rows in {files}"
     told = Outcome(shown_partition(which), did, str(name), text)
-    return replace(told, rows=plan.rows, data_files=plan.files)
+    told = replace(told, rows=plan.rows, data_files=plan.files)
+    return told.of_main(plan.leaves_main, plan.comes_to_main)
 
 
 def nothing_done(statement: Statement, plan: Plan, name: LakeName) -> Outcome:

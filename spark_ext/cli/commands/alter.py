@@ -14,12 +14,13 @@ import click
 
 from catalog.sources import SourcePlace
 from catalog.time_outs import TimeOuts
+from spark_ext.cli.asking import yes_option
+from spark_ext.cli.catalog_option import named_catalog_option
 from spark_ext.cli.options import (
     catalog_options,
     cluster_host_option,
     grace_option,
     ledger_options,
-    named_catalog_option,
     output_for,
     output_options,
     pairs,
@@ -54,6 +55,7 @@ __all__ = ["alter"]
 @grace_option
 @click.option("--dry-run", is_flag=True, help="Say what the statement would do, and do nothing.")
 @click.option("--fast", is_flag=True, help="Compare files that come to a lake table by size alone.")
+@yes_option
 @named_catalog_option
 @session_options
 @cluster_host_option
@@ -65,7 +67,7 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
     statement: str, grace: float, master: str, conf: tuple[str, ...],
     cluster_host: tuple[str, ...], source: SourcePlace, warehouse: Path, ledger: str | None,
     time_outs: TimeOuts, catalog: str | None,
-    *, allow_alter: bool, dry_run: bool, fast: bool, as_json: bool
+    *, allow_alter: bool, yes: bool, dry_run: bool, fast: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Run a STATEMENT of ClickHouse's about partitions, as in Spark SQL.
 
@@ -94,14 +96,9 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
         raise UsageError(message, code=SYNTAX_ERROR)
     if fast:
         refuse_fast_without_effect(read, "--fast")
+    output = output_for(as_json=as_json)
     running = StatementRun(
-        settings,
-        output_for(as_json=as_json),
-        read,
-        in_alter,
-        as_json=as_json,
-        fast=fast,
-        catalog=catalog,
+        settings, output, read, in_alter, as_json=as_json, fast=fast, catalog=catalog, yes=yes
     )
     check_ending(running.ending)
     try:

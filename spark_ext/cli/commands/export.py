@@ -10,6 +10,7 @@ import click
 from catalog.shards import local_tables
 from catalog.sources import SourcePlace
 from catalog.time_outs import TimeOuts
+from spark_ext.cli.asking import is_asked, yes_option
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.exporting import Exporting
 from spark_ext.cli.hive_option import hive_column_option
@@ -130,6 +131,7 @@ _MIB: Final = 1024 * 1024
     help="Compare every exported partition with its source after the commit, and keep the digest.",
 )
 @grace_option
+@yes_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @cluster_options
 @source_options()
@@ -143,9 +145,9 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     ledger: str | None, time_outs: TimeOuts,
     commit_every: int, max_retries: int, grace: float, cluster: str | None,
     cluster_host: tuple[str, ...], hive_column: tuple[str, ...], same_as: str, limits: Limits,
-    figures: Figures | None,
-    *, everything: bool, evolve_schema: bool, strict: bool, force: bool, allow_empty: bool,
-    whole: bool, beside: bool, same_table: bool, verify: bool, dry_run: bool, as_json: bool
+    figures: Figures | None, *, everything: bool, evolve_schema: bool, strict: bool, force: bool,
+    allow_empty: bool, whole: bool, beside: bool, same_table: bool, verify: bool, yes: bool,
+    dry_run: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
 
@@ -164,8 +166,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
       mergeberg export db.events --all --to lake.analytics.events --dry-run
       mergeberg export db.events --all --to hive:/data/events --hive-column 'month=toYYYYMM(ts)'
     """  # noqa: D301  \b is Click's mark for lines to keep
-    output = output_for(as_json=as_json)
-    directories = pairs("--hive-column", hive_column)
+    output, directories = output_for(as_json=as_json), pairs("--hive-column", hive_column)
     request = ExportRequest(
         table=TableName.parse(table),
         to=parse_destination(to, TableName.parse(table), source, directories),
@@ -192,5 +193,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     places = Places(source, lake, ledger)
     if dry_run:
         return exporting.rehearse(request, places, tables)
+    if is_asked(yes=yes, as_json=as_json):
+        exporting.ask(request, places, tables)
     with Stopping(grace, output.note) as stopping:
         return exporting.run(request, places, tables, stopping, verify=verify)

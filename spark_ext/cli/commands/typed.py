@@ -17,12 +17,13 @@ import click
 
 from catalog.sources import SourcePlace
 from catalog.time_outs import TimeOuts
+from spark_ext.cli.asking import yes_option
+from spark_ext.cli.catalog_option import named_catalog_option
 from spark_ext.cli.options import (
     catalog_options,
     cluster_host_option,
     grace_option,
     ledger_options,
-    named_catalog_option,
     output_for,
     output_options,
     pairs,
@@ -73,6 +74,7 @@ def _run(  # noqa: PLR0913  one parameter per option that several commands have
     dry_run: bool,
     as_json: bool,
     catalog: str | None = None,
+    yes: bool = False,
     source: SourcePlace | None = None,
     grace: float = 0.0,
     master: str = _MASTER,
@@ -94,7 +96,7 @@ def _run(  # noqa: PLR0913  one parameter per option that several commands have
     known = {name for one in options for name in one.opts}
     said = partial(_said, typed, known)
     output = output_for(as_json=as_json)
-    run = StatementRun(settings, output, statement, said, as_json=as_json, catalog=catalog)
+    run = StatementRun(settings, output, statement, said, as_json=as_json, catalog=catalog, yes=yes)
     spark = SparkSettings(master, tuple(pairs("--conf", conf).items()))
     hosts = pairs("--cluster-host", cluster_host)
     stopping = Stopping(grace, run.output.note)
@@ -159,6 +161,7 @@ def _help(typed: TypedStatement) -> str:
 def _command(typed: TypedStatement) -> click.Command:
     shared: tuple[Callable[[Any], Any], ...] = (
         click.option("--dry-run", is_flag=True, help="Say what it would do, and do nothing."),
+        yes_option,
         named_catalog_option,
         ledger_options,
         catalog_options,

@@ -237,7 +237,7 @@ def test_rows_of_another_content_that_landed_meanwhile_are_replaced(
     outcome = commit_one(ports(table, ledger), commit_of(second, table.load(), ledger))
 
     assert isinstance(outcome, Committed)
-    assert outcome.replaced
+    assert outcome.leaves.paths
     assert rows_in_main(table) == 10
     known = ledger.read(KEY.hash)
     assert known is not None

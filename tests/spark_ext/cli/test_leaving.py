@@ -1,0 +1,202 @@
+"""What takes rows out of a lake table says so, asks on a terminal, and names what undoes it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from catalog.iceberg import open_catalog
+from tableformat.names import LakeName
+from tests.wrong.places import Places
+
+_NUMBERS = count(1)
+_CHANGES = {
+    "drop": "drop {t} --partition-id 1",
+    "drop-all": "drop {t} --all",
+    "detach": "detach {t} --partition-id 1",
+    "delete": "delete {t} --partition-id 1 --where 'id = 1'",
+    "update": "update {t} --partition-id 1 --set \"s = 'x'\" --where 'id < 3'",
+    "clear-column": "clear-column {t} --partition-id 1 --column s",
+    "replace": "replace {t} --partition-id 1 --from {u}",
+    "move": "move {t} --partition-id 1 --to {u}",
+}
+"""Commands on a table of 3 rows in partition 1 and 2 in partition 2."""
+
+
+def made(places: Places, rows: str) -> str:
+    """Make a table of ClickHouse, and export it; return its name."""
+    name = f"leaving{next(_NUMBERS)}"
+    places.reads_parts = True
+    places.clickhouse_run(
+        f"CREATE TABLE db.{name} (p UInt8, id Int64, s String DEFAULT 'd') ENGINE = MergeTree"
+        " PARTITION BY p ORDER BY id",
+        f"INSERT INTO db.{name} VALUES {rows}",
+    )
+    code, _, err = places.run("export", f"db.{name}", "--all", "--to", f"lake.n.{name}")
+    assert code == 0, err
+    return name
+
+
+@pytest.fixture
+def table(places: Places) -> str:
+    return made(places, "(1, 1, 'a'), (1, 2, 'b'), (1, 3, 'c'), (2, 4, 'd'), (2, 5, 'e')")
+
+
+def rows_of(places: Places, name: str) -> list[tuple[object, ...]]:
+    lake = open_catalog("lake", warehouse=places.warehouse).table(LakeName.parse(f"lake.n.{name}"))
+    assert lake is not None
+    return sorted(tuple(row.values()) for row in lake.loaded.scan().to_arrow().to_pylist())
+
+
+def words_of(places: Places, change: str, name: str) -> list[str]:
+    other = ""
+    if "{u}" in change:
+        other = made(places, "(1, 9, 'z')" if "--from" in change else "(3, 9, 'z')")
+    words = shlex.split(change.format(t=f"lake.n.{name}", u=f"lake.n.{other}"))
+    return [*words, "--warehouse", str(places.warehouse)]
+
+
+def undone(places: Places, out: str) -> None:
+    """Run the command that the answer names."""
+    (command,) = re.findall(r"^  Undo: mergeberg (.*)$", out, re.MULTILINE)
+    code, said, err = places.run(*shlex.split(command), "--warehouse", str(places.warehouse))
+    assert code == 0, said + err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(text, id=name, marks=[pytest.mark.representative] if name == "drop" else [])
+        for name, text in _CHANGES.items()
+    ],
+)
+def test_what_leaves_is_told_before_and_after_and_comes_back_as_told(
+    places: Places, table: str, change: str
+) -> None:
+    """Harm prevented: 300,000 rows are gone at once, and nobody knows how they come back."""
+    words, before = words_of(places, change, table), rows_of(places, table)
+    figures = re.compile(r"^  \d rows, [\d,]+ bytes, leave main; \d rows[^;]* come$", re.MULTILINE)
+
+    dry, out_dry, _ = places.run(*words, "--dry-run")
+    assert rows_of(places, table) == before
+    code, out, err = places.run(*words)
+
+    assert (dry, code) == (0, 0), err
+    for text in (out_dry, out):
+        assert figures.search(text), text
+    assert rows_of(places, table) != before
+    undone(places, out)
+    assert rows_of(places, table) == before
+
+
+def test_an_export_that_replaces_tells_what_leaves_and_how_it_comes_back(
+    places: Places, table: str
+) -> None:
+    places.clickhouse_run(f"ALTER TABLE db.{table} DELETE WHERE id < 3 SETTINGS mutations_sync = 2")
+    before = rows_of(places, table)
+    words = ("export", f"db.{table}", "--partition-id", "1", "--to", f"lake.n.{table}", "--force")
+
+    _, out_dry, _ = places.run(*words, "--dry-run", "--json")
+    code, out, err = places.run(*words)
+
+    forecast = json.loads(out_dry.splitlines()[0])
+    assert (forecast["action"], forecast["left_rows"], forecast["rows"]) == ("replace", 3, 1)
+    assert forecast["left_bytes"] > 0
+    assert code == 0, err
+    assert re.search(r"  3 rows, [\d,]+ bytes, leave main; 1 rows, [\d,]+ bytes, come", out), out
+    assert len(rows_of(places, table)) == 3
+    undone(places, out)
+    assert rows_of(places, table) == before
+
+
+def test_programs_get_figures_and_the_statement_that_undoes_it(places: Places, table: str) -> None:
+    words = words_of(places, _CHANGES["drop"], table)
+
+    code, out, err = places.run(*words, "--json")
+
+    assert code == 0, err
+    found = json.loads(out.splitlines()[0])
+    assert (found["left_rows"], found["came_rows"]) == (3, 0)
+    assert found["undo"].startswith(f"ALTER TABLE lake.n.{table} ATTACH PARTITION ID '1' FROM ")
+
+
+def at_terminal(places: Places, words: list[str], answer: str) -> tuple[int, str]:
+    """Run a command as a process on a terminal, at which somebody gives an answer."""
+    keyboard, terminal = pty.openpty()
+    said = ""
+    try:
+        os.write(keyboard, answer.encode())
+        ended = subprocess.run(
+            [sys.executable, "-c", "from spark_ext.cli.main import run; run()", *words],
+            stdin=terminal,
+            stderr=terminal,
+            stdout=subprocess.PIPE,
+            check=False,
+            timeout=120,
+            cwd=places.warehouse.parent,
+        )
+        os.set_blocking(keyboard, False)
+        with contextlib.suppress(BlockingIOError):
+            said = os.read(keyboard, 100_000).decode()
+        return ended.returncode, said + ended.stdout.decode()
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+
+
+@pytest.mark.parametrize(
+    ("answer", "more", "code", "left"),
+    [
+        pytest.param("n\n", [], 3, 5, marks=pytest.mark.representative),
+        ("\n", [], 3, 5),
+        ("y\n", [], 0, 2),
+        ("", ["--yes"], 0, 2),
+    ],
+    ids=["no", "nothing", "yes", "--yes"],
+)
+def test_on_a_terminal_it_asks_before_rows_leave(
+    places: Places, table: str, answer: str, more: list[str], code: int, left: int
+) -> None:
+    words = [*words_of(places, _CHANGES["drop"], table), *more]
+
+    ended, said = at_terminal(places, words, answer)
+
+    assert ended == code, said
+    assert len(rows_of(places, table)) == left
+    assert ("Go on?" in said) == (not more)
+    assert ("3 rows" in said, "it was not confirmed" in said) == (True, code == 3)
+
+
+def test_on_a_terminal_an_export_asks_before_it_replaces(
+    places: Places, table: str, tmp_path: Path
+) -> None:
+    places.clickhouse_run(f"INSERT INTO db.{table} VALUES (1, 9, 'more')")
+    words = ["export", f"db.{table}", "--all", "--to", f"lake.n.{table}", "--force"]
+    where = ["--source", f"chdb:{places.clickhouse}", "--warehouse", str(places.warehouse)]
+
+    ended, said = at_terminal(places, [*words, *where], "n\n")
+
+    assert ended == 3, said
+    assert "2 partitions of" in said
+    assert "5 rows" in said
+    assert "6 rows come" in said
+    assert len(rows_of(places, table)) == 5
+    assert not list(tmp_path.iterdir())
+
+
+def test_nobody_is_asked_where_nothing_leaves(places: Places, table: str) -> None:
+    words = ["attach", f"lake.n.{table}", "--all", "--warehouse", str(places.warehouse)]
+
+    ended, said = at_terminal(places, words, "")
+
+    assert (ended, "Go on?" in said) == (0, False), said
