@@ -44,6 +44,12 @@ TABLES = {
     "of another engine": f"({COLUMNS}) ENGINE = ReplacingMergeTree {KEYS}",
     "another in everything": "(a Int64) ENGINE = MergeTree PARTITION BY a ORDER BY a",
 }
+ENGINES = (
+    *("MergeTree", "ReplacingMergeTree", "SummingMergeTree"),
+    *("ReplicatedMergeTree", "ReplicatedReplacingMergeTree"),
+)
+MACROS = "<macros><shard>1</shard><replica>r1</replica></macros>"
+NO_ZOOKEEPER = 225
 
 
 @pytest.fixture(scope="module")
@@ -108,11 +114,59 @@ def test_all_differences_are_told(tables: dict[str, MergeTreeTable]) -> None:
     ]
 
 
-def test_a_move_asks_for_the_same_engine_too(tables: dict[str, MergeTreeTable]) -> None:
-    (found,) = differences(tables["same"], tables["of another engine"], moves=True)
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedConnection]:
+    """Open a ClickHouse with a table of each of `ENGINES`, with a row in its partition 1."""
+    directory = tmp_path_factory.mktemp("engines")
+    config = directory / "config.xml"
+    config.write_text(f"<clickhouse>{MACROS}</clickhouse>")
+    with EmbeddedConnection(directory / "ch", create=True, config_file=config) as opened:
+        opened.command("CREATE DATABASE db")
+        for engine in ENGINES:
+            table, name = f"db.{engine}", engine.removeprefix("Replicated")
+            opened.command(f"CREATE TABLE {table} ({COLUMNS}) ENGINE = {name} {KEYS}")
+            opened.command(f"INSERT INTO {table} (p) VALUES (1)")
+            if name != engine:
+                # No Keeper is needed for it.
+                opened.command(f"DETACH TABLE {table}")
+                opened.command(f"ATTACH TABLE {table} AS REPLICATED")
+        yield opened
 
-    assert found.text == "Tables have different engine: MergeTree there, ReplacingMergeTree here"
-    assert differences(tables["same"], tables["of another engine"]) == ()
+
+@pytest.mark.parametrize(
+    ("source", "destination"), list(itertools.permutations(ENGINES, 2)), ids=lambda name: name
+)
+def test_a_move_asks_for_what_clickhouse_asks_of_engines(
+    engines: EmbeddedConnection, source: str, destination: str
+) -> None:
+    """Harm prevented: a move that ClickHouse makes is refused, or one that it refuses is made."""
+    capabilities = probe_capabilities(engines)
+    there, here = (
+        describe(engines, capabilities, TableName("db", name)) for name in (source, destination)
+    )
+    found = differences(there, here, moves=True)
+    statement = f"ALTER TABLE {there.name.sql} MOVE PARTITION ID '1' TO TABLE {here.name.sql}"
+
+    assert differences(there, here) == (), "the engine is asked for by MOVE alone"
+    if not found and not there.engine.replicated:
+        engines.command(statement)
+        return
+    with pytest.raises(SourceError) as refused:
+        engines.command(statement)
+    # Of two replicated tables it asks for their Keeper, which is not there, after all conditions.
+    assert refused.value.code == (found[0].code if found else NO_ZOOKEEPER)
+
+
+def test_a_difference_of_engines_comes_first(tables: dict[str, MergeTreeTable]) -> None:
+    """As in ClickHouse, which finds it before it looks at anything else."""
+    other = tables["another in everything"]
+    replicated = replace(other, engine=replace(other.engine, name="ReplicatedMergeTree"))
+
+    found = differences(tables["same"], replicated, moves=True)
+
+    text = "Tables have different engine family: MergeTree there, ReplicatedMergeTree here"
+    assert [(one.text, one.code) for one in found[:1]] == [(text, 48)]
+    assert len(found) == 5
 
 
 def test_what_divides_tables_is_not_compared_where_their_rows_tell_it(
