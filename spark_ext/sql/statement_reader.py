@@ -24,7 +24,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # After these a `?` stands for a value; elsewhere it is the operator `? :`.
 _BEFORE_VALUE: Final = ("PARTITION", "PART", "ID", "WHERE", "TABLE", "FROM", "NAME")
 _IN_QUOTES: Final = (TokenKind.STRING, TokenKind.QUOTED)
-_UNREAD: Final = ("SELECT", "CASE")
+_UNREAD: Final = ("SELECT",)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -134,7 +134,7 @@ class StatementReader(TokenReader):
             return self.wrong(found, "it ends", "", expected)
         before = self.tokens[max(0, self.position - 1)]
         if before.is_word(*_UNREAD):
-            why = "begins what cannot be read here, a subquery or CASE"
+            why = "begins what cannot be read here, a subquery"
             advice = "Write values, columns, operators and functions."
             return self.wrong(before, shown(before), why, advice, kind=UnsupportedError)
         if (parameter := self._parameter(found)) is not None:

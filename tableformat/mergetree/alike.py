@@ -42,8 +42,8 @@ def differences(
     key are the same. The destination has every skip index and projection of the source, and where
     its setting `enforce_index_structure_match_on_partition_manipulation` is 1, no other. Storage
     policies are compared by name (coverage.md reading 21). With `moves` both engines are replicated
-    or neither is, too. Where the rows themselves are to tell in which partition they lie, what `divides`
-    the tables is not compared: the partition keys may differ.
+    or neither is, too. Where the rows themselves are to tell in which partition they lie, what
+    `divides` the tables is not compared: the partition keys may differ.
     """
     return tuple(
         Difference(f"Tables have different {what}: {text}", code)

@@ -2,7 +2,7 @@
 
 Covers what stands in PARTITION BY and ORDER BY: columns, literals, function calls, tuples,
 operators (read as the functions they stand for: `a % 3` is `modulo(a, 3)`, `a - 1` is `minus(a,
-1)`).
+1)`), and lambdas, which ClickHouse has as a call, too: `x -> a` is `lambda(tuple(x), a)`.
 """
 
 from __future__ import annotations

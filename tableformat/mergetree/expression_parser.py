@@ -1,25 +1,34 @@
 """Reads ClickHouse expressions, building the tree that ClickHouse's own parser builds.
 
-The precedences are ClickHouse's, lowest first: OR, AND, NOT, IS NULL, BETWEEN, comparisons with IN
-and LIKE, `||`, `+ -`, `* / % DIV MOD`, unary minus, then `::`, `[...]` and `.1`. Operators become
-the functions they stand for. Lambdas, subqueries, aliases, CASE and parametric functions are not
-read.
+The precedences are ClickHouse's, lowest first: lambdas, `? :`, OR, AND, NOT, IS NULL, BETWEEN,
+comparisons with IN and LIKE, `||`, `+ -`, `* / % DIV MOD`, unary minus, then `::`, `[...]` and
+`.1`. Operators become the functions they stand for, `? :` is `if`, CASE is `multiIf` or
+`caseWithExpression`, a lambda `lambda(tuple(x), body)`. Subqueries, aliases and parametric
+functions are not read.
 `expression_text` holds the entry points and the way back to text.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final, Self
 
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal, SortKey
+from tableformat.mergetree.expression_forms import (
+    is_case,
+    lambda_arguments,
+    read_case,
+    read_cast,
+    read_interval,
+)
 from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
 from tableformat.mergetree.type_text import read_type, render_type
 
 __all__ = ["ExpressionParser"]
 
-_OR, _AND, _NOT, _IS, _BETWEEN, _COMPARE, _CONCAT, _ADD, _MULTIPLY, _NEGATE = range(10)
+_ANY, _CHOICE, _OR, _AND, _NOT, _IS, _BETWEEN, _COMPARE, _CONCAT, _ADD, _MULTIPLY, _NEGATE = range(
+    12
+)
 _SYMBOLS: Final = {
     "=": ("equals", _COMPARE),
     "==": ("equals", _COMPARE),
@@ -62,17 +71,8 @@ _VALUES: Final[dict[str, float | bool | None]] = {
 _INFINITE: Final = float("inf")
 _NAMED_NUMBERS: Final = ("INF", "INFINITY", "NAN")
 _TYPED_STRINGS: Final = {"DATE": "toDate", "TIMESTAMP": "toDateTime"}
-_UNITS: Final = {
-    name: f"toInterval{unit}"
-    for unit in (
-        *("Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour"),
-        *("Day", "Week", "Month", "Quarter", "Year"),
-    )
-    for name in (unit.upper(), unit.upper() + "S")
-}
 # Python refuses to read or write more; no number of ClickHouse is as long.
 _MOST_DIGITS: Final = 1000
-_AMOUNT: Final = re.compile(r"(-?[0-9]{1,18}) ([A-Za-z]+)\Z")
 
 
 class ExpressionParser:
@@ -99,7 +99,7 @@ class ExpressionParser:
             UsageError: as `whole`.
             UnsupportedError: as `whole`.
         """
-        return self._binary(_OR)
+        return self._binary(_ANY)
 
     def whole(self) -> Expression:
         """Read the whole text as one expression.
@@ -108,7 +108,7 @@ class ExpressionParser:
             UsageError: a quote is open, or the text ends too early.
             UnsupportedError: it holds something that is not read here.
         """
-        found = self._binary(_OR)
+        found = self._binary(_ANY)
         self.reader.expect_end()
         return found
 
@@ -142,7 +142,7 @@ class ExpressionParser:
     def _sort_list(self, *, wrapped: bool) -> list[SortKey]:
         reader, keys = self.reader, list[SortKey]()
         while not (wrapped and reader.peek().is_symbol(")")):
-            expression = self._binary(_OR)
+            expression = self._binary(_ANY)
             descending = reader.accept_word("DESC")
             if not descending:
                 reader.accept_word("ASC")
@@ -168,14 +168,27 @@ class ExpressionParser:
         reader = self.reader
         levels = 1
         reader.go_deeper()
+        names = lambda_arguments(self.reader) if lowest == _ANY else None
+        if names is not None:
+            body = self._binary(_CHOICE)
+            reader.come_back(levels)
+            return Call("lambda", (Call("tuple", names), body))
         left = self._unary()
         while (operator := self._operator()) is not None and operator[1] >= lowest:
             left = self._joined(left, *operator)
             # Each operator of a row puts what stands before it one level deeper in the tree.
             levels += 1
             reader.go_deeper()
+        if lowest <= _CHOICE and reader.accept("?"):
+            left = self._chosen(left)
         reader.come_back(levels)
         return left
+
+    def _chosen(self, condition: Expression) -> Expression:
+        """Read what stands behind `?`; as in ClickHouse, another `?` needs brackets there."""
+        chosen = self._binary(_OR)
+        self.reader.expect(":")
+        return Call("if", (condition, chosen, self._binary(_AND)))
 
     def _operator(self) -> tuple[str, int] | None:
         """Return the function and the precedence of the operator that comes next, if one does."""
@@ -246,7 +259,7 @@ class ExpressionParser:
             levels += 1
             reader.go_deeper()
             if reader.accept("["):
-                left = Call("arrayElement", (left, self._binary(_OR)))
+                left = Call("arrayElement", (left, self._binary(_ANY)))
                 reader.expect("]")
             elif reader.accept("::"):
                 left = Call("CAST", (left, Literal(render_type(read_type(reader)))))
@@ -305,7 +318,7 @@ class ExpressionParser:
     def _bracketed(self) -> Expression:
         if self.reader.accept(")"):
             return Call("tuple", ())
-        first = self._binary(_OR)
+        first = self._binary(_ANY)
         if self.reader.accept(")"):
             return first
         self.reader.expect(",")
@@ -317,9 +330,9 @@ class ExpressionParser:
         """Read expressions up to the bracket that closes, and take it."""
         if self.reader.accept(closing):
             return ()
-        found = [self._binary(_OR)]
+        found = [self._binary(_ANY)]
         while self.reader.accept(","):
-            found.append(self._binary(_OR))
+            found.append(self._binary(_ANY))
         self.reader.expect(closing)
         return tuple(found)
 
@@ -331,46 +344,13 @@ class ExpressionParser:
         if word in _TYPED_STRINGS and after.kind is TokenKind.STRING:
             reader.take()
             return Call(_TYPED_STRINGS[word], (Literal(reader.take().value),))
-        if word == "INTERVAL" and (interval := self._interval()) is not None:
+        if word == "INTERVAL" and (interval := read_interval(reader, self._primary)) is not None:
             return interval
         if word == "CAST" and after.is_symbol("("):
-            return self._cast()
+            return read_cast(reader, self.one, self._arguments)
+        if word == "CASE" and is_case(reader):
+            return read_case(reader, self.one)
         return self._named()
-
-    def _interval(self) -> Expression | None:
-        """Read `INTERVAL 1 DAY` or `INTERVAL '1 day'`; None: it is a column of that name."""
-        reader = self.reader
-        negative = reader.peek(1).is_symbol("-")
-        amount, unit = reader.peek(1 + negative), reader.peek(2 + negative)
-        if amount.kind is TokenKind.STRING and unit.text.upper() not in _UNITS and not negative:
-            found = _AMOUNT.match(amount.value)
-            if found is None or found[2].upper() not in _UNITS:
-                raise reader.complaint("an amount and a unit, as in '1 day'", token=amount)
-            reader.take()
-            reader.take()
-            return Call(_UNITS[found[2].upper()], (Literal(int(found[1])),))
-        counted = amount.kind is TokenKind.NUMBER or (
-            amount.kind is TokenKind.STRING and not negative
-        )
-        if not counted or unit.text.upper() not in _UNITS:
-            return None
-        reader.take()
-        of = self._primary()
-        return Call(_UNITS[reader.take().text.upper()], (of,))
-
-    def _cast(self) -> Expression:
-        """Read `CAST(x AS T)` or `CAST(x, 'T')`; both are the latter to ClickHouse."""
-        reader = self.reader
-        reader.take()
-        reader.take()
-        of = self._binary(_OR)
-        if reader.accept_word("AS"):
-            arguments: tuple[Expression, ...] = (of, Literal(render_type(read_type(reader))))
-            reader.expect(")")
-        else:
-            reader.expect(",")
-            arguments = (of, *self._arguments(")"))
-        return Call("CAST", arguments)
 
     def _named(self) -> Expression:
         """Read a column or a call. Dots join names, but not a name and an element's number."""

@@ -60,8 +60,8 @@ def parse_expression(text: str, *, what: str = "expression") -> Expression:
 
     Raises:
         UsageError: a quote is open, or the text ends too early.
-        UnsupportedError: a lambda, subquery, alias, CASE, parametric function or another token
-            that is not read here; the message names it and its position.
+        UnsupportedError: a subquery, alias, parametric function or another token that is not read
+            here; the message names it and its position.
     """
     return ExpressionParser.of(text, what).whole()
 
@@ -108,16 +108,24 @@ def qualify(expression: Expression, prefix: str = SOURCE_ALIAS) -> str:
 
 
 def columns_of(expression: Expression) -> frozenset[str]:
-    """Return the names of all columns that the expression reads."""
+    """Return the names of all columns that the expression reads; a lambda's arguments are none."""
     match expression:
         case ColumnName(name):
             return frozenset((name,))
         case Literal():
             return frozenset()
+        case Call("lambda", (Call("tuple", names), body)) if (bound := _bound(names)) is not None:
+            return frozenset(n for n in columns_of(body) if n.partition(".")[0] not in bound)
         case Call(_, arguments):
             return frozenset().union(*(columns_of(argument) for argument in arguments))
         case _:
             assert_never(expression)
+
+
+def _bound(names: tuple[Expression, ...]) -> frozenset[str] | None:
+    """Return the names of a lambda's arguments; None where these are no arguments of one."""
+    found = [one.name for one in names if isinstance(one, ColumnName) and "." not in one.name]
+    return frozenset(found) if len(found) == len(names) else None
 
 
 def _column(name: str) -> str:
@@ -171,15 +179,27 @@ def _operator(
             return f"-({_render(of, column)})" if isinstance(of, Literal) else f"-{operand(of)}"
         case "tuple", (_, _, *_):
             return f"({', '.join(_render(argument, column) for argument in arguments)})"
+        case "lambda", (Call("tuple", names), body) if (bound := _bound(names)) is not None:
+            listed = ", ".join(render_expression(name) for name in names)
+            return f"({listed}) -> {_render(body, _within(bound, column))}"
         case "array", _:
             return f"[{', '.join(_render(argument, column) for argument in arguments)}]"
         case _:
             return None
 
 
+def _within(bound: frozenset[str], column: Callable[[str], str]) -> Callable[[str], str]:
+    """Return how columns are written in a lambda, whose arguments have no table in front."""
+    return lambda name: _column(name) if name.partition(".")[0] in bound else column(name)
+
+
 def has_operator(call: Call) -> bool:
-    """Whether the call is written with an operator, as `a + b` or `NOT a`."""
+    """Whether the call is written with an operator, as `a + b`, `NOT a` or `x -> a`."""
     match call.function, len(call.arguments):
+        case "lambda", 2:
+            of = call.arguments[0]
+            named = isinstance(of, Call) and of.function == "tuple"
+            return named and isinstance(of, Call) and _bound(of.arguments) is not None
         case function, 2 if function in _BINARY:
             return True
         case function, count if function in _CHAINS:
@@ -189,6 +209,6 @@ def has_operator(call: Call) -> bool:
 
 
 def _call(function: str, arguments: tuple[Expression, ...], column: Callable[[str], str]) -> str:
-    plain = _PLAIN_FUNCTION.match(function) and function.upper() != "NOT"
+    plain = _PLAIN_FUNCTION.match(function) and function.upper() not in ("NOT", "CASE")
     name = function if plain else quote_identifier(function)
     return f"{name}({', '.join(_render(argument, column) for argument in arguments)})"

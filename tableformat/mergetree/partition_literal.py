@@ -2,15 +2,17 @@
 
 The forms are those of ALTER … PARTITION (requirements, "How to set the partition expression"):
 `ID '202401'`, `ALL`, `202401`, `'x'`, `('x', 3)`, `tuple(toYYYYMM(toDate('2024-01-25')))`. A value
-is made of constants and of functions called with them. Operators are refused: a date without quotes
-would be the number 2022. Which partition a value names is decided by whoever knows the table's key.
-A part is named in quotes or, as ClickHouse's own examples do, without.
+is made of constants, and of functions and operators with them. An operator stands inside of
+brackets: ClickHouse reads none bare. What looks like a date without quotes is refused everywhere:
+it would be the number 2022. Which partition a value names is decided by whoever knows the table's
+key. A part is named in quotes or, as ClickHouse's own examples do, without.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -59,6 +61,8 @@ PartitionLiteral = ById | All | ByValue
 
 _BARE_PART: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _NAMES: Final = (TokenKind.WORD, TokenKind.QUOTED)
+_OPERATORS: Final = ("+", "-", "*", "/", "%", "||", "?", "->")
+_BARE_DATE: Final = re.compile(r"\d{4}-(?:0\d|\d{1,2}-\d)", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?: \d{2}:\d{2}:\d{2}(?:\.\d{1,9})?)?", re.ASCII)
 
 
@@ -66,8 +70,8 @@ def parse_partition_literal(text: str) -> PartitionLiteral:
     """Read what stands after PARTITION.
 
     Raises:
-        UsageError: it is malformed, names a column or calculates; the message names the token and
-            its position.
+        UsageError: it is malformed, names a column or calculates bare; the message names the
+            token and its position.
         UnsupportedError: it holds a subquery or another thing that is no constant.
     """
     advice = "Columns, constants, operators, tuples and function calls can be read here."
@@ -105,11 +109,12 @@ def read_partition_literal(reader: TokenReader) -> PartitionLiteral:
         return ById(_partition_id(reader))
     begin = reader.position
     value = ExpressionParser(reader).one()
-    columns = columns_of(value)
-    for token, after in itertools.pairwise(reader.tokens[begin : reader.position + 1]):
-        _check_constant(reader, token, after, columns)
+    tokens = reader.tokens[begin : reader.position + 1]
+    _check_constant(reader, tokens, columns_of(value))
+    _check_dates(reader, tokens)
     if _calculates(value):
-        raise _calculating(reader, reader.tokens[begin])
+        bare = next((one for one in _outside_brackets(tokens) if one.is_symbol(*_OPERATORS)), None)
+        raise _calculating(reader, bare or tokens[0])
     return ByValue(value)
 
 
@@ -143,15 +148,15 @@ def _no_id(reader: TokenReader, token: Token) -> UsageError:
     return reader.wrong(token, f"found {token.text!r}", why, "Write ID '202401'.")
 
 
-def _check_constant(
-    reader: TokenReader, token: Token, after: Token, columns: frozenset[str]
-) -> None:
-    """Check one token of a value, and the one after it.
+def _check_constant(reader: TokenReader, tokens: Sequence[Token], columns: frozenset[str]) -> None:
+    """Check that a value names no column.
 
     Raises:
-        UsageError: the token is the name of a column, or an operator comes after it.
+        UsageError: a token is the name of one.
     """
-    if columns and token.kind in _NAMES and not after.is_symbol("("):
+    for token, after in itertools.pairwise(tokens) if columns else ():
+        if token.kind not in _NAMES or after.is_symbol("("):
+            continue
         names = (name for name in columns if f"{name}.".startswith(f"{token.value}."))
         if next(names, None) is not None:
             raise reader.wrong(
@@ -160,22 +165,42 @@ def _check_constant(
                 "is the name of a column, where only constants can stand",
                 "Put text in single quotes, and an id behind the word ID: ID '202401'.",
             )
-    ended = token.kind is not TokenKind.SYMBOL or token.is_symbol(")", "]")
-    if ended and after.is_symbol("+", "-", "*", "/", "%", "||"):
-        raise _calculating(reader, after)
+
+
+def _check_dates(reader: TokenReader, tokens: Sequence[Token]) -> None:
+    """Check that nothing looks like a date without quotes: 2024-01-31, or 2024-01.
+
+    Raises:
+        UsageError: it does; the number that it stands for would name another partition, or none.
+    """
+    for token in tokens:
+        found = _BARE_DATE.match(reader.text, token.start)
+        if found and token.kind is TokenKind.NUMBER:
+            dash = next(one for one in tokens if one.start >= token.start and one.is_symbol("-"))
+            raise _calculating(reader, dash)
+
+
+def _outside_brackets(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens that stand in no bracket, without one that begins the value as its sign."""
+    depth = 0
+    for token in tokens[1:]:
+        depth += token.is_symbol("(", "[") - token.is_symbol(")", "]")
+        if depth <= 0:
+            yield token
 
 
 def _calculating(reader: TokenReader, token: Token) -> UsageError:
-    why = "calculates, where only constants can stand"
+    why = "calculates, where only a constant can stand"
     advice = "Put a date or a text in single quotes: '2024-01-31'."
     return reader.wrong(token, repr(token.text), why, advice)
 
 
 def _calculates(value: Expression) -> bool:
-    """Whether an operator stands anywhere in a value, or a function in the place of one."""
+    """Whether an operator stands bare, or in an array, where ClickHouse reads none."""
     if not isinstance(value, Call):
         return False
-    return has_operator(value) or any(_calculates(argument) for argument in value.arguments)
+    within = value.arguments if value.function == "array" else ()
+    return has_operator(value) or any(_calculates(one) for one in within)
 
 
 def parse_part_literal(text: str) -> PartName:

@@ -44,7 +44,7 @@ from spark_ext.sql.statements import (
 from tableformat.mergetree.expression import Call, Expression, Literal
 from tableformat.mergetree.partition_literal import All, ById, ByValue, PartitionLiteral
 from tableformat.names import PartitionId, PartName
-from tests.strategies.expressions import constants, expressions, literals
+from tests.strategies.expressions import calculations, constants, expressions, literals
 from tests.strategies.types import names, nasty_text
 
 ids = st.from_regex(r"[A-Za-z0-9-]{1,20}", fullmatch=True).map(PartitionId)
@@ -64,7 +64,7 @@ _numbers = st.integers(-(2**63), 2**64 - 1).map(Literal)
 known_values: st.SearchStrategy[Expression] = st.one_of(
     literals.filter(lambda literal: not isinstance(literal.value, int)) | _numbers,
     st.lists(_numbers, max_size=3).map(lambda members: Call("array", tuple(members))),
-    st.lists(constants, max_size=3).map(lambda members: Call("tuple", tuple(members))),
+    st.lists(calculations, max_size=3).map(lambda members: Call("tuple", tuple(members))),
 )
 
 

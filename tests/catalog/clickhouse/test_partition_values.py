@@ -14,6 +14,7 @@ from catalog.clickhouse.partition_values import partition_id_of
 from tableformat.errors import UsageError
 from tableformat.iceberg.properties import remembered_source, table_properties
 from tableformat.iceberg.schema import map_columns
+from tableformat.mergetree.partition_literal import date_in_quotes
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, TableName
 from tests.clickhouse_source import Clickhouse
@@ -25,16 +26,27 @@ TABLES = {
         "d Date, x UInt8", "toMonday(d)", "('2000-01-01', 1), ('2000-01-03', 3)",
         ["'2000-01-03'", "'1999-12-27'"],
     ),
-    "by day": ("d Date", "d", "('2024-01-31')", ["'2024-01-31'", "19753"]),
     "by a tuple": (
         "d Date, x UInt8, y UInt8", "(d, x)", "('2000-01-01', 1, 1), ('2000-01-02', 1, 3)",
-        ["('2000-01-01', 1)", "('2000-01-02', 1)", "ID '20000101-1'"],
+        [
+            *("('2000-01-01', 1)", "('2000-01-02', 1)", "ID '20000101-1'"),
+            "(toDate('2000-01-01'), 2 - 1)",
+        ],
     ),
     "by a string": ("s String, x UInt8", "s", "('aaa', 1), ('bbb', 3)", ["'aaa'", "'bbb'"]),
     "by a length": ("s String", "length(s)", "('a'), ('aa')", ["1", "tuple(toUInt64(2))"]),
     "by month": (
         "d Date", "toYYYYMM(d)", "('2019-01-25')",
-        ["201901", "'201901'", "tuple(toYYYYMM(toDate('2019-01-25')))"],
+        [
+            *("201901", "'201901'", "tuple(toYYYYMM(toDate('2019-01-25')))"),
+            *("tuple(toYYYYMM(toDate('2019-01-01') + 24))", "tuple(plus(201900, 1))"),
+            "tuple(CASE WHEN 1 = 1 THEN 201901 END)",
+        ],
+    ),
+    "by day": (
+        "d Date", "d", "('2024-01-31')",
+        # Without quotes a Date is the number of its day.
+        ["'2024-01-31'", "19753", "tuple(toDate('2024-01-30') + 1)", date_in_quotes("2024-01-31")],
     ),
     "by hour of a zone": (
         "t DateTime('Asia/Tokyo')", "toStartOfHour(t)", "('2024-01-31 00:30:00')",
@@ -45,8 +57,8 @@ TABLES = {
     ),
 }  # fmt: skip
 WRONG = {
-    "by week": ["'x'", "1.5", "ALL", "d"],
-    "by day": ["2024-01-31", "20240131"],
+    "by week": ["'x'", "1.5", "ALL", "d", "2000-01-03"],
+    "by day": ["20240131", "2024-01-31", "tuple(2024-01-31)"],
     "by a tuple": ["('2000-01-01')", "(300, 300)"],
     "by a length": ["-1", "now()"],
     "not partitioned": ["1"],

@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 
 from catalog.iceberg import open_catalog
 from tableformat.errors import RefusedError
-from tests.session_lake import ALLOWED, alter, opened, rows_of
+from tests.session_lake import alter, export_all, opened, rows_of
 from tests.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
@@ -54,7 +54,7 @@ def made(places: Places, session: NoSpark, has: tuple[str, str], side: str) -> s
         f" ORDER BY x{ending}",
         f"INSERT INTO db.{name} VALUES (1, 1), (1, 2), (2, 3)",
     )
-    alter(session, f"ALTER TABLE ch.db.{name} EXPORT PARTITION ALL TO TABLE lake.n.{name} {ALLOWED}")
+    export_all(session, name, name)
     return name
 
 
