@@ -119,6 +119,13 @@ class IcebergTable:
         with self._trying_to("write the manifests"):
             return snapshot.stage(state, commit, leaves)
 
+    def prune(
+        self, state: LakeTableState, at: int, leaves: tuple[str, ...], ledger: str, number: int
+    ) -> Staged:
+        """Write the manifests of a snapshot that is another one without some files."""
+        with self._trying_to("write the manifests"):
+            return snapshot.stage_pruned(state, at, leaves, ledger, number)
+
     def send(
         self, state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
     ) -> Sent:

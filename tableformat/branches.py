@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["DETACHED_BRANCH", "MAIN_BRANCH", "BranchFile", "TagChange"]
+from tableformat.committer import Staged
+
+__all__ = ["DETACHED_BRANCH", "MAIN_BRANCH", "BranchFile", "PrunedTag", "TagChange"]
 
 MAIN_BRANCH: Final = "main"
 DETACHED_BRANCH: Final = "detached"
@@ -31,13 +33,27 @@ class BranchFile:
 
 
 @dataclass(frozen=True, slots=True)
+class PrunedTag:
+    """A tag of a snapshot that was staged for it: one that has fewer files than another one.
+
+    `before` is the snapshot that the tag is of now, None where it is made.
+    """
+
+    name: str
+    staged: Staged
+    before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TagChange:
     """A commit of tags and properties alone: tags of main that are made, and tags that go.
 
-    `added` are their names; `removed` names with the snapshots that they are of.
+    `added` are their names; `removed` names with the snapshots that they are of. `pruned` are tags
+    of snapshots of their own.
     """
 
     added: tuple[str, ...] = ()
+    pruned: tuple[PrunedTag, ...] = ()
     removed: tuple[tuple[str, int], ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
     removed_properties: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
-from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSchemaUpdate,
@@ -48,6 +48,7 @@ __all__ = [
     "request",
     "schema_request",
     "stage",
+    "stage_pruned",
     "state_of",
     "table_of",
 ]
@@ -146,6 +147,35 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
     # The second of two snapshots in one request follows the first.
     transaction._updates, _ = _asked(staged)  # noqa: SLF001
     return _joined(staged, _staged(transaction, state, commit, aside))
+
+
+def stage_pruned(
+    state: LakeTableState, at: int, leaves: tuple[str, ...], ledger: str, number: int
+) -> Staged:
+    """Write the manifests of a snapshot that has what another one has, without some of its files.
+
+    It is for a tag (`tags.tag_request`); no branch gets it.
+
+    Args:
+        state: of the table.
+        at: the other snapshot.
+        leaves: the paths of the files that it does not have.
+        ledger: the identity of the ledger.
+        number: of the attempt, from the ledger's counter.
+    """
+    table = _headed(table_of(state), at)
+    commit = Commit(keys=(), layout=state.layout, ledger=ledger, number=number)
+    gone = tuple(_entries(table, MAIN_BRANCH, leaves))
+    change = _Change(MAIN_BRANCH, state.last_sequence_number + 1, (), gone)
+    return _staged(_MemoisedTransaction(table), state, commit, change)
+
+
+def _headed(table: Table, at: int) -> Table:
+    """Return a table as if main were at a snapshot."""
+    head = SnapshotRef.model_validate({"snapshot-id": at, "type": SnapshotRefType.BRANCH})
+    refs = {MAIN_BRANCH: head}
+    metadata = table.metadata.model_copy(update={"refs": refs, "current_snapshot_id": at})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 from uuid import UUID
 
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
+    AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemovePropertiesUpdate,
@@ -23,6 +24,8 @@ from tableformat.errors import InternalError
 
 __all__ = ["NEVER", "tag_request"]
 
+_Asked = tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]
+
 NEVER: Final = 2**63 - 1
 """Milliseconds: the age of a reference that no expiry reaches."""
 
@@ -33,14 +36,20 @@ def tag_request(
     """Return the updates and requirements of a change of tags: one request, all or nothing.
 
     Main must be as in `state` for what is added, a tag that is added must not be there, and one
-    that goes must be as it was: so of two changes of a tag one alone applies.
+    that goes or gets another snapshot must be as it was: so of two changes of a tag one alone
+    applies.
     """
     updates: list[TableUpdate] = []
     required: list[TableRequirement] = [AssertTableUUID(uuid=UUID(state.layout.table_uuid))]
     for name in change.added:
-        updates.append(_tag(state, name))
+        updates.append(_tag(name, state.main))
         required.append(_is_at(name, None))
-    if change.added:
+    for one in change.pruned:
+        staged, _ = cast("_Asked", one.staged.handle)
+        updates.extend(update for update in staged if isinstance(update, AddSnapshotUpdate))
+        updates.append(_tag(one.name, one.staged.snapshot_id))
+        required.append(_is_at(one.name, one.before))
+    if change.added or any(one.before is None for one in change.pruned):
         required.append(_is_at(MAIN_BRANCH, state.main))
     for name, snapshot_id in change.removed:
         updates.append(
@@ -62,8 +71,8 @@ def _is_at(ref: str, snapshot_id: int | None) -> TableRequirement:
     )
 
 
-def _tag(state: LakeTableState, name: str) -> TableUpdate:
-    if state.main is None:
+def _tag(name: str, snapshot_id: int | None) -> TableUpdate:
+    if snapshot_id is None:
         message = "A tag of a table without a snapshot; this is a bug, please report it."
         raise InternalError(message)
     return SetSnapshotRefUpdate.model_validate(
@@ -71,7 +80,7 @@ def _tag(state: LakeTableState, name: str) -> TableUpdate:
             "action": "set-snapshot-ref",
             "ref-name": name,
             "type": SnapshotRefType.TAG,
-            "snapshot-id": state.main,
+            "snapshot-id": snapshot_id,
             "max-ref-age-ms": NEVER,
         }
     )

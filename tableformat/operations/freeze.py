@@ -1,5 +1,8 @@
 """ALTER TABLE … FREEZE and UNFREEZE: a tag keeps what main has of a partition, or of all.
 
+A tag of one partition is of a snapshot of its own, without the files of the others, so that who
+reads the tag gets that partition; what is taken off a tag of all leaves it in the same way.
+
 As in ClickHouse, a FREEZE without a name has the next number, a partition that is not there is
 passed over, what is frozen by a name is not frozen by it again (code 84), and an UNFREEZE that
 finds nothing is no error. No data file is touched.
@@ -8,13 +11,13 @@ finds nothing is no error. No data file is touched.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH, TagChange
+from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH, PrunedTag, TagChange
 from tableformat.clickhouse_codes import DIRECTORY_ALREADY_EXISTS
-from tableformat.committer import LakeTableState
+from tableformat.committer import LakeTableState, Staged
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.loading import load_table
@@ -63,6 +66,15 @@ class Freeze:
             if not files or state.main is None:
                 return self._outcome(partitions, Status.EMPTY, "main has no file of it")
             frozen = self._planned(partitions, state, state.main)
+            own = {f.path for f in files}
+            others = tuple(p for p in partitions.lake.paths_in_main(state) if p not in own)
+            if not dry_run and others:
+                # A tag of main would be a backup of the other partitions, too.
+                staged = _pruned(ports, partitions, state, state.main, others)
+                frozen = replace(frozen, snapshot_id=staged.snapshot_id)
+                change = TagChange(pruned=(PrunedTag(frozen.tag, staged),))
+            else:
+                change = TagChange(added=(frozen.tag,))
             told = self._told(partitions, frozen, dry_run=dry_run)
             told = replace(told, rows=sum(f.rows for f in files), data_files=len(files))
             if dry_run:
@@ -70,7 +82,7 @@ class Freeze:
             properties = [frozen.property]
             if self.name is None:
                 properties.append((LAST_NUMBER, frozen.name))
-            change = TagChange(added=(frozen.tag,), properties=tuple(properties))
+            change = replace(change, properties=tuple(properties))
             sent = ports.commit.effects(Step.SEND, partial(partitions.lake.tag, state, change))
             if sent.applied:
                 return told
@@ -151,14 +163,20 @@ class Unfreeze:
         error = ""
         for attempt in range(ports.commit.most_attempts):
             state = load_table(ports.commit)
-            change = self._planned(state, partitions.lake.references(state))
-            if change is None:
+            refs = partitions.lake.references(state)
+            gone = self._gone(state)
+            pruning = None if gone else self._pruning(partitions, state, refs)
+            if not gone and pruning is None:
                 # Of a request without an answer it is not asked whose it was: nothing is left.
                 status = Status.UNFROZEN if attempt else Status.EMPTY
                 text = "" if attempt else f"nothing of it is frozen by the name {self.name!r}"
                 return told(status=status, message=text)
             if dry_run:
                 return told(status=Status.UNFROZEN, message="it would be unfrozen")
+            if pruning is None:
+                change = _without(state, gone, refs)
+            else:
+                change = self._taken_off(ports, partitions, state, pruning)
             sent = ports.commit.effects(Step.SEND, partial(partitions.lake.tag, state, change))
             if sent.applied:
                 return told(status=Status.UNFROZEN)
@@ -167,30 +185,83 @@ class Unfreeze:
         text = f"it may have been unfrozen: {error}. Run the statement again"
         return told(status=Status.UNKNOWN, message=text)
 
-    def _planned(self, state: LakeTableState, refs: Mapping[str, int]) -> TagChange | None:
-        """Return what changes, None for nothing."""
+    def _gone(self, state: LakeTableState) -> list[Frozen]:
+        """Return the tags that end: those of the name, or of it and the partition."""
         own = [one for one in frozen_in(state) if one.name == self.name]
         partition = str(self.which.partition_id or "")
-        gone = [one for one in own if not partition or one.partition == partition]
-        if not gone and (whole := next((one for one in own if not one.partition), None)):
-            if is_unfrozen(state, whole, partition):
-                return None
-            return TagChange(properties=((whole.unfrozen(partition), "true"),))
-        if not gone:
+        return [one for one in own if not partition or one.partition == partition]
+
+    def _pruning(
+        self, partitions: Partitions, state: LakeTableState, refs: Mapping[str, int]
+    ) -> tuple[Frozen, tuple[str, ...]] | None:
+        """Return a tag of all partitions, and its files of the one that is taken off it.
+
+        None where no such tag has any.
+        """
+        of = self.which.partition_id
+        own = (one for one in frozen_in(state) if one.name == self.name and not one.partition)
+        whole = next(own, None)
+        if of is None or whole is None or is_unfrozen(state, whole, str(of)):
             return None
-        properties = [one.property[0] for one in gone]
-        properties += [
-            name
-            for name in state.properties
-            if name.startswith(UNFROZEN) and any(name.startswith(_of(one)) for one in gone)
-        ]
+        if refs.get(whole.tag) != whole.snapshot_id:
+            # Somebody dropped or moved it.
+            return None
+        there = partitions.files(replace(state, main=whole.snapshot_id), of)
+        paths = tuple(f.path for key in there.keys for f in key.files)
+        return (whole, paths) if paths else None
+
+    def _taken_off(
+        self,
+        ports: OperationPorts,
+        partitions: Partitions,
+        state: LakeTableState,
+        pruning: tuple[Frozen, tuple[str, ...]],
+    ) -> TagChange:
+        """Return the change that takes a partition off a tag of all; the last one ends it."""
+        whole, leaves = pruning
+        if len(leaves) == len(
+            partitions.lake.paths_in_main(replace(state, main=whole.snapshot_id))
+        ):
+            return _without(state, [whole], {whole.tag: whole.snapshot_id})
+        staged = _pruned(ports, partitions, state, whole.snapshot_id, leaves)
+        left = replace(whole, snapshot_id=staged.snapshot_id)
         return TagChange(
-            # A tag that somebody dropped or moved is not ours any more.
-            removed=tuple(
-                (one.tag, one.snapshot_id) for one in gone if refs.get(one.tag) == one.snapshot_id
-            ),
-            removed_properties=tuple(properties),
+            pruned=(PrunedTag(whole.tag, staged, whole.snapshot_id),),
+            properties=(left.property, (whole.unfrozen(str(self.which.partition_id)), "true")),
         )
+
+
+def _pruned(
+    ports: OperationPorts,
+    partitions: Partitions,
+    state: LakeTableState,
+    at: int,
+    leaves: tuple[str, ...],
+) -> Staged:
+    """Write the manifests of a snapshot that is another one without some files."""
+    ledger = ports.commit.ledger
+    number = ports.commit.effects(Step.READ_LEDGER, ledger.next_epoch)
+    return ports.commit.effects(
+        Step.STAGE,
+        partial(partitions.lake.prune, state, at, leaves, ledger.identity, number),
+    )
+
+
+def _without(state: LakeTableState, gone: Sequence[Frozen], refs: Mapping[str, int]) -> TagChange:
+    """Return the change that ends tags, and what is noted of them."""
+    properties = [one.property[0] for one in gone]
+    properties += [
+        name
+        for name in state.properties
+        if name.startswith(UNFROZEN) and any(name.startswith(_of(one)) for one in gone)
+    ]
+    return TagChange(
+        # A tag that somebody dropped or moved is not ours any more.
+        removed=tuple(
+            (one.tag, one.snapshot_id) for one in gone if refs.get(one.tag) == one.snapshot_id
+        ),
+        removed_properties=tuple(properties),
+    )
 
 
 def _of(one: Frozen) -> str:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH, BranchFile, TagChange
-from tableformat.committer import LakeTable, LakeTableState, Sent
+from tableformat.committer import LakeTable, LakeTableState, Sent, Staged
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
 from tableformat.export.in_main import Holding, holding
@@ -42,6 +42,24 @@ class PartitionedLake(LakeTable, Protocol):
 
     def files_on(self, state: LakeTableState, branch: str) -> tuple[BranchFile, ...]:
         """Return all data files of a branch, whoever wrote them; none when there is no branch."""
+        ...
+
+    def prune(
+        self, state: LakeTableState, at: int, leaves: tuple[str, ...], ledger: str, number: int
+    ) -> Staged:
+        """Write the manifests of a snapshot for a tag: what snapshot `at` has without some files.
+
+        Args:
+            state: of the table.
+            at: the snapshot.
+            leaves: the paths of the files.
+            ledger: the identity of the ledger, and `number` one of its counter: the manifests'
+                names tell from them when nobody can need the manifests any more.
+            number: see `ledger`.
+
+        Raises:
+            DestinationError: a manifest cannot be read or written.
+        """
         ...
 
     def tag(self, state: LakeTableState, change: TagChange) -> Sent:

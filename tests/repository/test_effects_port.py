@@ -99,6 +99,8 @@ ALLOWED = {
         ("ending_moves.py", "_line_has", "table.files_of"),
         ("foreign.py", "refuse_foreign", "table.files_in"),
         ("freeze.py", "_planned", "lake.references"),
+        ("freeze.py", "_taken_off", "lake.paths_in_main"),
+        ("freeze.py", "run", "lake.paths_in_main"),
         ("freeze.py", "run", "lake.references"),
         ("partition_files.py", "_by_key", "lake.files_on"),
         ("partition_files.py", "_files_of", "lake.files_on"),

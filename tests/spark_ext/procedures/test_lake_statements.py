@@ -181,7 +181,7 @@ def test_what_is_frozen_is_read_by_its_name(
     assert [row["rows"] for row in rows] == [2, 3, 3, 0]
     refs = opened(places, dropped_from).metadata.refs
     assert refs.keys() == {"main", "before"}
-    assert rows_of(places, dropped_from, refs["before"].snapshot_id) == 3
+    assert rows_of(places, dropped_from, refs["before"].snapshot_id) == 2
 
 
 def test_the_prefix_of_months_is_refused(session: NoSpark, dropped_from: str) -> None:

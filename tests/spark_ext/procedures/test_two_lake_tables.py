@@ -50,6 +50,25 @@ def test_what_is_frozen_comes_back_from_its_tag(
     assert rows_of(places, to) == 3
 
 
+def test_a_tag_of_one_partition_gives_that_partition_alone(
+    places: Places, session: NoSpark, dropped_from: str, other: str
+) -> None:
+    """What a name froze, what UNFREEZE left of it, and nothing else comes FROM the tag."""
+    name = f"lake.n.{dropped_from}"
+    alter(
+        session,
+        f"ALTER TABLE {name} FREEZE PARTITION 202402 WITH NAME 'one', FREEZE WITH NAME 'all',"
+        " UNFREEZE PARTITION 202402 WITH NAME 'all'",
+    )
+    to = f"ALTER TABLE lake.n.{other} DROP PARTITION ALL, ATTACH PARTITION ALL FROM {name}"
+
+    *_, one = alter(session, f"{to}.tag_one")
+    assert (one["rows"], rows_of(places, other)) == (2, 2)
+    *_, left = alter(session, f"{to}.tag_all")
+    assert (left["rows"], rows_of(places, other)) == (1, 1)
+    assert rows_of(places, dropped_from) == 3
+
+
 def test_what_is_detached_does_not_come_back_beside_what_was_frozen_of_it(
     places: Places, session: NoSpark, dropped_from: str
 ) -> None:

@@ -69,9 +69,24 @@ def test_what_is_frozen_is_read_by_its_name_when_main_has_gone_on(
 
     assert (done.status, done.rows, done.data_files) == (Status.FROZEN, 12, 2)
     assert done.message == "by the name 'before', tag before"
-    assert rows_of(tmp_path, "before") == sum(source.rows.values())
+    assert rows_of(tmp_path, "before") == source.rows["p1"], "a backup of that partition alone"
     assert rows_in_main(tmp_path) == source.rows["p2"]
     assert left_behind(tmp_path) == []
+
+
+def test_a_partition_that_is_frozen_changes_nothing_for_exports(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: a tag without the other partitions is taken for their loss."""
+    do(tmp_path, Freeze(P1, "one"))
+
+    said = export_at(tmp_path, source, LATER, IN_FILES)
+
+    assert {one.status for one in said.values()} == {Status.UNCHANGED}
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+    source.by_id["p2"] = parts_of("p2", 7)
+    assert export_at(tmp_path, source, LATER, IN_FILES)["p2"].status is Status.REPLACED
+    assert (rows_of(tmp_path, "one"), rows_in_main(tmp_path)) == (12, 19)
 
 
 def test_it_waits_for_nobody(tmp_path: Path) -> None:
@@ -179,13 +194,42 @@ def test_a_partition_is_taken_off_all_of_them(tmp_path: Path, source: Partitions
     do(tmp_path, Freeze(ALL, "b"))
 
     assert do(tmp_path, Unfreeze(P1, "b")).status is Status.UNFROZEN
+    assert rows_of(tmp_path, "b") == source.rows["p2"], "its rows are gone from the name"
     assert do(tmp_path, Unfreeze(P1, "b")).status is Status.EMPTY
     with pytest.raises(RefusedError, match="all partitions are frozen by this name"):
         do(tmp_path, Freeze(P2, "b"))
     assert do(tmp_path, Freeze(P1, "b")).status is Status.FROZEN
+    assert rows_of(tmp_path, "b.p1") == source.rows["p1"]
 
     assert do(tmp_path, Unfreeze(ALL, "b")).status is Status.UNFROZEN
     assert (tags(tmp_path), frozen_properties(tmp_path)) == ({}, [])
+
+
+def test_the_last_partition_of_a_name_takes_the_name_along(
+    tmp_path: Path, source: Partitions
+) -> None:
+    assert source.rows
+    do(tmp_path, Freeze(ALL, "b"))
+
+    assert do(tmp_path, Unfreeze(P1, "b")).status is Status.UNFROZEN
+    assert do(tmp_path, Unfreeze(P2, "b")).status is Status.UNFROZEN
+
+    assert (tags(tmp_path), frozen_properties(tmp_path)) == ({}, [])
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+    assert left_behind(tmp_path) == []
+
+
+def test_what_is_taken_off_is_what_was_frozen(tmp_path: Path, source: Partitions) -> None:
+    """Whatever main has of the partition by then."""
+    do(tmp_path, Freeze(ALL, "b"))
+    running(tmp_path).run(drop("p1"))
+    source.by_id["p2"] = parts_of("p2", 7)
+    export_at(tmp_path, source, LATER, IN_FILES)
+    before = rows_in_main(tmp_path)
+
+    assert do(tmp_path, Unfreeze(P2, "b")).status is Status.UNFROZEN
+
+    assert (rows_of(tmp_path, "b"), rows_in_main(tmp_path)) == (12, before)
 
 
 class Deaf:
@@ -226,6 +270,17 @@ def test_of_a_lost_answer_it_is_unfrozen(
     done = do(tmp_path, Unfreeze(P1, "b"), table=Deaf(lake(tmp_path), applies=applies))
 
     assert (done.status, tags(tmp_path)) == (Status.UNFROZEN, {})
+
+
+@pytest.mark.parametrize("applies", [True, False])
+def test_of_a_lost_answer_a_partition_is_taken_off_once(
+    tmp_path: Path, source: Partitions, *, applies: bool
+) -> None:
+    do(tmp_path, Freeze(ALL, "b"))
+
+    done = do(tmp_path, Unfreeze(P1, "b"), table=Deaf(lake(tmp_path), applies=applies))
+
+    assert (done.status, rows_of(tmp_path, "b")) == (Status.UNFROZEN, source.rows["p2"])
 
 
 def test_two_at_once_have_two_numbers(tmp_path: Path, source: Partitions) -> None:
@@ -280,6 +335,24 @@ def test_an_empty_partition_is_forgotten_and_exported_at_once(
     assert do(tmp_path, Forget(P1)).status is Status.FORGOTTEN
 
     assert export_at(tmp_path, source, CLOCK, IN_FILES)["p1"].status is Status.COMMITTED
+    assert rows_in_main(tmp_path) == sum(source.rows.values())
+
+
+def test_a_partition_that_is_frozen_is_forgotten_and_doubles_nothing(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Also where main is moved back to when it had the rows: the ledger knows what landed."""
+    before = state(tmp_path).main
+    assert before is not None
+    do(tmp_path, Freeze(P1, "kept"))
+    running(tmp_path).run(drop("p1"))
+
+    assert do(tmp_path, Forget(P1)).status is Status.FORGOTTEN
+
+    assert rows_of(tmp_path, "kept") == source.rows["p1"]
+    pyiceberg(tmp_path).manage_snapshots().rollback_to_snapshot(before).commit()
+    said = export_at(tmp_path, source, LATER, IN_FILES)
+    assert {one.status for one in said.values()} == {Status.UNCHANGED}
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
