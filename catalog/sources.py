@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from catalog.clickhouse.capabilities import READING_SETTINGS
 from catalog.clickhouse.connection import Connection
@@ -22,7 +23,10 @@ from catalog.clickhouse.source import ClickHouseSource
 from tableformat.errors import UsageError
 from tableformat.names import TableName
 
-__all__ = ["SourcePlace", "each_host", "open_source", "server_of"]
+__all__ = ["DEFAULT_DATABASE", "SourcePlace", "each_host", "open_source", "server_of"]
+
+DEFAULT_DATABASE: Final = "default"
+"""Where ClickHouse looks for a table that is named alone, when nobody said another one."""
 
 
 def _given_in_environment() -> Mapping[str, str]:
@@ -41,7 +45,8 @@ class SourcePlace:
     where staging tables are made; `allow_alter` lets a command change the user's own tables.
     `environment` has what the environment gave when the place was named: processes that are started
     later need not inherit it. `cluster_hosts` says where hosts of a cluster speak HTTP, as pairs of
-    `HOST:PORT` as the cluster names it and over HTTP. `opened` gives the source where it is an
+    `HOST:PORT` as the cluster names it and over HTTP. `database` has the tables that a statement
+    names alone. `opened` gives the source where it is an
     object of this process, which no address names; `uri` is then only shown.
     """
 
@@ -56,6 +61,7 @@ class SourcePlace:
     reading: tuple[tuple[str, str], ...] = ()
     allow_alter: bool = False
     cluster_hosts: tuple[tuple[str, str], ...] = ()
+    database: str = DEFAULT_DATABASE
     environment: Mapping[str, str] = field(
         default_factory=_given_in_environment, repr=False, hash=False
     )

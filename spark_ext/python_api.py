@@ -177,7 +177,8 @@ def sql(
     Args:
         spark: the session.
         text: one statement.
-        tables: tables of open sessions by the names that stand for them behind FROM.
+        tables: tables of open sessions by the names that stand for them, behind FROM or as the
+            table that is exported.
 
     Raises:
         UsageError: tables are given with a statement that is Spark's.
@@ -188,7 +189,8 @@ def sql(
             if tables:
                 message = (
                     f"Cannot use tables {', '.join(tables)} in a statement of Spark: they stand "
-                    "behind FROM of ATTACH and REPLACE PARTITION. Leave tables out."
+                    "behind FROM of ATTACH and REPLACE PARTITION, and are exported. Leave tables "
+                    "out."
                 )
                 raise UsageError(message)
             return spark.sql(text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +26,7 @@ from spark_ext import ExportedPartition, SessionTable
 from tableformat.errors import TableFormatError
 from tests.local_spark import local_spark
 from tests.own_process import SAID
+from tests.requirement_statements.statements import TEMPORARY
 
 __all__: list[str] = []
 
@@ -201,6 +202,35 @@ def _attached(program: _Program) -> None:
     program.lake("lake of statements", "from_session")
 
 
+def _as_the_requirement(program: _Program) -> None:
+    """Give the statements of a temporary table, whose engine ClickHouse refuses as it stands."""
+    session = _SESSION()
+    create, insert, statement = TEMPORARY
+    try:
+        _run(session, create)
+    except RuntimeError as error:
+        program.said["requirement's engine"] = str(error)
+    engine = "ReplicatedMergeTree('/clickhouse/tables/{shard}/temp_table', '{replica}')"
+    _run(session, create.replace(engine, "MergeTree"), insert)
+    given = {"temp_table": SessionTable(session, "temp_table")}
+    bound = statement.replace("destination_table", "lake.n.of_temporary")
+
+    def tried(step: str, text: str, tables: Mapping[str, SessionTable]) -> None:
+        try:
+            rows = spark_ext.sql(program.spark, text, tables=tables).collect()
+            program.said[step] = [[row.partition_id, row.status, row.rows] for row in rows]
+        except TableFormatError as error:
+            program.said[step] = {"message": error.message, "code": error.code}
+
+    temporary = bound.replace("ALTER TABLE", "ALTER TEMPORARY TABLE")
+    tried("requirement", bound, given)
+    tried("requirement, said to be temporary", temporary, given)
+    tried("temporary without a session", temporary, {})
+    tried("without waiting", f"{bound}, export_merge_tree_partition_wait = 0", given)
+    tried("another statement", "ALTER TABLE temp_table DROP PARTITION 2020", given)
+    session.close()
+
+
 def _wrong(program: _Program) -> None:
     """Give what is no table of a session."""
     session = _SESSION()
@@ -216,6 +246,7 @@ def _main(root: Path) -> None:
         _tables(program)
         _temporary(program)
         _attached(program)
+        _as_the_requirement(program)
         _wrong(program)
     (root / SAID).write_text(json.dumps(program.said))
 

@@ -160,7 +160,10 @@ def _either(names: Names, parts: Parts) -> Scope:
 
 def _source(names: Names, parts: Parts) -> Scope:
     default = names.settings.default_source
-    return Scope((default, *parts) if len(parts) == _BARE and default is not None else parts)
+    if len(parts) > _BARE or default is None:
+        return Scope(parts)
+    of = names.bare(names.settings.sources[default], parts).table
+    return Scope((default, of.database, of.name))
 
 
 def _destination(names: Names, parts: Parts) -> Scope:

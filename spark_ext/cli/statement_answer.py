@@ -1,95 +1,54 @@
 """The rows of a statement's answer, in a format of ClickHouse's, and the file that they go to.
 
 `INTO OUTFILE` and `FORMAT` of `mergeberg alter` (RQ...IntoOutfile, RQ...Format): they shape the
-rows that say what became of each partition, never the data files. A file that is there already is
+rows that say what became of each partition, never the data files. ClickHouse itself formats
+them. A file that is there already is
 left alone unless TRUNCATE or APPEND says else, as ClickHouse does it.
 """
 
 from __future__ import annotations
 
 import gzip
-import io
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
-from spark_ext.cli.output import TextOutput
+from catalog.clickhouse.row_format import Columns, check_format, formatted
+from spark_ext.procedures.exporting import EXPORTED
 from spark_ext.sql.statements import Ending, Outfile
-from tableformat.clickhouse_codes import CANNOT_OPEN_FILE, NOT_IMPLEMENTED, UNKNOWN_FORMAT
-from tableformat.errors import DestinationError, RefusedError, UnsupportedError
+from tableformat.clickhouse_codes import CANNOT_OPEN_FILE, NOT_IMPLEMENTED
+from tableformat.errors import DestinationError, RefusedError, TableFormatError, UnsupportedError
 
-__all__ = ["FORMATS", "check_ending", "rendered", "write_answer"]
-
-Rows: TypeAlias = Sequence[Sequence[object]]
+__all__ = ["OF_EXPORTS", "check_ending", "rendered", "write_answer"]
 
 _DEFAULT: Final = "TabSeparated"
-_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": "\\0"})
+_TYPES: Final = {"STRING": "String", "BIGINT": "Int64"}
+# It has more digits than a number of JSON keeps in most programs that read it.
+_TEXTS: Final = ("snapshot_id",)
 
-
-def _tab_separated(_: Sequence[str], rows: Rows) -> str:
-    return "".join("\t".join(_tsv(value) for value in row) + "\n" for row in rows)
-
-
-def _tsv(value: object) -> str:
-    return "\\N" if value is None else str(value).translate(_ESCAPES)
-
-
-def _csv(_: Sequence[str], rows: Rows) -> str:
-    return "".join(",".join(_quoted(value) for value in row) + "\n" for row in rows)
-
-
-def _quoted(value: object) -> str:
-    if isinstance(value, str):
-        return '"' + value.replace('"', '""') + '"'
-    return "\\N" if value is None else str(value)
-
-
-def _json_each_row(columns: Sequence[str], rows: Rows) -> str:
-    lines = (json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows)
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _pretty(columns: Sequence[str], rows: Rows) -> str:
-    out = io.StringIO()
-    records = [dict(zip(columns, row, strict=True)) for row in rows]
-    TextOutput(out, io.StringIO()).table(columns, records)
-    return out.getvalue()
-
-
-def _with_names(
-    form: Callable[[Sequence[str], Rows], str],
-) -> Callable[[Sequence[str], Rows], str]:
-    return lambda columns, rows: form(columns, [columns, *rows])
-
-
-FORMATS: Final[Mapping[str, Callable[[Sequence[str], Rows], str]]] = {
-    "TabSeparated": _tab_separated,
-    "TSV": _tab_separated,
-    "TabSeparatedWithNames": _with_names(_tab_separated),
-    "TSVWithNames": _with_names(_tab_separated),
-    "CSV": _csv,
-    "CSVWithNames": _with_names(_csv),
-    "JSONEachRow": _json_each_row,
-    "Pretty": _pretty,
-}
-"""The formats that an answer can have, by ClickHouse's names."""
+OF_EXPORTS: Final[Columns] = tuple(
+    (one.name, "String" if one.name in _TEXTS else _TYPES[one.type]) for one in EXPORTED
+)
+"""The columns of the answer about partitions, and their types."""
 
 
 def check_ending(ending: Ending) -> None:
     """Check that the answer can be written as it is asked for, before anything is done.
 
     Raises:
-        UnsupportedError: another format (code 73), or another compression (48).
+        UnsupportedError: ClickHouse does not write it in that format (its code); the format is no
+            text, and goes to no file (code 48); another compression (48).
         RefusedError: the file is there already, or cannot be made there (code 76).
     """
-    form = ending.format or _DEFAULT
-    if form not in FORMATS:
+    form = ending.format
+    is_text = form is None or check_format(form, OF_EXPORTS)
+    to_screen = ending.outfile is None or ending.outfile.stdout
+    if to_screen and not is_text:
         message = (
-            f"Cannot write the answer in the format {form}: it has {', '.join(FORMATS)}. The data "
-            "files are Parquet in any case."
+            f"Cannot print the answer in the format {form}: it is no text. Write it to a file: "
+            f"INTO OUTFILE 'path' FORMAT {form}."
         )
-        raise UnsupportedError(message, code=UNKNOWN_FORMAT)
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     outfile = ending.outfile
     if outfile is None:
         return
@@ -124,18 +83,29 @@ def _refused(path: Path, *, keeps: bool) -> str:
     return ""
 
 
-def rendered(ending: Ending, columns: Sequence[str], rows: Rows) -> str:
-    """Return the rows in the format of the statement."""
-    return FORMATS[ending.format or _DEFAULT](columns, rows)
+def rendered(ending: Ending, columns: Columns, rows: Sequence[Sequence[object]]) -> bytes:
+    """Return the rows in the format of the statement.
+
+    Raises:
+        DestinationError: ClickHouse, which writes them, does not start.
+    """
+    form = ending.format or _DEFAULT
+    try:
+        return formatted(form, columns, rows)
+    except TableFormatError as error:
+        message = (
+            f"Cannot write the answer in the format {form}: {error.message} What was done stays. "
+            "The same statement again says what became of it."
+        )
+        raise DestinationError(message) from error
 
 
-def write_answer(outfile: Outfile, text: str) -> None:
+def write_answer(outfile: Outfile, content: bytes) -> None:
     """Write the rows to the file that the statement names.
 
     Raises:
         DestinationError: it cannot be written; what was exported stays.
     """
-    content = text.encode()
     if _compression(outfile) == "gzip":
         level = 9 if outfile.level is None else outfile.level
         content = gzip.compress(content, compresslevel=level)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
 
+from catalog.clickhouse.row_format import Columns
 from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
 from catalog.intact_files import checks
 from catalog.ledgers.uris import open_ledger
@@ -20,15 +21,15 @@ from spark_ext.cli.destination import open_destination
 from spark_ext.cli.exporting import Exporting
 from spark_ext.cli.next_command import exit_code_of
 from spark_ext.cli.output import Output
-from spark_ext.cli.statement_answer import rendered, write_answer
+from spark_ext.cli.statement_answer import OF_EXPORTS, rendered, write_answer
 from spark_ext.cli.statement_exports import check_it_waits, check_not_stopped
 from spark_ext.killing import kill_queries
 from spark_ext.operations.exports_from import ExportsFrom
 from spark_ext.operations.operating import Operation, operate, operation_of
 from spark_ext.operations.other_tables import OtherTables
-from spark_ext.procedures.exporting import EXPORTED, exported_rows
+from spark_ext.procedures.exporting import exported_rows
 from spark_ext.session import SparkSettings
-from spark_ext.sql.asked import SessionExport, asked_by
+from spark_ext.sql.asked import SessionExport, asked_by, refuse_temporary
 from spark_ext.sql.names import Names
 from spark_ext.sql.passing_on import run_by_clickhouse
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
@@ -54,7 +55,9 @@ __all__ = ["SOURCE", "StatementRun"]
 SOURCE: Final = "ch"
 """The name that the source of --source has in a statement."""
 
-_COLUMNS: Final = tuple(column.name for column in EXPORTED)
+_NAMESPACE: Final = "default"
+"""The namespace of a lake table that is named alone."""
+_KILLED: Final = ("kill_status", "query_id", "partition_id", "message")
 _Exports: TypeAlias = Callable[[OpenedCatalog, str | None, StatementSettings], ExportsFrom]
 
 
@@ -85,8 +88,9 @@ class StatementRun:
     def names(self) -> Names:
         """How names are looked up: there is one source, and no table of Spark's."""
         catalogs = frozenset((LOCAL_CATALOG, *configured_catalogs()))
-        current = () if self.catalog is None else (self.catalog,)
-        return Names(self.settings, catalogs, frozenset(), current, lambda _: False)
+        current = () if self.catalog is None else (self.catalog, _NAMESPACE)
+        of_exports = (LOCAL_CATALOG, _NAMESPACE)
+        return Names(self.settings, catalogs, frozenset(), current, lambda _: False, of_exports)
 
     def export(
         self,
@@ -172,6 +176,7 @@ class StatementRun:
         read = self.statement
         if isinstance(read, KillQuery):
             raise TypeError(read)
+        refuse_temporary(read, None)
         table = self.names.table(read.table.parts)
         if not isinstance(table, SourceTable):
             return self._operate(operation_of(read), table, exports, dry_run=dry_run)
@@ -261,18 +266,14 @@ class StatementRun:
                 mode=KillMode.TEST if dry_run else read.mode,
                 note=self.output.note,
             )
-        self.output.table(
-            ("kill_status", "query_id", "partition_id", "message"),
-            [
-                {
-                    "kill_status": one.status.value,
-                    "query_id": one.row.claim.query_id,
-                    "partition_id": one.row.key.partition_id,
-                    "message": one.message,
-                }
-                for one in killed
-            ],
-        )
+        rows = [
+            (one.status.value, one.row.claim.query_id, one.row.key.partition_id, one.message)
+            for one in killed
+        ]
+        if self._is_shaped():
+            self._answer(rows, tuple((name, "String") for name in _KILLED))
+        else:
+            self.output.table(_KILLED, [dict(zip(_KILLED, row, strict=True)) for row in rows])
         return 0
 
     def note(self, text: str) -> None:
@@ -297,16 +298,16 @@ class StatementRun:
     def _is_shaped(self) -> bool:
         return self.ending.outfile is not None or self.ending.format is not None
 
-    def _answer(self, rows: Sequence[Sequence[object]]) -> None:
+    def _answer(self, rows: Sequence[Sequence[object]], columns: Columns = OF_EXPORTS) -> None:
         """Write the rows where and how the statement says."""
         if not self._is_shaped():
             return
-        text = rendered(self.ending, _COLUMNS, rows)
+        content = rendered(self.ending, columns, rows)
         outfile = self.ending.outfile
         if outfile is not None:
-            write_answer(outfile, text)
-        if outfile is None or outfile.stdout:
-            self.output.document(text.rstrip("\n"))
+            write_answer(outfile, content)
+        if content and (outfile is None or outfile.stdout):
+            self.output.document(content.decode().removesuffix("\n"))
 
 
 def _together(errors: Sequence[TableFormatError]) -> TableFormatError:

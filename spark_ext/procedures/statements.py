@@ -21,7 +21,7 @@ from spark_ext.operations.other_tables import OtherTables
 from spark_ext.operations.spark_views import session_views
 from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.exporting import EXPORTED, exported_rows, without_figures
-from spark_ext.sql.asked import asked_by, exports_of
+from spark_ext.sql.asked import asked_by, exports_of, refuse_temporary
 from spark_ext.sql.background import begin_in_session
 from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger, session_ledger
 from spark_ext.sql.exporting import export_in_session
@@ -34,8 +34,8 @@ from spark_ext.sql.statement_settings import read_operation_settings, read_state
 from spark_ext.sql.statements import Alter, ChangeRows, KillQuery, MoveToTable, Optimize, Statement
 from spark_ext.sql.wording import in_statement
 from spark_ext.wiring import Places
-from tableformat.clickhouse_codes import SYNTAX_ERROR
-from tableformat.errors import RefusedError, UsageError
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SYNTAX_ERROR
+from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.outcome import Outcome
 from tableformat.names import LakeName
 
@@ -64,7 +64,7 @@ def _execute(call: Call) -> Rows:
     if not isinstance(statement, Alter) or not exports_of(statement):
         return _not_exporting(statement, names, call)
     settings = read_statement_settings(statement, call.conf)
-    asked = asked_by(statement, settings, names)
+    asked = asked_by(statement, settings, names, call.tables)
     export = export_in_session if settings.wait else begin_in_session
     return exported_rows(export(asked, call.spark, call.conf), in_statement)
 
@@ -83,6 +83,14 @@ def _not_exporting(statement: Statement, names: Names, call: Call) -> Rows:
     if isinstance(statement, KillQuery):
         killed = kill_in_session(statement.query_ids, call.conf, statement.mode)
         return tuple(_killed(one) for one in killed)
+    held = call.tables.get(".".join(statement.table.parts))
+    refuse_temporary(statement, held)
+    if held is not None:
+        message = (
+            f"Cannot run it on {held.table}: it is a table of an open session, of which EXPORT is "
+            "run here, and ATTACH and REPLACE … FROM. Run the statement in that session."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     table = names.table(statement.table.parts)
     if isinstance(table, SourceTable):
         run_by_clickhouse(statement, statement.table.parts[0], table)

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import assert_never
+from typing import Final, TypeAlias, assert_never
 
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.tree_names import tree_name
@@ -20,7 +20,7 @@ from spark_ext.sql.statement_settings import StatementSettings, check_export_is_
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import Alter, DottedName, Export, Statement
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
-from tableformat.errors import RefusedError, UnsupportedError
+from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.job import ExportRequest
 from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
 from tableformat.mergetree.expression_text import render_expression
@@ -29,7 +29,13 @@ from tableformat.mergetree.partition_literal import ById as ByLiteralId
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartName
 
-__all__ = ["SessionExport", "asked_by", "exports_of"]
+__all__ = ["SessionExport", "asked_by", "exports_of", "refuse_temporary"]
+
+Given: TypeAlias = Mapping[str, SourceTable]
+"""Tables of open sessions, by the names that stand for them in a statement."""
+
+_NOTHING: Final[Given] = {}
+_BARE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ def exports_of(statement: Statement) -> tuple[Export, ...]:
 
 
 def asked_by(
-    statement: Alter, settings: StatementSettings, names: Names
+    statement: Alter, settings: StatementSettings, names: Names, given: Given = _NOTHING
 ) -> tuple[SessionExport, ...]:
     """Return what a statement asks to be exported, all of it resolved before anything is done.
 
@@ -74,24 +80,58 @@ def asked_by(
         statement: whose commands export.
         settings: what it and its session say.
         names: how its names are looked up.
+        given: tables of open sessions that it may name.
 
     Raises:
         RefusedError: its settings do not allow it (code 344); a table is exported to itself (36),
             or to a table of ClickHouse (48).
-        UsageError: a name may mean several things, or none.
+        UsageError: a name may mean several things, or none; or the table of an open session is to
+            be exported without waiting.
         UnsupportedError: a part is exported, or the destination is no table of the lake (code 48).
     """
     check_export_is_allowed(settings)
-    return tuple(_asked(one, statement, settings, names) for one in exports_of(statement))
+    held = given.get(".".join(statement.table.parts))
+    refuse_temporary(statement, held)
+    if held is not None and not settings.wait:
+        message = (
+            f"Cannot begin to export {held.table} with export_merge_tree_partition_wait = 0: its "
+            "session may be closed before the export has ended. Leave the setting out."
+        )
+        raise UsageError(message)
+    source = held or names.source(statement.table.parts)
+    exports = exports_of(statement)
+    to = {
+        one: _destination(one, statement.table, source, names, settings.directories)
+        for one in dict.fromkeys(export.to for export in exports)
+    }
+    return tuple(_asked(one, to[one.to], source, statement, settings) for one in exports)
+
+
+def refuse_temporary(statement: Statement, held: SourceTable | None) -> None:
+    """Refuse ALTER TEMPORARY TABLE of a table that no open session was given for.
+
+    Raises:
+        UnsupportedError: it is one (code 48).
+    """
+    if isinstance(statement, Alter) and statement.is_temporary and held is None:
+        message = (
+            f"Cannot find the temporary table {statement.table}: only the session that made it "
+            "sees it. Give the session along, from Python: spark_ext.sql(spark, '...', "
+            f"tables={{'{statement.table}': SessionTable(session, '{statement.table}')}})."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 
 def _asked(
-    export: Export, statement: Alter, settings: StatementSettings, names: Names
+    export: Export,
+    to: LakeName,
+    source: SourceTable,
+    statement: Alter,
+    settings: StatementSettings,
 ) -> SessionExport:
-    source = names.source(statement.table.parts)
     request = ExportRequest(
         table=source.table,
-        to=_destination(export.to, statement.table, source, names, settings.directories),
+        to=to,
         selection=_selection(export),
         wish=settings.wish,
         conversions={},
@@ -138,6 +178,8 @@ def _destination(
 ) -> LakeName:
     """Return the lake table, or the tree of Hive directories, that is exported to.
 
+    A name without a catalog, or source, is looked up in the ClickHouse of the source first.
+
     Raises:
         UsageError: it may mean several things, or none.
         RefusedError: it is the table itself, or another one of ClickHouse.
@@ -145,7 +187,8 @@ def _destination(
     """
     what = f"Cannot export {source.table} to {to}"
     where = "Write TO TABLE catalog.namespace.table with an Iceberg catalog, or hive.`uri`."
-    named = names.clickhouse_table(to.parts)
+    is_bare = len(to.parts) <= _BARE and not names.is_tree(to.parts)
+    named = names.bare(source.place, to.parts) if is_bare else names.clickhouse_table(to.parts)
     if named == source or to == itself:
         message = f"{what}: Exporting to the same table is not allowed. {where}"
         raise RefusedError(message, code=BAD_ARGUMENTS)
@@ -160,6 +203,9 @@ def _destination(
                 what,
                 where,
             )
+        if found is not None and is_bare:
+            why = "it is a table of ClickHouse over Hive directories"
+            raise UsageError(f"{what}: {why}. Write source.database.table, or hive.`uri`.")
         if found is not None:
             return tree_name(found)
     other = names.other_catalog(to.parts)

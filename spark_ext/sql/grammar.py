@@ -64,19 +64,12 @@ def parse_statement(text: str) -> Statement | None:
 
 
 def _alter(reader: StatementReader) -> Alter:
-    temporary = reader.peek()
-    if temporary.is_word("TEMPORARY"):
-        advice = (
-            "A temporary table is seen only by the session that made it: leave the word out, and "
-            "hand that session over as the source, from Python."
-        )
-        why = "is a table that no other session sees"
-        raise reader.wrong(temporary, "TEMPORARY", why, advice, kind=UnsupportedError)
+    is_temporary = reader.accept_word("TEMPORARY")
     reader.expect_word("TABLE")
     table = reader.name(_TABLE)
     cluster = reader.cluster()
     commands = _commands(reader)
-    return Alter(table, commands, cluster, read_ending(reader, "','"))
+    return Alter(table, commands, cluster, read_ending(reader, "','"), is_temporary)
 
 
 def _commands(reader: StatementReader) -> tuple[Command, ...]:

@@ -1,11 +1,13 @@
 """What a table's name in a statement means: a table of a ClickHouse, or one of the lake.
 
     ch.db.t          the table db.t of the source ch (spark.mergeberg.source.ch)
-    db.t             a ClickHouse table only where an export's source is meant, only when Spark has
-                     no table of that name, and of the default or only source
+    db.t, t          a ClickHouse table only where an export's source is meant, only when Spark has
+                     no table of that name, and of the default or only source; without a database
+                     of the one that the source's setting says, `default` by default
     lake.ns.t        a table of the Iceberg catalog lake
     ns.t, t          a table of the current catalog, and of its current namespace; on the command
-                     line, where nothing is current, only with --catalog
+                     line, where nothing is current, only with --catalog, but as the destination
+                     of an export one of lake and its namespace default
     hive.`uri`       a tree of Hive directories, where a destination of exports is meant
 
 Names are the same in every statement and every argument of CALL (DESIGN 6). Parts stand in
@@ -15,9 +17,10 @@ backticks or double quotes where they have other characters than letters, digits
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
+from catalog.sources import SourcePlace
 from catalog.tree_names import tree_name
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.source_settings import SOURCE, nearest
@@ -45,7 +48,8 @@ class Names:
 
     `catalogs` are the names of the Iceberg catalogs that there are, `others` those of Spark's other
     ones; `current` is the session's catalog and then its namespace, empty where no catalog is
-    current; `table_exists` says whether Spark has a table of such a name.
+    current; `table_exists` says whether Spark has a table of such a name. Where no catalog is
+    current, `of_exports` is taken for one in the destinations of exports, which take no row out.
     """
 
     settings: SessionSettings
@@ -53,6 +57,7 @@ class Names:
     others: frozenset[str]
     current: Parts
     table_exists: Callable[[Parts], bool] = field(repr=False)
+    of_exports: Parts = ()
 
     def source(self, parts: Parts) -> SourceTable:
         """Return the ClickHouse table that an export's source names.
@@ -67,8 +72,11 @@ class Names:
                 return self.settings.table_of(*parts)
             why = f"{parts[0]!r} is a catalog of Spark's, and an export is from a ClickHouse"
             raise self._unclear(parts, why, "Write source.database.table")
-        if len(parts) != _BARE:
+        if len(parts) > _BARE:
             why = f"it has {len(parts)} part(s)"
+            raise self._unclear(parts, why, "Write source.database.table")
+        if len(parts) == 1 and parts[0] in self.settings.sources:
+            why = "it is the name of a source, and a table of it is meant"
             raise self._unclear(parts, why, "Write source.database.table")
         if self.table_exists(parts):
             why = "Spark has a table of that name"
@@ -77,7 +85,13 @@ class Names:
         if source is None:
             what = f"Write source.database.table, or set {SOURCE}default to a source's name"
             raise self._unclear(parts, "it names no source", what)
-        return self.settings.table_of(source, *parts)
+        return self.bare(self.settings.sources[source], parts)
+
+    @staticmethod
+    def bare(place: SourcePlace, parts: Parts) -> SourceTable:
+        """Return the table of a source that a name of one or two parts is there."""
+        database = parts[0] if len(parts) == _BARE else place.database
+        return SourceTable(place, TableName(database, parts[-1]))
 
     def destination(self, parts: Parts) -> LakeName:
         """Return what exports go to: a lake table, or a tree of Hive directories.
@@ -87,7 +101,10 @@ class Names:
                 of a tree.
             NotFoundError: its first part is no catalog, and the current one is not Iceberg's.
         """
-        return tree_name(HiveName.at(parts[1])) if _is_tree(parts) else self.lake(parts)
+        if self.is_tree(parts):
+            return tree_name(HiveName.at(parts[1]))
+        completed = self if self.current else replace(self, current=self.of_exports)
+        return completed.lake(parts)
 
     def lake(self, parts: Parts) -> LakeName:
         """Return the lake table that a statement names.
@@ -101,7 +118,7 @@ class Names:
         self._check_not_both(parts)
         if any(not part.strip() for part in parts):
             raise self._unclear(parts, "a part of it is empty", "Write catalog.namespace.table")
-        if _is_tree(parts):
+        if self.is_tree(parts):
             message = (
                 f"Cannot use hive.{quote_identifier(parts[1])} here: exports go to trees of Hive "
                 "directories and are verified, cancelled, forgotten and cleaned up there, no other "
@@ -141,7 +158,7 @@ class Names:
     def other_catalog(self, parts: Parts) -> str | None:
         """Return the catalog of a name when it is one of Spark's others, else None."""
         is_whole = len(parts) > _BARE and parts[0] not in self.others
-        if _is_tree(parts) or is_whole or not self.current:
+        if self.is_tree(parts) or is_whole or not self.current:
             return None
         catalog = self._whole(parts)[0]
         return catalog if catalog in self.others and catalog not in self.catalogs else None
@@ -169,6 +186,11 @@ class Names:
             f"the address of a ClickHouse, or spark.sql.catalog.{first} to an Iceberg catalog."
         )
         raise NotFoundError(message, code=UNKNOWN_TABLE)
+
+    @staticmethod
+    def is_tree(parts: Parts) -> bool:
+        """Whether it is a directory's address, as Spark names files: hive.`s3://bucket/dir`."""
+        return len(parts) == _BARE and parts[0].lower() == HIVE and "/" in parts[1]
 
     def _is_of_source(self, parts: Parts) -> bool:
         return len(parts) == _OF_SOURCE and parts[0] in self.settings.sources
@@ -204,11 +226,6 @@ class Names:
     def _listed(self) -> str:
         known = ", ".join(sorted(self.catalogs)) or "none"
         return f"{self.settings.listed()}, and the catalog(s) {known}"
-
-
-def _is_tree(parts: Parts) -> bool:
-    """Whether it is a directory's address, as Spark names files: hive.`s3://bucket/dir`."""
-    return len(parts) == _BARE and parts[0].lower() == HIVE and "/" in parts[1]
 
 
 def _shown(parts: Parts) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from catalog.altering import check_pass_on, pass_on
+from catalog.sources import DEFAULT_DATABASE
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_settings import checked_setting
 from spark_ext.sql.statement_text import render_statement
@@ -27,7 +28,7 @@ from spark_ext.sql.statements import (
     Setting,
 )
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.errors import UnsupportedError, UsageError
+from tableformat.errors import UnsupportedError
 
 __all__ = ["for_clickhouse", "run_by_clickhouse"]
 
@@ -57,7 +58,8 @@ def run_by_clickhouse(
         SourceError: ClickHouse refuses it, with its code, or cannot be reached.
     """
     at_source = DottedName((table.table.database, table.table.name))
-    text = render_statement(for_clickhouse(statement, source, at_source))
+    database = table.place.database
+    text = render_statement(for_clickhouse(statement, source, at_source, database))
     if dry_run:
         check_pass_on(table.place, table.table, text)
     else:
@@ -65,7 +67,10 @@ def run_by_clickhouse(
 
 
 def for_clickhouse(
-    statement: Alter | Optimize | ChangeRows, source: str | None, table: DottedName
+    statement: Alter | Optimize | ChangeRows,
+    source: str | None,
+    table: DottedName,
+    database: str = DEFAULT_DATABASE,
 ) -> Alter | Optimize | ChangeRows:
     """Return a statement as the ClickHouse of its table reads it.
 
@@ -73,15 +78,15 @@ def for_clickhouse(
         statement: as it was given.
         source: the name of the table's source, which may stand before other tables in it.
         table: its table, as ClickHouse names it.
+        database: that of tables that are named alone.
 
     Raises:
         UnsupportedError: a table of another source or of the lake stands in it; or it is not to
             be waited for.
-        UsageError: a table without its database stands in it.
     """
     match statement:
         case Alter(_, commands, cluster, ending):
-            here = tuple(_here(one, source) for one in commands)
+            here = tuple(_here(one, source, database) for one in commands)
             given = _synchronous(ending.settings)
             if not any(one.name == _WAIT.name for one in given):
                 given = (*given, _WAIT)
@@ -107,19 +112,18 @@ def _synchronous(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
     )
 
 
-def _here(command: Command, source: str | None) -> Command:
+def _here(command: Command, source: str | None, database: str) -> Command:
     """Return a command whose other table, if it has one, is named as ClickHouse names it."""
     if not isinstance(command, AttachFrom | ReplaceFrom | MoveToTable):
         return command
     what = f"Cannot use the table {command.table} in a statement about a table of {source}"
     match command.table.parts:
-        case (first, database, name) if first == source:
-            return replace(command, table=DottedName((database, name)))
+        case (first, of, name) if first == source:
+            return replace(command, table=DottedName((of, name)))
         case (_, _):
             return command
-        case (_,):
-            message = f"{what}: it has no database. Write {source}.database.table."
-            raise UsageError(message)
+        case (name,):
+            return replace(command, table=DottedName((database, name)))
         case _:
             why = "it is elsewhere, and this operation is not there yet"
             raise UnsupportedError(f"{what}: {why}. Export it instead.", code=NOT_IMPLEMENTED)

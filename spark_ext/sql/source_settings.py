@@ -24,7 +24,7 @@ from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.given import PREFIX
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
 from catalog.clickhouse.server.settings import is_server
-from catalog.sources import SourcePlace
+from catalog.sources import DEFAULT_DATABASE, SourcePlace
 from tableformat.errors import RefusedError, UsageError
 
 __all__ = ["OPTIONS", "REDACTED", "SOURCE", "Option", "nearest", "source_place"]
@@ -59,6 +59,7 @@ OPTIONS: Final = (
     Option("ignore-row-policies", "--ignore-row-policies", "`true` to export what they hide"),
     Option("setting.NAME", "--source-setting", "a setting for the queries that read rows"),
     Option("staging-database", "--staging-database", "where snapshots are made"),
+    Option("database", "--database", "of the tables that a statement names alone; `default`"),
     Option("cluster-hosts", "--cluster-host", "`HOST:PORT=HOST:PORT,…`: of a cluster, over HTTP"),
     Option("allow-alter", "--allow-alter", "`true` to let statements change the user's tables"),
     Option("user", f"{PREFIX}USER", "who logs in"),
@@ -108,6 +109,7 @@ def source_place(
         ),
         allow_alter=read.flag("allow-alter"),
         cluster_hosts=read.pairs("cluster-hosts"),
+        database=read.filled("database", DEFAULT_DATABASE),
     )
     login = {
         option.instead: options[option.name]
@@ -152,6 +154,13 @@ class _Read:
         if text not in ("true", "false"):
             raise self._wrong(option, text, "true or false")
         return text == "true"
+
+    def filled(self, option: str, default: str) -> str:
+        """Return a text that is not empty."""
+        text = self.options.get(option, default)
+        if not text.strip():
+            raise self._wrong(option, text, "a name")
+        return text
 
     def seconds(self, option: str, default: float) -> float:
         """Return a number of seconds."""

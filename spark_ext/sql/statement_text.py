@@ -55,11 +55,12 @@ __all__ = ["render_command", "render_deduplicate", "render_statement"]
 def render_statement(statement: Statement) -> str:
     """Return the statement as SQL, on one line."""
     match statement:
-        case Alter(table, commands, cluster, ending):
+        case Alter(table, commands, cluster, ending, is_temporary):
             # Brackets keep the commas of one command from those between commands.
             each = [render_command(command) for command in commands]
             body = ", ".join(f"({one})" for one in each) if len(each) > 1 else each[0]
-            return _joined("ALTER TABLE", str(table), _cluster(cluster), body, _ending(ending))
+            verb = "ALTER TEMPORARY TABLE" if is_temporary else "ALTER TABLE"
+            return _joined(verb, str(table), _cluster(cluster), body, _ending(ending))
         case ChangeRows(table, command, cluster, settings):
             return _change_rows(table, command, cluster, settings)
         case Optimize():

@@ -257,12 +257,13 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Alter:
-    """ALTER TABLE … [ON CLUSTER …] with its commands, in their order."""
+    """ALTER [TEMPORARY] TABLE … [ON CLUSTER …] with its commands, in their order."""
 
     table: DottedName
     commands: tuple[Command, ...]
     cluster: str | None = None
     ending: Ending = field(default_factory=Ending)
+    is_temporary: bool = False
 
 
 @dataclass(frozen=True, slots=True)

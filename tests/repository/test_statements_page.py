@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from spark_ext.cli.statement_answer import FORMATS, check_ending
+from spark_ext.cli.statement_answer import check_ending
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statement_settings import SETTINGS, read_statement_settings
 from spark_ext.sql.statements import Alter, Command, Statement
@@ -79,14 +79,6 @@ def test_an_ending_of_the_page_is_taken_by_the_command_line(
 
     check_ending(statement.ending)
     assert read_statement_settings(statement, {}).wait
-
-
-def test_the_formats_of_the_page_are_those_that_there_are() -> None:
-    (said,) = re.findall(r"whose formats are (.*?);", PAGE, flags=re.DOTALL)
-
-    named = set(re.findall(r"[A-Z]\w+", said.replace("WithNames", "")))
-    assert named == {name.removesuffix("WithNames") for name in FORMATS}
-    assert {f"{one}WithNames" for one in ("TabSeparated", "TSV", "CSV")} <= set(FORMATS)
 
 
 def test_the_settings_of_the_page_are_those_that_are_known() -> None:

@@ -125,6 +125,28 @@ def test_partitions_are_attached_and_replaced_from_a_temporary_table(said: dict[
     assert step["before"] == step["after"]
 
 
+def test_the_export_of_the_requirements_temporary_table_runs(said: dict[str, Any]) -> None:
+    """But for its engine, which ClickHouse itself refuses (code 80)."""
+    assert said["requirement's engine"].startswith("Code: 80.")
+    assert said["requirement"] == [["2020", "committed", 2]]
+    assert said["requirement, said to be temporary"] == [["2020", "already_exported", 2]]
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "message"),
+    [
+        ("temporary without a session", 48, "only the session that made it sees it. Give the"),
+        ("without waiting", None, "its session may be closed before the export has ended"),
+        ("another statement", 48, "it is a table of an open session, of which EXPORT is run here"),
+    ],
+)
+def test_what_is_not_done_with_a_table_of_a_session_is_said(
+    said: dict[str, Any], step: str, code: int | None, message: str
+) -> None:
+    """Harm prevented: a table of that name elsewhere is taken for it."""
+    assert (said[step]["code"], message in said[step]["message"]) == (code, True), said[step]
+
+
 def test_tables_are_not_given_with_a_statement_of_sparks(said: dict[str, Any]) -> None:
     """Harm prevented: a name means a table of Spark's, and nobody is told."""
     assert "they stand behind FROM" in said["of Spark"]["message"]

@@ -158,7 +158,7 @@ def statements_of(
     maybe, flag = st.none() | one, st.booleans()
     deduplicate = st.none() | deduplications
     return st.one_of(
-        st.builds(Alter, tables, some, clusters, endings),
+        st.builds(Alter, tables, some, clusters, endings, flag),
         st.builds(ChangeRows, tables, change, clusters, settings),
         st.builds(Optimize, tables, maybe, flag, deduplicate, clusters, endings),
         kills,

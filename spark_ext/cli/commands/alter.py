@@ -1,7 +1,8 @@
 """`mergeberg alter`: a statement of ClickHouse's about partitions, from the command line.
 
 The same statements as in Spark SQL (docs/reference/statements.md): `ch` is the source that --source
-names, a bare db.t after EXPORT's ALTER TABLE too, and a lake table has its catalog in front.
+names, a bare db.t or t after EXPORT's ALTER TABLE too; a lake table has its catalog in front, or
+is of lake, and named alone of lake.default.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from catalog.sources import SourcePlace
+from catalog.sources import DEFAULT_DATABASE, SourcePlace
 from catalog.time_outs import TimeOuts
 from spark_ext.cli.asking import yes_option
 from spark_ext.cli.catalog_option import named_catalog_option
@@ -52,6 +53,13 @@ __all__ = ["alter"]
     envvar="MERGEBERG_ALLOW_ALTER",
     help="Let a statement about a ClickHouse table change it.",
 )
+@click.option(
+    "--database",
+    default=DEFAULT_DATABASE,
+    show_default=True,
+    envvar="MERGEBERG_DATABASE",
+    help="Database of ClickHouse whose tables may be named alone.",
+)
 @grace_option
 @click.option("--dry-run", is_flag=True, help="Say what the statement would do, and do nothing.")
 @click.option("--fast", is_flag=True, help="Compare files that come to a lake table by size alone.")
@@ -64,7 +72,7 @@ __all__ = ["alter"]
 @catalog_options
 @output_options
 def alter(  # noqa: PLR0913, PLR0917  one parameter per option
-    statement: str, grace: float, master: str, conf: tuple[str, ...],
+    statement: str, database: str, grace: float, master: str, conf: tuple[str, ...],
     cluster_host: tuple[str, ...], source: SourcePlace, warehouse: Path, ledger: str | None,
     time_outs: TimeOuts, catalog: str | None,
     *, allow_alter: bool, yes: bool, dry_run: bool, fast: bool, as_json: bool
@@ -81,7 +89,7 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
     """  # noqa: D301  \b is Click's mark for lines to keep
     given = pairs("--conf", conf)
     settings = SessionSettings(
-        {SOURCE: replace(source, allow_alter=allow_alter)},
+        {SOURCE: replace(source, allow_alter=allow_alter, database=database)},
         ledger,
         SOURCE,
         warehouse,

@@ -8,14 +8,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
-from spark_ext.cli.statement_answer import FORMATS, rendered
-from spark_ext.sql.statements import Ending
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Row, State
 from tests.session_without_spark import NoSpark
@@ -121,13 +118,55 @@ def test_a_format_alone_shapes_what_is_printed(places: Places) -> None:
 
 
 @pytest.mark.parametrize(
+    ("form", "begins"),
+    [
+        ("JSON", '{\n\t"meta":\n'),
+        ("JSONCompact", '{\n\t"meta":\n'),
+        ("JSONCompactEachRow", '["202401", "committed", 1, 1, '),
+        ("Vertical", "Row 1:\n──────\npartition_id:   202401\n"),
+        ("PrettyCompact", "   ┌─partition_id─┬─status"),
+        ("Markdown", "| partition_id | status | rows"),
+        ("Null", ""),
+    ],
+)
+def test_any_format_of_clickhouse_shapes_the_answer(places: Places, form: str, begins: str) -> None:
+    code, out, err = export(places, f"as_{form.lower()}", f"FORMAT {form} {ALLOWED}")
+
+    assert (code, out[: len(begins)]) == (0, begins), err
+    assert bool(out) == (form != "Null")
+    if form == "JSON":
+        rows = json.loads(out)["data"]
+        assert [(row["partition_id"], row["rows"]) for row in rows] == [
+            ("202401", 1),
+            ("202402", 2),
+        ]
+        assert all(isinstance(row["snapshot_id"], str) for row in rows), "it has too many digits"
+
+
+def test_a_format_that_is_no_text_goes_to_a_file(places: Places) -> None:
+    path = places.root / "answer.parquet"
+
+    code, _, err = export(places, "binary", f"FORMAT Parquet {ALLOWED}")
+    assert (code, "is no text. Write it to a file: INTO OUTFILE" in err) == (3, True), err
+    code, out, err = export(places, "binary", f"INTO OUTFILE '{path}' FORMAT Parquet {ALLOWED}")
+
+    assert (code, out) == (0, ""), err
+    assert pq.read_table(path).column("status").to_pylist() == ["committed", "committed"]
+
+
+@pytest.mark.parametrize(
     ("ending", "said"),
     [
-        ("FORMAT Parquet", "in the format Parquet: it has TabSeparated"),
+        (
+            "FORMAT Jsonn",
+            "in the format Jsonn: ClickHouse has no such format for output. Did you mean",
+        ),
         ("INTO OUTFILE 'x' COMPRESSION 'zstd'", "with the compression zstd"),
     ],
 )
-def test_another_format_is_refused_by_its_name(places: Places, ending: str, said: str) -> None:
+def test_what_cannot_be_written_is_refused_before_anything_is_done(
+    places: Places, ending: str, said: str
+) -> None:
     code, _, err = export(places, "refused", f"{ending} {ALLOWED}")
 
     assert (code, said in err) == (3, True), err
@@ -205,6 +244,16 @@ def test_a_kill_that_only_looks_changes_nothing(
     assert {row.state for row in before} == {State.RUNNING}
 
 
+def test_the_answer_of_a_kill_has_the_format_too(keyed: Places) -> None:
+    query_id = interrupted(keyed, "lake.n.kill_format")
+
+    code, out, err = run(keyed, f"KILL QUERY WHERE query_id = '{query_id}' TEST FORMAT JSONEachRow")
+
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (code, {row["query_id"] for row in rows}) == (0, {query_id}), err
+    assert [*rows[0]] == ["kill_status", "query_id", "partition_id", "message"]
+
+
 @pytest.mark.parametrize("door", ["command line", "session"])
 @pytest.mark.parametrize("kind", ["catalog", "tree"])
 def test_a_kill_gives_up_what_goes_to_a_table_and_to_directories(
@@ -224,16 +273,3 @@ def test_a_kill_gives_up_what_goes_to_a_table_and_to_directories(
 
     assert said == ["finished", "finished"]
     assert {row.state for row in rows_to(keyed, to)} == {State.KILLED}
-
-
-@given(st.lists(st.tuples(st.none() | st.text(), st.none() | st.integers()), min_size=1))
-def test_whatever_the_answer_says_it_can_be_read_again(
-    rows: list[tuple[str | None, int | None]],
-) -> None:
-    text = rendered(Ending(format="JSONEachRow"), ("a", "b"), rows)
-
-    assert [tuple(json.loads(line).values()) for line in text.split("\n")[:-1]] == rows
-    for name in ("TabSeparated", "TSVWithNames"):
-        assert all(
-            line.count("\t") == 1 for line in FORMATS[name](("a", "b"), rows).split("\n")[:-1]
-        )

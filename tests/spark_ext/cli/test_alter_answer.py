@@ -140,7 +140,7 @@ def test_a_file_that_came_into_being_meanwhile_is_kept(tmp_path: Path) -> None:
     Path(outfile.path).write_text("mine")
 
     with pytest.raises(DestinationError, match="File exists"):
-        write_answer(outfile, "ours")
+        write_answer(outfile, b"ours")
     assert Path(outfile.path).read_text() == "mine"
     with pytest.raises(RefusedError, match="the file is there already"):
         check_ending(Ending(outfile))

@@ -50,7 +50,12 @@ def read_by_clickhouse(clickhouse: ClickHouse, text: str) -> str | None:
 
 
 def unordered(statement: Statement | None) -> str:
-    """Return a text that is equal for equal statements; ClickHouse shows DEFAULT settings last."""
+    """Return a text that is equal for equal statements.
+
+    ClickHouse shows DEFAULT settings last, and not that a table is temporary.
+    """
+    if isinstance(statement, Alter):
+        statement = replace(statement, is_temporary=False)
     match statement:
         case None:
             return ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +68,17 @@ def test_a_bare_name_is_of_the_default_source() -> None:
     assert where(looked_up.source(("db", "t"))) == ("chdb:/other", TableName("db", "t"))
 
 
+def test_a_name_alone_is_of_the_database_that_the_source_says() -> None:
+    looked_up = names("ch", "other", default="other")
+    conf = {"spark.mergeberg.source.ch": "chdb:/ch", "spark.mergeberg.source.ch.database": "shop"}
+    said = replace(looked_up, settings=SessionSettings.of(conf))
+
+    assert where(looked_up.source(("t",))) == ("chdb:/other", TableName("default", "t"))
+    assert where(said.source(("t",))) == ("chdb:/ch", TableName("shop", "t"))
+    with pytest.raises(UsageError, match=r"Cannot tell what t is: Spark has a table"):
+        names("ch", spark_has=(("t",),)).source(("t",))
+
+
 def test_a_bare_name_that_spark_has_is_nobodys_guess() -> None:
     """Harm prevented: rows of another table than the one that SELECT shows."""
     with pytest.raises(UsageError, match=r"Cannot tell what db\.t is: Spark has a table") as caught:
@@ -124,7 +137,7 @@ def test_what_is_no_table_of_the_lake_is_refused_with_what_there_is(
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        (("t",), r"it has 1 part\(s\)"),
+        (("ch",), "it is the name of a source"),
         (("ch", "db", "t", "u"), r"it has 4 part\(s\)"),
         (("lake", "n", "t"), "'lake' is a catalog of Spark's, and an export is from"),
         (("unity", "n", "t"), "'unity' is a catalog of Spark's"),

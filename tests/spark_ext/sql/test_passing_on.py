@@ -69,8 +69,13 @@ def test_names_are_clickhouses_and_settings_and_clusters_stay(given_text: str, s
 def test_a_table_elsewhere_is_refused_by_its_name() -> None:
     with pytest.raises(UnsupportedError, match=r"lake\.ns\.u in a statement about a table of ch"):
         passed_on("ALTER TABLE ch.db.t ATTACH PARTITION 1 FROM lake.ns.u")
-    with pytest.raises(UsageError, match=r"Write ch\.database\.table"):
-        passed_on("ALTER TABLE ch.db.t ATTACH PARTITION 1 FROM u")
+
+
+def test_a_table_that_is_named_alone_is_of_the_database_that_the_source_says() -> None:
+    """Not of whatever the connection takes."""
+    sent = passed_on("ALTER TABLE ch.db.t ATTACH PARTITION 1 FROM u")
+
+    assert sent == "ALTER TABLE db.t ATTACH PARTITION 1 FROM default.u SETTINGS mutations_sync = 1"
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_a_source_is_its_address_and_its_options() -> None:
             "setting.max_threads": "2",
             "setting.max_memory_usage": "100",
             "allow-alter": "true",
+            "database": "shop",
             "cluster-hosts": "ch1:9000=10.0.0.1:8443, ch2:9000 = [::1]:8444",
         }
     )
@@ -69,6 +70,7 @@ def test_a_source_is_its_address_and_its_options() -> None:
         staging_database="stage",
         reading=(("max_memory_usage", "100"), ("max_threads", "2")),
         allow_alter=True,
+        database="shop",
         cluster_hosts=(("ch1:9000", "10.0.0.1:8443"), ("ch2:9000", "[::1]:8444")),
         environment=made.environment,
     )
@@ -90,7 +92,7 @@ def test_every_option_of_the_command_line_has_a_setting() -> None:
     there = {option.opts[0] for option in made.params}
 
     # Those that only some commands have.
-    there |= {"--allow-alter", "--cluster-host"}
+    there |= {"--allow-alter", "--cluster-host", "--database"}
     assert {o.instead for o in OPTIONS if o.instead.startswith("--")} | {"--source"} == there
 
 
@@ -236,7 +238,7 @@ def test_a_table_of_a_source_is_named_with_any_quotes(names: tuple[str, str]) ->
     ("text", "error", "said"),
     [
         ("chh.db.t", NotFoundError, r"the session has the source\(s\) ch\. Did you mean ch\?"),
-        ("ch", UsageError, r"it has 1 part\(s\); .*\. Write source\.database\.table"),
+        ("ch", UsageError, r"it is the name of a source.*; .*\. Write source\.database\.table"),
     ],
 )
 def test_a_table_of_no_source_is_refused_with_what_there_is(

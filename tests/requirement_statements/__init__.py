@@ -1,0 +1,1 @@
+"""Every statement and form of statement that the requirement documents write, and what runs it."""

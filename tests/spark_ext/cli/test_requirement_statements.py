@@ -1,0 +1,125 @@
+"""Every statement of the requirement documents runs as it stands, by `mergeberg alter`."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.iceberg import open_catalog
+from spark_ext import wiring
+from tableformat.iceberg.live_files import lake_part_name
+from tableformat.names import PartitionId
+from tests.requirement_statements.statements import EXPORTS, STORIES, Step, Story
+from tests.wrong.places import Places
+
+_ALLOWED: Final = "SETTINGS allow_experimental_export_merge_tree_part = 1"
+# Each part of a source keeps a file of its own.
+_APART: Final = f"{_ALLOWED}, export_merge_tree_part_max_bytes_per_file = 1"
+
+
+_PART: Final = re.compile(r"\{(?P<branch>\w+) (?P<id>\d+)\}")
+
+
+@dataclass
+class Told:
+    """A story that is told: its places, with ClickHouse and a lake of their own."""
+
+    places: Places
+
+    def alter(self, statement: str, *more: str) -> tuple[int, str, str]:
+        """Run a statement."""
+        where = ("--source", f"chdb:{self.places.clickhouse}", "--warehouse")
+        return self.places.run("alter", statement, *where, str(self.places.warehouse), *more)
+
+    def begin(self, story: Story) -> None:
+        """Make its tables."""
+        with EmbeddedConnection(self.places.clickhouse, create=True) as connection:
+            for sql in story.clickhouse:
+                connection.command(sql)
+        for name in story.exported:
+            statement = f"ALTER TABLE {name} EXPORT PARTITION ALL TO TABLE lake.default.{name}"
+            code, _, err = self.alter(f"{statement} {_APART}")
+            assert code == 0, err
+        catalog = open_catalog("lake", warehouse=self.places.warehouse).catalog
+        disks = {
+            "mergeberg.disk.fast_ssd": f"file://{self.places.root}/fast",
+            "mergeberg.disk.cold": f"file://{self.places.root}/cold",
+            "mergeberg.volume.slow": "cold",
+        }
+        for name in story.exported:
+            with catalog.load_table(f"default.{name}").transaction() as transaction:
+                transaction.set_properties(disks)
+
+    def ended(self, statement: str) -> str | int:
+        """Run a statement; return what it ended with, as `Step.ends` has it."""
+        file = self.places.root / "answer"
+        statement = _PART.sub(lambda found: self._part(statement, found), statement)
+        code, out, err = self.alter(statement.replace("/path/to/file", str(file)), "--json")
+        if code:
+            said = json.loads(err.splitlines()[-1])
+            return int(said["code"] or 0)
+        if "FORMAT JSON" in statement:
+            statuses = {row["status"] for row in json.loads(out)["data"]}
+        elif "OUTFILE" in statement:
+            statuses = {line.split("\t")[1] for line in file.read_text().splitlines()}
+        else:
+            statuses = {json.loads(line)["status"] for line in out.splitlines()}
+        return ", ".join(sorted(statuses))
+
+    def _part(self, statement: str, found: re.Match[str]) -> str:
+        """Return the name of a part of a partition of the table, on a branch."""
+        name = statement.split()[2].removeprefix("default.")
+        catalog = open_catalog("lake", warehouse=self.places.warehouse).catalog
+        table, partition = catalog.load_table(f"default.{name}"), PartitionId(found["id"])
+        head = table.snapshot_by_name(found["branch"])
+        assert head is not None
+        paths = (
+            one.file.file_path for one in table.scan(snapshot_id=head.snapshot_id).plan_files()
+        )
+        files = {
+            path for path in paths if f"={found['id']}/" in path or _month(found["id"]) in path
+        }
+        return str(lake_part_name(partition, *files))
+
+
+def _month(partition_id: str) -> str:
+    """Return the directory of a month's files."""
+    return f"={partition_id[:4]}-{partition_id[4:]}/"
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
+    """Return places where nothing is yet, and a writer that needs no Spark."""
+    places = Places(tmp_path, reads_parts=True)
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: places.writer())
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    return Told(places)
+
+
+def run(told: Told, steps: tuple[Step, ...]) -> list[tuple[str, str | int]]:
+    """Run the statements of all steps; return those that ended otherwise than they are to."""
+    ended = [(one, step.ends, told.ended(one)) for step in steps for one in step.statements]
+    return [(statement, found) for statement, ends, found in ended if found != ends]
+
+
+def test_the_exports_of_the_requirement_run_as_they_stand(told: Told) -> None:
+    told.begin(EXPORTS)
+
+    assert run(told, EXPORTS.steps) == []
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_the_statements_of_the_requirements_run_as_they_stand(told: Told, story: str) -> None:
+    """Names of the documents are tables of lake.default."""
+    told.begin(STORIES[story])
+
+    assert run(told, STORIES[story].steps) == []

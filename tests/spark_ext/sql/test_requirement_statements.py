@@ -1,0 +1,96 @@
+"""Every statement of SRS-016 runs as it stands in Spark SQL, and by `spark_ext.sql`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import spark_ext
+from catalog.clickhouse.embedded import EmbeddedConnection
+from tests.iceberg_spark import catalog_settings
+from tests.local_spark import SPARK_MARKS
+from tests.requirement_statements.statements import EXPORTS, QUERIES, Step
+from tests.support.spark_application import ICEBERG, MERGEBERG, SparkApplication
+
+pytestmark = [
+    *SPARK_MARKS,
+    # INTO OUTFILE and FORMAT have no effect here.
+    pytest.mark.filterwarnings("ignore:.* has no effect in Spark SQL"),
+]
+
+# What an error says, by ClickHouse's code of it.
+_SAID: Final[Mapping[int, str]] = {
+    0: "Cannot find the partition 2025 of default.source_table",
+    36: "Exporting to the same table is not allowed",
+    48: "Destination storage MergeTree does not support MergeTree parts",
+    344: "Exporting merge tree part is experimental",
+}
+
+
+@pytest.fixture(scope="module")
+def spark(
+    spark_application: SparkApplication, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """Start a session with the tables of the requirement's statements in its only source."""
+    root = tmp_path_factory.mktemp("requirement")
+    with EmbeddedConnection(root / "clickhouse", create=True) as connection:
+        for sql in EXPORTS.clickhouse:
+            connection.command(sql)
+    conf = {
+        **catalog_settings(
+            "lake",
+            type="jdbc",
+            uri=f"jdbc:sqlite:{root}/lake.db",
+            jdbc__schema_version="V1",
+            warehouse=f"file:{root}/warehouse",
+        ),
+        "spark.mergeberg.source.ch": f"chdb:{root}/clickhouse",
+        "spark.mergeberg.ledger": f"sqlite:{root}/ledger.db",
+    }
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        spark_application.session(conf, (MERGEBERG, ICEBERG)) as session,
+    ):
+        patch.setenv("PYICEBERG_HOME", str(root))
+        yield session
+
+
+def ended(step: Step, statement: str, run: Callable[[str], DataFrame]) -> str | int:
+    """Run a statement; return what it ended with, as `Step.ends` has it."""
+    if isinstance(step.ends, int):
+        with pytest.raises(Exception, match=_SAID[step.ends]):
+            run(statement).collect()
+        return step.ends
+    return ", ".join(sorted({row.status for row in run(statement).collect()}))
+
+
+@pytest.mark.parametrize("door", ["Spark SQL", "spark_ext.sql"])
+def test_the_exports_of_the_requirement_run_as_they_stand(spark: SparkSession, door: str) -> None:
+    """A destination that is named alone is of the current namespace."""
+    namespace = "default" if door == "Spark SQL" else "second"
+    spark.sql(f"CREATE NAMESPACE lake.{namespace}")
+    spark.sql(f"USE lake.{namespace}")
+
+    def run(statement: str) -> DataFrame:
+        # The document's `database` of the destination is a namespace.
+        bound = statement.replace("default.destination_table", f"{namespace}.destination_table")
+        return spark.sql(bound) if door == "Spark SQL" else spark_ext.sql(spark, bound)
+
+    found = [(s, step.ends, ended(step, s, run)) for step in EXPORTS.steps for s in step.statements]
+
+    assert [(s, end) for s, ends, end in found if end != ends] == []
+    rows = spark.sql(f"SELECT p, k, d FROM lake.{namespace}.destination_table").collect()
+    assert sorted(map(tuple, rows)) == [(2020, "key1", 100), (2020, "key2", 200)]
+
+
+@pytest.mark.parametrize("of", QUERIES)
+def test_what_the_requirement_asks_of_system_tables_is_answered(
+    spark: SparkSession, of: str
+) -> None:
+    """After the exports of this file: they are listed by partition, and none runs."""
+    found = spark.sql(QUERIES[of].replace("FROM system.", "FROM mergeberg.system.")).collect()
+
+    assert bool(found) == ("IN_PROGRESS" not in QUERIES[of])
