@@ -85,8 +85,8 @@ def written_by_clickhouse(path: Path, places: Places) -> None:
         )
 
 
-def copied_from_the_lake(path: Path, places: Places, name: str) -> None:
-    for task in opened(places, name).scan().plan_files():
+def copied_from_the_lake(path: Path, places: Places, name: str, at: int | None = None) -> None:
+    for task in opened(places, name).scan(snapshot_id=at).plan_files():
         place = path / Path(task.file.file_path).parent.name
         place.mkdir(parents=True, exist_ok=True)
         shutil.copy(task.file.file_path.removeprefix("file://"), place)
@@ -125,6 +125,30 @@ def test_files_that_somebody_put_there_are_detached_and_then_attached(
     with pytest.raises(RefusedError):
         export_all(session, "events", real)
     assert rows_of(places, real) == 3
+
+
+def test_a_backup_that_was_copied_elsewhere_brings_back_what_was_deleted(
+    places: Places, session: NoSpark, real: str, tmp_path: Path
+) -> None:
+    """FREEZE, copy the files of the tag, UNFREEZE and DROP; then FETCH and ATTACH (P-44, P-48)."""
+    name, directory = f"lake.n.{real}", tmp_path / "backup"
+    alter(session, f"ALTER TABLE {name} FREEZE PARTITION 202402 WITH NAME 'backup'")
+    tag = opened(places, real).metadata.refs["backup"].snapshot_id
+    copied_from_the_lake(directory, places, real, tag)
+    assert len([*directory.rglob("*.parquet")]) == 1, "the backup is of one partition"
+    alter(session, f"ALTER TABLE {name} UNFREEZE WITH NAME 'backup', DROP PARTITION 202402")
+    table = opened(places, real)
+    head = table.metadata.current_snapshot_id
+    expiry = table.maintenance.expire_snapshots()
+    expiry.by_ids([s.snapshot_id for s in table.metadata.snapshots if s.snapshot_id != head])
+    expiry.commit()
+
+    alter(
+        session,
+        f"ALTER TABLE {name} FETCH PARTITION 202402 FROM '{directory}', ATTACH PARTITION 202402",
+    )
+
+    assert told(places, real) == [("2024-01-31", 0, "0"), *FEBRUARY]
 
 
 def rows_in_february(places: Places, name: str) -> int:

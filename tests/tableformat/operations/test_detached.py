@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
+from pyiceberg.table import StaticTable, Table
 
 from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.errors import NotFoundError, RefusedError
@@ -88,13 +89,30 @@ def test_any_engine_reads_what_is_detached(tmp_path: Path, source: Partitions) -
 
 def test_a_file_is_at_every_moment_on_one_of_the_two(tmp_path: Path, source: Partitions) -> None:
     """Harm prevented: whoever copies the table in between has rows nowhere, or twice."""
+    before = on(tmp_path, MAIN_BRANCH)
     versions = len(pyiceberg(tmp_path).metadata.metadata_log)
 
     running(tmp_path).run(detach("p1"))
     running(tmp_path).run(attach("p1"))
 
     assert source.rows
-    assert len(pyiceberg(tmp_path).metadata.metadata_log) == versions + 2
+    log = [one.metadata_file for one in pyiceberg(tmp_path).metadata.metadata_log]
+    since = [*log[versions:], pyiceberg(tmp_path).metadata_location]
+    # That of before, and one for each statement.
+    assert len(since) == 3
+    found = [StaticTable.from_metadata(one) for one in since]
+    detached = [files_at(one, DETACHED_BRANCH) for one in found]
+    assert [files_at(one, MAIN_BRANCH) + at for one, at in zip(found, detached, strict=True)] == (
+        [before] * 3
+    )
+    assert [at.total() for at in detached] == [0, 2, 0]
+
+
+def files_at(table: Table, branch: str) -> Counter[str]:
+    """Return the files of a branch of one version of the metadata; none without the branch."""
+    head = table.snapshot_by_name(branch)
+    tasks = table.scan(snapshot_id=head.snapshot_id).plan_files() if head is not None else ()
+    return Counter(task.file.file_path for task in tasks)
 
 
 @pytest.mark.parametrize("statement", [detach("p9"), attach("p9"), attach("p1")], ids=str)
