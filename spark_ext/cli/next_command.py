@@ -15,7 +15,10 @@ from typing import Final
 import click
 
 from catalog.shown_address import without_secret
+from catalog.sources import DEFAULT_DATABASE
 from spark_ext.demo.errors import DemoError
+from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.statements import DottedName, KillQuery
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UsageError
 from tableformat.export.exit_codes import DIFFERS, FAILED, IN_PROGRESS, REFUSED, USAGE
 from tableformat.names import HiveName, LakeName
@@ -77,7 +80,7 @@ def next_command(
     table = line.operand
     if isinstance(error, NotFoundError):
         if "mergeberg partitions" in error.message:
-            return _joined(*line.before, "partitions", table, *line.kept(_SOURCE))
+            return _joined(*line.before, "partitions", line.source_table, *line.kept(_SOURCE))
         return f"{_joined(*arguments)} (when what is missing is there)"
     if line.command == ("export",) and table:
         return _joined(*line.before, "check", table, *line.kept(_CHECK))
@@ -99,6 +102,18 @@ class _Line:
     def operand(self) -> str:
         """The first operand, '' when there is none."""
         return next((piece[0] for piece in self.pieces if not piece[0].startswith("-")), "")
+
+    @property
+    def source_table(self) -> str:
+        """The table of ClickHouse that the command is about: its operand, or of its statement."""
+        statement = parse_statement(self.operand) if self.command == ("alter",) else None
+        if statement is None or isinstance(statement, KillQuery):
+            return self.operand
+        *database, name = statement.table.parts
+        given = [*self.kept(("--database",))]
+        said = given[-1].rpartition("=")[2] if given else DEFAULT_DATABASE
+        of = database[-1] if database else said
+        return str(DottedName((of, name)))
 
     def kept(self, options: tuple[str, ...]) -> Iterator[str]:
         """Yield those of the given options, with their values, that another command knows."""

@@ -15,6 +15,7 @@ from tableformat.errors import NotFoundError, RefusedError, TableFormatError
 from tests.wrong.places import Places
 
 UNKNOWN = NotFoundError("Cannot find it. List them with `mergeberg partitions db.t`.")
+EXPORT = "ALTER TABLE {} EXPORT PARTITION 9 TO TABLE a.b.c"
 REFUSED = RefusedError("Cannot export it.")
 
 
@@ -42,6 +43,16 @@ def after(line: str, code: int, error: TableFormatError | None = None) -> str:
         ("export --all --to db.u db.t", 3, REFUSED, "check db.t"),
         ("export --all --to=db.u db.t", 3, REFUSED, "check db.t"),
         ("archive --drop db.t --all", 3, UNKNOWN, "partitions db.t"),
+        (
+            f"alter --source s '{EXPORT.format('ch.db.t')}'",
+            3,
+            UNKNOWN,
+            "partitions db.t --source s",
+        ),
+        (f"alter '{EXPORT.format('db.t')}' --fast", 3, UNKNOWN, "partitions db.t"),
+        (f"alter --database shop '{EXPORT.format('t')}'", 3, UNKNOWN, "partitions shop.t"),
+        (f"alter --database=shop '{EXPORT.format('t')}'", 3, UNKNOWN, "partitions shop.t"),
+        (f"alter '{EXPORT.format('`a b`')}'", 3, UNKNOWN, "partitions 'default.`a b`'"),
         ("archive --all db.t", 3, REFUSED, "archive --all db.t (when the reason is gone)"),
     ],
 )

@@ -23,7 +23,7 @@ pytestmark = [
 
 # What an error says, by ClickHouse's code of it.
 _SAID: Final[Mapping[int, str]] = {
-    0: "Cannot find the partition 2025 of default.source_table",
+    0: "Cannot export partition 2025 of default.source_table: it has no active parts",
     36: "Exporting to the same table is not allowed",
     48: "Destination storage MergeTree does not support MergeTree parts",
     344: "Exporting merge tree part is experimental",
