@@ -18,7 +18,7 @@ ROWS = [("x\t'y\\", 2**62), (None, None)]
 
 
 @given(st.lists(st.tuples(st.none() | nasty_text, st.none() | st.integers(-(2**63), 2**63 - 1))))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_whatever_the_rows_hold_they_can_be_read_again(
     rows: list[tuple[str | None, int | None]],
 ) -> None:

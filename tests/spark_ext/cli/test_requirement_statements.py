@@ -111,6 +111,7 @@ def run(told: Told, steps: tuple[Step, ...]) -> list[tuple[str, str | int]]:
     return [(statement, found) for statement, ends, found in ended if found != ends]
 
 
+@pytest.mark.representative
 def test_the_exports_of_the_requirement_run_as_they_stand(told: Told) -> None:
     told.begin(EXPORTS)
 

@@ -38,8 +38,10 @@ def texts() -> Iterator[tuple[str, str]]:
     for file in source_files("tableformat", "catalog", "spark_ext"):
         if file.path.startswith(NO_DOOR_TO_SQL):
             continue
-        shown = documentation(file.tree)
-        for node in ast.walk(file.tree):
+        # One tree: the nodes of another one would have other ids, or by chance the same.
+        tree = file.tree
+        shown = documentation(tree)
+        for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 is_message = id(node) not in shown and " " in node.value
                 if is_message and OPTION.search(node.value):
