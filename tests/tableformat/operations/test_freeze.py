@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 
@@ -20,6 +21,7 @@ from tableformat.operations.freeze import Freeze, Unfreeze
 from tableformat.operations.statement import Alone
 from tableformat.operations.which import AllPartitions, OnePartition
 from tests.cleaning_up import left_behind
+from tests.dying import Dies
 from tests.lake_statements import IN_FILES, LATER, detach, drop, export_at, in_files, running
 from tests.scenarios import (
     CLOCK,
@@ -281,6 +283,34 @@ def test_of_a_lost_answer_a_partition_is_taken_off_once(
     done = do(tmp_path, Unfreeze(P1, "b"), table=Deaf(lake(tmp_path), applies=applies))
 
     assert (done.status, rows_of(tmp_path, "b")) == (Status.UNFROZEN, source.rows["p2"])
+
+
+@pytest.mark.parametrize("statement", [Freeze(P1, "b"), Unfreeze(P1, "all")], ids=str)
+def test_what_is_killed_before_its_request_leaves_nothing(
+    tmp_path: Path, source: Partitions, statement: Alone
+) -> None:
+    """Its manifests are of nobody's snapshot, and go once no request can need them."""
+    do(tmp_path, Freeze(ALL, "all"))
+    metadata = Path(urlparse(pyiceberg(tmp_path).location()).path) / "metadata"
+    before = {path.name for path in metadata.glob("*.avro")}
+    dying = running(tmp_path, effects=AtStep(Step.SEND, dies))
+
+    with pytest.raises(Dies):
+        statement.run(dying.ports, dying.partitions)
+
+    assert {path.name for path in metadata.glob("*.avro")} > before
+    # The next snapshot takes the sequence number that the request would have had.
+    source.by_id["p2"] = parts_of("p2", 7)
+    export_at(tmp_path, source, LATER, IN_FILES)
+    assert left_behind(tmp_path) == []
+    assert statement.run(running(tmp_path).ports, running(tmp_path).partitions).status in (
+        Status.FROZEN,
+        Status.UNFROZEN,
+    )
+
+
+def dies() -> None:
+    raise Dies
 
 
 def test_two_at_once_have_two_numbers(tmp_path: Path, source: Partitions) -> None:
