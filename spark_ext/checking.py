@@ -28,6 +28,7 @@ from tableformat.iceberg.sort_order import sort_prefix
 from tableformat.iceberg.spec_fields import parse_spec
 from tableformat.ledger import Ledger
 from tableformat.mergetree.parts import PartitionSummary
+from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.names import LakeName, TableName
 
@@ -104,6 +105,7 @@ def check_export(
     table = source.describe(request.table)
     found.partition_key = table.engine.partition_by or "tuple()"
     found.sorting_key = table.engine.order_by or table.engine.primary_key or "tuple()"
+    found.reasons.extend(_unreadable(table))
     request = _as_remembered(request, table, lake, found)
     mapped = _check_columns(request, table, found)
     spec = _check_spec(request, table, mapped, found) if mapped else None
@@ -117,6 +119,14 @@ def check_export(
     _check_source(source, table, found)
     _check_versions(table, found)
     return found
+
+
+def _unreadable(table: MergeTreeTable) -> list[str]:
+    try:
+        check_readable(table)
+    except RefusedError as error:
+        return _reasons(error)
+    return []
 
 
 def _as_remembered(

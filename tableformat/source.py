@@ -98,7 +98,8 @@ class PartsLayout:
     A wrong clause opens zero rows without an error (source.md section 3), so they are taken from
     the staging table itself. `columns` is the text between the parentheses of CREATE TABLE. `zone`
     is the server's time zone, in which defaults and keys over a DateTime without a zone are
-    computed ('' for that of the host that opens the parts).
+    computed ('' for that of the host that opens the parts). `ranges` tells that a range of a part
+    can be read.
     """
 
     columns: str
@@ -107,11 +108,7 @@ class PartsLayout:
     primary_key: str
     settings: tuple[tuple[str, str], ...]
     zone: str = ""
-
-    @property
-    def ranges(self) -> bool:
-        """Whether a range of a part can be read."""
-        return True
+    ranges: bool = True
 
 
 @dataclass(frozen=True, slots=True)

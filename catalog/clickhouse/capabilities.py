@@ -82,7 +82,9 @@ PERMISSIONS: Final = (
 class Capabilities:
     """The version at hand: what it offers, and the names of its settings.
 
-    `server_uuid` is '' where a server has none.
+    `server_uuid` is '' where a server has none. `configured` are the settings of MergeTree tables
+    that the configuration of an embedded ClickHouse changes, each with its value as SQL; of a
+    server, which reads its parts itself, they are not asked.
     """
 
     version: str
@@ -93,6 +95,7 @@ class Capabilities:
     query_settings: frozenset[str]
     table_settings: frozenset[str]
     offers: frozenset[Offer]
+    configured: tuple[tuple[str, str], ...] = ()
 
     def has(self, offer: Offer) -> bool:
         """Whether the version at hand offers something."""
@@ -154,7 +157,15 @@ def probe_capabilities(connection: Connection) -> Capabilities:
         signs[SignKind.SETTING],
         signs[SignKind.TABLE_SETTING],
         offers,
+        () if connection.address else _configured(connection),
     )
+
+
+def _configured(connection: Connection) -> tuple[tuple[str, str], ...]:
+    found = connection.rows(
+        "SELECT name, value FROM system.merge_tree_settings WHERE changed ORDER BY name"
+    )
+    return tuple((text(row[0]), quote_string(text(row[1]))) for row in found)
 
 
 def _names(connection: Connection, kind: SignKind) -> frozenset[str]:

@@ -25,6 +25,7 @@ from adbc_driver_manager import Error as AdbcError
 from adbc_driver_manager.dbapi import Cursor
 
 from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether, condition_of
+from catalog.clickhouse.part_files import PartFiles, files_sql, unread
 from catalog.clickhouse.part_links import parts_directory
 from catalog.clickhouse.plain_disk import plain_disk_sql
 from tableformat.errors import InternalError, SourceError
@@ -121,12 +122,14 @@ class FileSlice:
 class _Table:
     """A table over a directory of parts: what was planned to be in it, and what ClickHouse loaded.
 
-    `loaded` is rows and hash by part name; `private` as in `PartsDirectory`.
+    `loaded` is rows and hash by part name, `unread` why a part is not read as it was written;
+    `private` as in `PartsDirectory`.
     """
 
     name: str
     slices: tuple[Slice, ...]
     loaded: Mapping[str, tuple[int, str]]
+    unread: Mapping[str, str]
     private: bool
 
 
@@ -195,26 +198,34 @@ def _table(plan: WritePlan, slices: tuple[Slice, ...]) -> Iterator[_Table]:
         connection.cursor() as cursor,
     ):
         try:
-            loaded = _load(cursor, name, plan, slices, directory.path)
-            yield _Table(name, slices, loaded, directory.private)
+            loaded, wrong = _load(cursor, name, plan, slices, directory.path)
+            yield _Table(name, slices, loaded, wrong, directory.private)
         finally:
             cursor.execute(f"DROP TABLE IF EXISTS {name} SYNC")
 
 
 def _load(
     cursor: Cursor, table: str, plan: WritePlan, slices: tuple[Slice, ...], directory: Path
-) -> dict[str, tuple[int, str]]:
-    """Make the table over `directory`; return what ClickHouse loaded: part to rows and hash."""
+) -> tuple[dict[str, tuple[int, str]], dict[str, str]]:
+    """Make the table over `directory`.
+
+    Returns:
+        What ClickHouse loaded, as rows and hash by part; and why a part is not read as written.
+    """
+    layout = _files(plan)
+    this_table = f"database = currentDatabase() AND table = {quote_string(table)}"
     try:
         if plan.layout.zone:
             # A DateTime without a zone takes the one in force when its table is made.
             cursor.execute(f"SET session_timezone = {quote_string(plan.layout.zone)}")
-        cursor.execute(_create_sql(table, _files(plan), directory))
+        cursor.execute(_create_sql(table, layout, directory))
         cursor.execute(
-            "SELECT name, rows, hash_of_all_files FROM system.parts"
-            f" WHERE active AND database = currentDatabase() AND table = {quote_string(table)}"
+            f"SELECT name, rows, hash_of_all_files FROM system.parts WHERE active AND {this_table}"
         )
-        return {name: (rows, digest) for name, rows, digest in cursor.fetchall()}
+        loaded = {name: (rows, digest) for name, rows, digest in cursor.fetchall()}
+        cursor.execute(files_sql(this_table))
+        opened = [PartFiles.of(*row) for row in cursor.fetchall()]
+        return loaded, unread(directory, opened, layout.settings)
     except (AdbcError, OSError) as error:
         message = (
             f"Cannot open {_parts_text(slices[0])} of {plan.table} in {directory}: "
@@ -265,6 +276,11 @@ def _wrong_parts(plan: WritePlan, slice_: Slice, table: _Table) -> str:
                 f"Cannot read part {part.name} of {plan.table}: it holds {found[0]} rows with hash "
                 f"{found[1]}, planned were {part.rows} rows with hash {part.hash_of_all_files}. "
                 "The frozen part was changed; run the export again."
+            )
+        if part.name in table.unread:
+            return (
+                f"Cannot read part {part.name} of {plan.table}: {table.unread[part.name]}. Report "
+                "it with the settings of the table (SHOW CREATE TABLE)."
             )
     foreign = sorted(table.loaded.keys() - _names(*table.slices))
     if table.private and foreign:

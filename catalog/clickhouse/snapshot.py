@@ -209,6 +209,8 @@ class _Freezing:
             if pairs == () and not has_active_parts(self.connection, self._source, one):
                 # Older versions replace from nothing without a word.
                 refused[one] = self._no_parts(one)
+            elif pairs is not None and (other := _of_other_size(pairs, (*first, *last))):
+                refused[one] = self._read_otherwise(one, other)
             elif pairs is not None:
                 frozen[one] = pairs
             elif _content(first) == _content(last):
@@ -262,6 +264,13 @@ class _Freezing:
             "detach it, and run again."
         )
 
+    def _read_otherwise(self, one: PartitionId, part: str) -> SourceError:
+        return SourceError(
+            f"Cannot export partition {one} of {self._source}: a copy of its part {part} shows "
+            "columns of another size than the part itself, so it does not read all of its files. "
+            "Report it with the settings of the table (SHOW CREATE TABLE)."
+        )
+
     def _no_parts(self, one: PartitionId) -> NotFoundError:
         message = (
             f"Cannot export partition {one} of {self._source}: it has no active parts. List them "
@@ -289,6 +298,13 @@ class _Freezing:
 
 def _content(parts: tuple[Part, ...]) -> Counter[tuple[str, str, int]]:
     return Counter(part.content for part in parts)
+
+
+def _of_other_size(pairs: tuple[FrozenPart, ...], originals: tuple[Part, ...]) -> str:
+    """Return the name of a part whose columns have another size in its copy, '' for none."""
+    sizes = {(part.name, part.uncompressed_bytes) for part in originals}
+    other = (p for p in pairs if (p.source_name, p.part.uncompressed_bytes) not in sizes)
+    return next((p.source_name for p in other), "")
 
 
 def _of_partition(parts: tuple[Part, ...], one: PartitionId) -> tuple[Part, ...]:

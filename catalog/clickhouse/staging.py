@@ -34,7 +34,9 @@ from tableformat.clickhouse_codes import (
     UNKNOWN_SETTING,
 )
 from tableformat.mergetree.engine_text import old_staging_engine, staging_engine
+from tableformat.mergetree.readability import PART_OFFSET, check_readable, has_column
 from tableformat.mergetree.table import Engine, MergeTreeTable
+from tableformat.mergetree.table_settings import with_files
 from tableformat.names import TableName, quote_identifier, quote_string
 from tableformat.source import Leftover, PartsLayout, ServedLayout
 
@@ -56,11 +58,6 @@ __all__ = [
 
 _NAME: Final = re.compile(r"(?P<job>.+)_(?P<number>\d+)\Z", re.DOTALL)
 _TRUE: Final = ("1", "true")
-# Of the source's settings, those that decide whether its parts can be opened as files.
-_OPENING: Final = frozenset(
-    {"index_granularity", "index_granularity_bytes", "enable_mixed_granularity_parts"}
-)
-_OPENING_PREFIXES: Final = ("allow_", "enable_block_")
 
 
 def staging_table(connection: Connection, name: str) -> TableName:
@@ -212,8 +209,10 @@ def layout_of(
     """Return how the parts of a staging table are read: from its server, or as files.
 
     Raises:
+        RefusedError: it is not known what would be read of such a table.
         SourceError: the source cannot be read.
     """
+    check_readable(table)
     if capabilities.address:
         known = table.server_zone and "session_timezone" in capabilities.query_settings
         zone = (("session_timezone", table.server_zone),) if known else ()
@@ -224,18 +223,15 @@ def layout_of(
             zone=table.server_zone,
             settings=(*capabilities.reading_settings, *zone),
             typed=capabilities.makes_wire_values,
-            ranges=_reads_ranges(connection, table.name),
+            ranges=not has_column(table, PART_OFFSET) and _reads_ranges(connection, table.name),
         )
     return files_layout(table, capabilities)
 
 
 def files_layout(table: MergeTreeTable, capabilities: Capabilities) -> PartsLayout:
     """Return the clauses under which the parts of a staging table open as files."""
-    opening = tuple(
-        (name, value)
-        for name, value in table.engine.settings
-        if name in _OPENING or name.startswith(_OPENING_PREFIXES)
-    )
+    # A setting of the configuration holds for every table that does not set it itself.
+    opening = tuple(dict(with_files((*capabilities.configured, *table.engine.settings))).items())
     named = {name for name, _ in opening}
     permissions = tuple(pair for pair in capabilities.permissions if pair[0] not in named)
     return PartsLayout(
@@ -245,13 +241,14 @@ def files_layout(table: MergeTreeTable, capabilities: Capabilities) -> PartsLayo
         primary_key=table.engine.primary_key,
         settings=(*opening, *permissions),
         zone=table.server_zone,
+        ranges=not has_column(table, PART_OFFSET),
     )
 
 
 def _reads_ranges(connection: Connection, name: TableName) -> bool:
     """Whether a row can be asked for by its place in its part."""
     try:
-        connection.rows(f"SELECT _part_offset FROM {name.sql} LIMIT 0")
+        connection.rows(f"SELECT {PART_OFFSET} FROM {name.sql} LIMIT 0")
     except ClickHouseError as error:
         if error.code in (UNKNOWN_IDENTIFIER, NO_SUCH_COLUMN_IN_TABLE):
             return False

@@ -39,6 +39,7 @@ from tableformat.iceberg.sort_order import (
 from tableformat.iceberg.spec_fields import parse_spec, partition_spec
 from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn, source_columns
+from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import HiveName, LakeName, PartName
 from tableformat.receipt import Receipt
@@ -178,10 +179,11 @@ def plan_table(
         names: of the directories of a tree.
 
     Raises:
-        RefusedError: a column or the partition key cannot be mapped; all reasons of the kind at
-            once.
+        RefusedError: the table cannot be read, or a column or the partition key cannot be mapped;
+            all reasons of the kind at once.
         UsageError: the spec's text cannot be read.
     """
+    check_readable(table)
     columns = map_columns(table, conversions, strict=strict)
     if isinstance(to, HiveName):
         if partition_spec is not None:

@@ -15,6 +15,7 @@ from typing import Final
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.table import Engine
+from tableformat.mergetree.table_settings import staged
 from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
 
 __all__ = ["old_staging_engine", "parse_engine", "staging_engine"]
@@ -32,20 +33,6 @@ _CLAUSES: Final = (
 # Words after which an operand comes, so that the next word is a column and no clause.
 _INFIX: Final = frozenset(
     ("AND", "OR", "IN", "LIKE", "ILIKE", "IS", "NOT", "BETWEEN", "DIV", "MOD", "WHERE", "SET", "BY")
-)
-# Settings of the source that a staging table must not have, by how their names begin.
-_NOT_STAGED: Final = (
-    "replicated_",
-    "shared_",
-    "zookeeper",
-    # The staging table sets the merge settings itself: it must never merge.
-    "max_bytes_to_merge_",
-    "max_number_of_merges_",
-    "min_age_to_force_merge_",
-    # ATTACH and REPLACE are refused on a table that is read-only from its creation.
-    "table_readonly",
-    # The table's directory would be the disk's root, which is the source's own.
-    "table_disk",
 )
 _HIDDEN: Final = "[HIDDEN]"
 # The path in Keeper and the replica's name.
@@ -202,6 +189,7 @@ def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) 
     """Return the ENGINE clause of a staging table into which parts of a table can be cloned.
 
     It is a plain MergeTree with the same keys: no replication, nothing that collapses rows, no TTL.
+    Of the source's settings it has those that `table_settings.py` says.
 
     Args:
         engine: the source's.
@@ -220,11 +208,7 @@ def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) 
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     replaced = {name for name, _ in extra_settings}
-    kept = [
-        (name, value)
-        for name, value in engine.settings
-        if name not in replaced and not name.startswith(_NOT_STAGED)
-    ]
+    kept = [pair for pair in staged(engine.settings) if pair[0] not in replaced]
     for name, value in kept:
         if _HIDDEN in value:
             message = (

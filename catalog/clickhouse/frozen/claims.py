@@ -1,22 +1,24 @@
-"""What a statement claims of parts, proved on the parts: column types, partition key, sorting key.
+"""What a statement claims of parts, proved on the parts: column types, settings and keys.
 
 A server knows these of its own parts; of frozen ones a file says them. ClickHouse opens parts under
 wrong keys and types without a word, as long as it can read their index files: then a partition key
-divides otherwise than it says, a sorting key is no order, and numbers are cut off.
+divides otherwise than it says, a sorting key is no order, numbers are cut off, arrays are empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from catalog.clickhouse.connection import Connection, text, texts
+from catalog.clickhouse.connection import Connection, text, texts, whole
 from catalog.clickhouse.describe import of_table
+from catalog.clickhouse.part_files import PartFiles, files_sql, unread
 from catalog.clickhouse.preflight import OWN_COLUMNS
-from tableformat.errors import RefusedError, UnsupportedError
+from tableformat.errors import RefusedError, SourceError, UnsupportedError
 from tableformat.mergetree.expression import SortKey
 from tableformat.mergetree.expression_text import parse_sorting_key, qualify
+from tableformat.mergetree.readability import PART_OFFSET, has_column
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import (
@@ -29,8 +31,9 @@ from tableformat.mergetree.types import (
     rebuild,
 )
 from tableformat.names import SOURCE_ALIAS, PartitionId, quote_string
+from tableformat.source import PartsLayout
 
-__all__ = ["Claimed", "other_partition_keys", "other_types", "unsorted"]
+__all__ = ["Claimed", "other_partition_keys", "other_settings", "other_types", "unsorted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,58 @@ def other_types(connection: Connection, claimed: Claimed) -> dict[PartitionId, R
         )
         refused.setdefault(PartitionId(partition), RefusedError(message))
     return refused
+
+
+def other_settings(
+    connection: Connection,
+    claimed: Claimed,
+    layout: PartsLayout,
+    directory: Path,
+    partition_ids: Collection[PartitionId],
+) -> dict[PartitionId, RefusedError]:
+    """Return the partitions whose parts are read otherwise than they were written.
+
+    Args:
+        connection: has the parts open as the table.
+        claimed: the table.
+        layout: how its parts are opened as files.
+        directory: has the folders of the parts.
+        partition_ids: those that are asked for.
+
+    Raises:
+        SourceError: ClickHouse does not answer, or a folder cannot be read.
+    """
+    name = claimed.table.name
+    if has_column(claimed.table, PART_OFFSET):
+        message = (
+            f"Cannot export {name}: its column {PART_OFFSET} has the name of a virtual column, "
+            "without which the order of frozen parts cannot be proved. Restore the parts into a "
+            "ClickHouse, and export that."
+        )
+        return dict.fromkeys(partition_ids, RefusedError(message))
+    opened = [
+        PartFiles.of(text(part), whole(rows), whole(marks), text(files))
+        for part, rows, marks, files in connection.rows(files_sql(of_table(name)))
+    ]
+    try:
+        wrong = unread(directory, opened, layout.settings)
+    except OSError as error:
+        message = (
+            f"Cannot read the parts in {directory}: {error}. Run as a user who may read the "
+            "directory and everything in it."
+        )
+        raise SourceError(message) from error
+    refused: dict[PartitionId, RefusedError] = {}
+    for part, why in wrong.items():
+        one = PartitionId(part.split("_", 1)[0])
+        message = (
+            f"Cannot export partition {one} of {name}: as {claimed.file} says, its part {part} is "
+            f"not read whole: {why}. Give the statement of the table, and in its SETTINGS what the "
+            "configuration of its server sets (SELECT name, value FROM system.merge_tree_settings "
+            "WHERE changed)."
+        )
+        refused.setdefault(one, RefusedError(message))
+    return {one: error for one, error in refused.items() if one in partition_ids}
 
 
 def _takes(said: DataType, held: DataType) -> bool:

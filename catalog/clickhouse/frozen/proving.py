@@ -15,6 +15,7 @@ from catalog.clickhouse.staging import files_layout
 from catalog.clickhouse.verify import prove
 from tableformat.errors import SourceError, TableFormatError
 from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.readability import check_readable
 from tableformat.names import PartitionId
 from tableformat.source import FrozenPart, Probe, SourceSnapshot
 
@@ -43,10 +44,12 @@ def prove_parts(
     """Prove partitions in the parts that are open; each whole, or refused with its reason.
 
     Raises:
+        RefusedError: it is not known what would be read of such a table.
         SourceError: ClickHouse does not answer any more.
     """
     refused: dict[PartitionId, TableFormatError] = dict(asked.refused)
     table = claimed.table
+    check_readable(table)
     for is_false in _CLAIMS:
         rest = tuple(one for one in asked.partition_ids if one not in refused)
         refused |= _refuted(is_false, connection, claimed, rest)

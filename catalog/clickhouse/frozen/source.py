@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from catalog.clickhouse.comparison import differences
-from catalog.clickhouse.frozen.claims import Claimed, other_types
+from catalog.clickhouse.frozen.claims import Claimed, other_settings, other_types
 from catalog.clickhouse.frozen.definition import NIL_UUID, read_definition
 from catalog.clickhouse.frozen.identity import identity_of, uuid_of
 from catalog.clickhouse.frozen.opening import (
@@ -29,6 +29,7 @@ from catalog.clickhouse.left_snapshot import Search
 from catalog.clickhouse.partition_values import partition_id_of
 from catalog.clickhouse.snapshot import SnapshotRequest
 from catalog.clickhouse.source import ClickHouseSource
+from catalog.clickhouse.staging import files_layout
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UnsupportedError
 from tableformat.ledger import DetachedPart, ExportedPart
@@ -162,8 +163,12 @@ class FrozenPartsSource(ClickHouseSource):
         described = self.describe(table)
         by_folder = refused_folders(opened, self._settings, super().all_parts(table), partition_ids)
         claimed = Claimed(described, self._settings.ddl_file)
-        others = other_types(self._opened()[0], claimed)
+        connection, capabilities = self._opened()
+        others = other_types(connection, claimed)
+        layout = files_layout(described, capabilities)
+        directory = opened.folders.directory
         return {
+            **other_settings(connection, claimed, layout, directory, partition_ids),
             **{one: error for one, error in others.items() if one in partition_ids},
             **super().refusals(table, partition_ids),
             **by_folder,

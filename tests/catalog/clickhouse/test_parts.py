@@ -15,6 +15,7 @@ import pytest
 from catalog.clickhouse.part_links import PartsDirectory, parts_directory, sweep
 from tableformat.errors import SourceError
 from tableformat.export.slices import Slice, WritePlan
+from tableformat.source import PartsLayout
 from tests.frozen_parts import LAYOUT, PLAN, Source, insert, make_source
 from tests.in_child import in_child
 
@@ -331,3 +332,28 @@ def test_leftovers_are_swept_only_when_job_and_process_are_dead(tmp_path: Path) 
 
     assert sorted(path.name for path in removed) == sorted([names[0], names[2]])
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted({*names} - {names[0], names[2]})
+
+
+def test_a_part_of_which_a_file_is_not_read_is_refused(tmp_path: Path) -> None:
+    """ClickHouse opens it, and shows empty arrays."""
+    columns = "`id` UInt32, `n.a` Array(UInt8), `n.b` Array(String)"
+    made = make_source(
+        tmp_path / "disk",
+        "DROP TABLE d.t SYNC",
+        f"CREATE TABLE d.t ({columns}) ENGINE = MergeTree ORDER BY id"
+        " SETTINGS share_nested_offsets = 0, min_bytes_for_wide_part = 0",
+        "INSERT INTO d.t SELECT number, [1], ['x'] FROM numbers(10)",
+    )
+    right = (("share_nested_offsets", "0"),)
+    plans = [
+        dataclasses.replace(
+            PLAN, layout=PartsLayout(columns, "", "id", "", settings), select="length(__src.`n.a`)"
+        )
+        for settings in (right, ())
+    ]
+    (slice_,) = made.slices()
+
+    lengths, refused = read(*((plan, slice_) for plan in plans))
+
+    assert lengths == [1] * 10
+    assert "no column of the table is read from its files n%2Ea.size0, n%2Eb.size0" in refused

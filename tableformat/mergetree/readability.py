@@ -1,0 +1,55 @@
+"""Tables that cannot be exported whatever their columns hold: what would be read is not known.
+
+Two kinds: a setting of the table may change how its parts are read, and nobody here knows how; or a
+column has the name by which ClickHouse is asked which part or partition a row belongs to.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
+from tableformat.errors import refuse_all
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table_settings import unknown_settings
+from tableformat.names import quote_identifier
+
+__all__ = ["PART_OFFSET", "check_readable", "has_column", "why_unreadable"]
+
+PART_OFFSET: Final = "_part_offset"
+"""The virtual column for the place of a row in its part; without it parts are read whole."""
+# Which part and which partition a row belongs to, and the value of the partition's key.
+_ASKED: Final = ("_part", "_partition_id", "_partition_value")
+
+
+def check_readable(table: MergeTreeTable) -> None:
+    """Refuse a table of which it is not known what would be read.
+
+    Raises:
+        RefusedError: every reason is listed (code 48).
+    """
+    if reasons := why_unreadable(table):
+        raise refuse_all(f"export {table.name}", reasons, code=NOT_IMPLEMENTED)
+
+
+def why_unreadable(table: MergeTreeTable) -> tuple[str, ...]:
+    """Return the reasons why a table cannot be exported, each with the way round."""
+    settings = (
+        f"its setting {name} is not known here, and may change how its parts are read; reset it "
+        f"(ALTER TABLE {table.name.sql} RESET SETTING {name}), or copy the rows into a table "
+        "without it, or use a newer mergeberg"
+        for name in unknown_settings(table.engine.settings)
+    )
+    columns = (
+        f"column {name}: ClickHouse has a virtual column of that name, which says where a row is, "
+        f"and the table hides it; rename the column (ALTER TABLE {table.name.sql} RENAME COLUMN "
+        f"{quote_identifier(name)} TO another_name)"
+        for name in _ASKED
+        if has_column(table, name)
+    )
+    return (*settings, *columns)
+
+
+def has_column(table: MergeTreeTable, name: str) -> bool:
+    """Whether a table has a column of a name, be it an alias, which hides a virtual one."""
+    return any(column.name == name for column in table.columns)
