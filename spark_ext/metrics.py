@@ -52,10 +52,10 @@ _PARTITIONS: Final = Metric(
     "mergeberg_partitions_total", "counter", "Partitions that have their answer.", "status"
 )
 _LEDGER: Final = Metric("mergeberg_ledger_up", "gauge", "1 when the ledger answered, else 0.")
-_LEASES: Final = Metric(
-    "mergeberg_leases",
+_RUNNING: Final = Metric(
+    "mergeberg_exports_running",
     "gauge",
-    "Partitions that are being exported now, by any process of the ledger: unexpired leases.",
+    "Partitions that are being exported now, by any process of the ledger.",
 )
 _EVENTS: Final = Metric(
     "mergeberg_events_total",
@@ -64,7 +64,7 @@ _EVENTS: Final = Metric(
     "event",
 )
 METRICS: Final = (
-    _PLANNED, _ROWS, _FILES, _BYTES, _FAILURES, _SLICES, _PARTITIONS, _LEDGER, _LEASES, _EVENTS,
+    _PLANNED, _ROWS, _FILES, _BYTES, _FAILURES, _SLICES, _PARTITIONS, _LEDGER, _RUNNING, _EVENTS,
 )  # fmt: skip
 """Every metric, as it is shown."""
 
@@ -188,7 +188,7 @@ def _of_ledger(
         return {_LEDGER: {"": 0}}
     return {
         _LEDGER: {"": 1},
-        _LEASES: {"": told[history.RUNNING_EXPORTS]},
+        _RUNNING: {"": told[history.RUNNING_EXPORTS]},
         _EVENTS: {event.value: told[event] for event in history.Counter},
     }
 

@@ -30,7 +30,11 @@ __all__ = [
 MOST_EVENTS: Final = 10_000
 """The latest events that a ledger keeps."""
 RUNNING_EXPORTS: Final = "Export"
-"""The name of the metric that counts what runs now: keys under an unexpired lease."""
+"""The name of the metric that counts partitions that are being exported now.
+
+A key counts while an export has claimed it and an owner that may be alive has its lease. Statements
+on the lake table take the same leases, and do not count.
+"""
 
 
 class Counter(StrEnum):
@@ -44,7 +48,7 @@ class Counter(StrEnum):
 MEANINGS: Final[Mapping[str, str]] = {
     Counter.EXPORTS.value: "source parts that were exported",
     Counter.FAILURES.value: "source parts of exports that failed",
-    Counter.DUPLICATED.value: "source parts of exports that were refused: the lake has them",
+    Counter.DUPLICATED.value: "source parts that were not exported again: they are, or another run does",
     RUNNING_EXPORTS: "partitions that are being exported now",
 }
 """What `History.counters` counts, in words for people."""
@@ -124,7 +128,7 @@ class History(Protocol):
         ...
 
     def counters(self) -> Mapping[str, int]:
-        """Return what was counted since the ledger was made, and how many leases are held now.
+        """Return what was counted since the ledger was made, and how many exports run now.
 
         Every name of `Counter` is there, and `RUNNING_EXPORTS`.
         """

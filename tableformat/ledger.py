@@ -287,6 +287,12 @@ class Row:
         return self.claim.bytes
 
     @property
+    def is_exporting(self) -> bool:
+        """Whether an export is under way: neither a statement on the lake table, nor ended."""
+        is_export = self.key.is_of_export and not self.claim.statement
+        return is_export and self.state is State.RUNNING
+
+    @property
     def move(self) -> MoveIntent | None:
         """The MOVE that takes the key's rows to another table, as long as it is not finished."""
         return self.claim.move if self.state is State.RUNNING else None

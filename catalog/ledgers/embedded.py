@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.ledgers.file_systems import network_file_system
-from catalog.ledgers.memory import milliseconds
+from catalog.ledgers.memory import milliseconds, running_exports
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
@@ -32,6 +32,7 @@ __all__ = ["LEDGER_FORMAT", "SqliteLedger"]
 
 LEDGER_FORMAT: Final = 3
 _BUSY_SECONDS: Final = 60.0
+_READ: Final = "SELECT body, version FROM rows WHERE key = ?"
 _PRIMARY: Final = 0xFF
 """The bits of SQLite's error codes that tell the kind of error."""
 _SCHEMA: Final = """
@@ -165,9 +166,8 @@ class SqliteLedger:
         """Return the latest rows of key hashes."""
         if not self.is_made():
             return (None,) * len(keys)
-        asked = "SELECT body, version FROM rows WHERE key = ?"
         with self._transaction() as db:
-            found = [db.execute(asked, (key,)).fetchone() for key in keys]
+            found = [db.execute(_READ, (key,)).fetchone() for key in keys]
         return tuple(self._row(key, *x) if x else None for key, x in zip(keys, found, strict=True))
 
     def rows(self) -> Iterator[Row]:
@@ -298,13 +298,18 @@ class SqliteLedger:
         return tuple(Event.from_json(body) for (body,) in found)
 
     def counters(self) -> Mapping[str, int]:
-        """Return what was counted, and how many leases are held now."""
+        """Return what was counted, and how many exports run now."""
         if not self.is_made():
             return counted({}, 0)
         with self._transaction() as db:
             totals = dict(db.execute("SELECT name, value FROM counters").fetchall())
-            held = db.execute("SELECT count(*) FROM leases WHERE until > ?", (self._clock(),))
-            return counted(totals, held.fetchone()[0])
+            leases = db.execute(
+                "SELECT key, host, pid, start FROM leases WHERE until > ?", (self._clock(),)
+            )
+            held = {key: Owner(*owner) for key, *owner in leases.fetchall()}
+            found = [db.execute(_READ, (key,)).fetchone() for key in held]
+        rows = (self._row(key, *x) for key, x in zip(held, found, strict=True) if x)
+        return counted(totals, running_exports(held, rows))
 
     def leave(self) -> None:
         """Do nothing: a file that is locked is waited for in seconds."""

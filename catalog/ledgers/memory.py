@@ -6,18 +6,30 @@ import threading
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from catalog.processes import may_be_alive
 from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
 
-__all__ = ["MemoryLedger", "milliseconds"]
+__all__ = ["MemoryLedger", "milliseconds", "running_exports"]
 
 
 def milliseconds() -> int:
     """Return now, in milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
+
+
+def running_exports(owners: Mapping[str, Owner], rows: Iterable[Row | None]) -> int:
+    """Return how many rows an export works on now.
+
+    Args:
+        owners: who has an unexpired lease, by key hash. A lease outlives a process that was killed.
+        rows: those of these keys, None for a key without one.
+    """
+    exporting = (row for row in rows if row is not None and row.is_exporting)
+    return sum(may_be_alive(owners[row.key.hash]) for row in exporting)
 
 
 class MemoryLedger:
@@ -173,11 +185,11 @@ class MemoryLedger:
         return tuple(kept[:most])
 
     def counters(self) -> Mapping[str, int]:
-        """Return what was counted, and how many leases are held now."""
+        """Return what was counted, and how many exports run now."""
         with self._lock:
             now = self._clock()
-            held = sum(until > now for _, _, until in self._leases.values())
-            return counted(self._totals, held)
+            held = {k: owner for k, (owner, _, until) in self._leases.items() if until > now}
+            return counted(self._totals, running_exports(held, map(self._rows.get, held)))
 
     def leave(self) -> None:
         """Do nothing: nobody ever waits."""

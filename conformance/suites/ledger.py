@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from catalog.ledgers.memory import MemoryLedger
-from tableformat.history import MOST_EVENTS, Counter, Event, EventKind
+from tableformat.history import MOST_EVENTS, RUNNING_EXPORTS, Counter, Event, EventKind
 from tableformat.ledger import Claim, Key, Landed, Lease, Ledger, Owner, Row, Stale, State
 
 __all__ = ["ledger_agreement"]
@@ -68,10 +68,13 @@ class LedgerAgreement(RuleBasedStateMachine):
         version=st.sampled_from(["current", "older", "none"]),
         state=st.sampled_from(State),
         error=st.text(max_size=20),
+        statement=st.sampled_from(["", "UPDATE lake.n.t"]),
     )
-    def write(self, key: Key, by: int, version: str, state: State, error: str) -> None:
+    def write(
+        self, key: Key, by: int, version: str, state: State, error: str, statement: str
+    ) -> None:
         seen = self.model.read(key.hash)
-        row = self._next_row(key, version, state, error)
+        row = self._next_row(key, version, state, error, statement)
         expected, found = self.model.write(row), self.handles[by].write(row)
         assert found == expected
         if isinstance(found, Stale):
@@ -94,7 +97,9 @@ class LedgerAgreement(RuleBasedStateMachine):
         for row, seen, answer in zip(rows, before, found, strict=True):
             assert isinstance(answer, Stale) == (row.version != (seen.version if seen else 0))
 
-    def _next_row(self, key: Key, version: str, state: State, error: str) -> Row:
+    def _next_row(
+        self, key: Key, version: str, state: State, error: str, statement: str = ""
+    ) -> Row:
         base = self.model.read(key.hash) or Row(
             key, "db.t", "lake.n.t", state, Claim(1, "7", "f", self.now), self.now, self.now
         )
@@ -105,6 +110,7 @@ class LedgerAgreement(RuleBasedStateMachine):
             state=state,
             last_error=error,
             updated=self.now,
+            claim=replace(base.claim, statement=statement),
         )
 
     @rule(by=st.integers(0, 1), count=st.integers(1, 5))
@@ -178,6 +184,7 @@ class LedgerAgreement(RuleBasedStateMachine):
             assert list(handle.rows()) == list(self.model.rows())
             assert handle.highest_epoch() == self.model.highest_epoch()
             assert handle.counters() == self.model.counters()
+            assert handle.counters()[RUNNING_EXPORTS] == self._exports_now()
             for destination in {key.destination for key in _KEYS}:
                 assert handle.highest_landed(destination) == self.model.highest_landed(destination)
             hashes = tuple(key.hash for key in _KEYS)
@@ -186,6 +193,11 @@ class LedgerAgreement(RuleBasedStateMachine):
             for key in _KEYS:
                 assert handle.read(key.hash) == self.model.read(key.hash)
                 assert handle.holder(key.hash) == self.model.holder(key.hash)
+
+    def _exports_now(self) -> int:
+        """Return how many keys an export has a lease of; statements take the same leases."""
+        rows = (row for row in self.model.rows() if self.model.holder(row.key.hash))
+        return sum(r.state is State.RUNNING and not r.claim.statement for r in rows)
 
     @invariant()
     def one_identity_for_ever(self) -> None:

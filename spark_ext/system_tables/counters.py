@@ -1,7 +1,7 @@
 """`mergeberg.system.events` and `metrics`: what was counted, and what runs now.
 
 By ClickHouse's names: PartsExports, PartsExportFailures and PartsExportDuplicated count source
-parts since the ledger was made, Export the partitions under an unexpired lease (RQ…Logging,
+parts since the ledger was made, Export the partitions that are being exported now (RQ…Logging,
 RQ…Metrics.Export, reading 17).
 """
 

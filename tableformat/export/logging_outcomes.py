@@ -1,5 +1,9 @@
 """The one place where history is made: every outcome that leaves the job is noted in the ledger.
 
+What was exported, or failed, has a row for each source part. An answer that exported nothing has
+one for the partition: a schedule that asks for the same partitions every hour must not push out of
+a bounded history what was exported.
+
 What a partition's parts are, and what was written of them, the ledger row of its key tells. Noting
 proves nothing and decides nothing: a ledger that cannot keep it never fails an export that is in
 main (tableformat/history.py; RQ…Logging, RQ…Metrics; reading 17).
@@ -31,12 +35,16 @@ _COUNTED: Final = {
     Status.DIFFERS: Counter.EXPORTS,
     Status.UNVERIFIED: Counter.EXPORTS,
     Status.ALREADY_EXPORTED: Counter.DUPLICATED,
+    Status.UNCHANGED: Counter.DUPLICATED,
+    Status.IN_PROGRESS: Counter.DUPLICATED,
     Status.REFUSED: Counter.DUPLICATED,
     Status.FAILED: Counter.FAILURES,
     Status.KILLED: Counter.FAILURES,
     Status.UNKNOWN: Counter.FAILURES,
 }
-"""What an outcome counts; of those that are not here nothing was tried, and nothing is noted."""
+"""What an outcome counts; those that are not here are noted, and count nothing."""
+_NO_ERRORS: Final = (Status.COMMITTED, Status.REPLACED, Status.UNCHANGED, Status.EMPTY)
+"""Outcomes whose message is no error."""
 _ERROR: Final = "Cannot "
 """How every error begins, and no answer: of these only rows of others are called duplicates."""
 
@@ -56,8 +64,6 @@ class LoggingOutcomes:
                 yield outcome
 
     def _note(self, outcome: Outcome) -> None:
-        if outcome.status not in _COUNTED:
-            return
         key = self.to.key(PartitionId(outcome.partition_id))
         try:
             row = self.ports.ledger.read(key.hash)
@@ -83,8 +89,6 @@ def events_of(
         query_id: of the statement that tried.
     """
     counter = _counter(outcome)
-    if counter is None:
-        return ()
     parts, written = _exported(outcome, row)
     whole = Event(
         time=now,
@@ -97,15 +101,13 @@ def events_of(
         transaction_id=outcome.transaction_id or "",
         rows=sum(p.rows for p in parts),
         duration=round(outcome.seconds * 1000),
-        error=""
-        if counter is Counter.EXPORTS and not outcome.status.exit_code
-        else outcome.message,
+        error="" if outcome.status in _NO_ERRORS else outcome.message,
         counter=counter,
         # What failed before its parts were known is counted all the same.
-        parts=len(parts) or outcome.parts or 1,
+        parts=0 if counter is None else len(parts) or outcome.parts or 1,
         query_id=query_id,
     )
-    if counter is Counter.DUPLICATED:
+    if counter not in (Counter.EXPORTS, Counter.FAILURES):
         return (whole,)
     read = sum(p.bytes_on_disk for p in parts) if counter is Counter.EXPORTS else 0
     whole = replace(whole, bytes_read=read, bytes_written=written)
@@ -137,7 +139,11 @@ def _counter(outcome: Outcome) -> Counter | None:
 
 def _exported(outcome: Outcome, row: Row | None) -> tuple[tuple[ExportedPart, ...], int]:
     """Return the parts of the outcome's transaction, and the bytes of its files in main."""
-    if row is None or outcome.transaction_id is None:
+    if row is None:
+        return (), 0
+    if outcome.status is Status.IN_PROGRESS:
+        return row.claim.parts, 0
+    if outcome.transaction_id is None:
         return (), 0
     if row.done is not None and row.done.landed.transaction_id == outcome.transaction_id:
         return row.done.parts, row.done.bytes

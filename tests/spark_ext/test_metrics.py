@@ -132,7 +132,7 @@ def test_what_the_ledger_counts_is_asked_when_the_text_is() -> None:
     totals["PartsExports"] = 9
 
     assert first["mergeberg_ledger_up", ""] == 1
-    assert first["mergeberg_leases", ""] == 2
+    assert first["mergeberg_exports_running", ""] == 2
     assert first["mergeberg_events_total", "PartsExports"] == 4
     assert first["mergeberg_events_total", "PartsExportDuplicated"] == 0
     assert samples(render(figures))["mergeberg_events_total", "PartsExports"] == 9
@@ -145,7 +145,7 @@ def test_a_ledger_that_does_not_answer_hides_nothing_else() -> None:
     found = samples(render(Figures(lambda: 4, fail)))
 
     assert (found["mergeberg_ledger_up", ""], found["mergeberg_slices", ""]) == (0, 4)
-    assert ("mergeberg_leases", "") not in found
+    assert ("mergeberg_exports_running", "") not in found
 
 
 def test_every_metric_has_its_kind_and_meaning_and_is_on_the_page() -> None:

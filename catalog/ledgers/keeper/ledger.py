@@ -35,7 +35,7 @@ from catalog.ledgers.keeper.session import (
 )
 from catalog.ledgers.keeper_address import KeeperAddress
 from catalog.ledgers.keeper_paths import LAYOUT, KeeperPaths, ledger_root
-from catalog.ledgers.memory import milliseconds
+from catalog.ledgers.memory import milliseconds, running_exports
 from catalog.some import some
 from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
@@ -222,14 +222,17 @@ class KeeperLedger:
         return self._session.within("read the events", attempt)
 
     def counters(self) -> Mapping[str, int]:
-        """Return what was counted, and how many leases are held now."""
+        """Return what was counted, and how many exports run now."""
 
         def attempt() -> Mapping[str, int]:
             found = self._found()
             if found is None:
                 return counted({}, 0)
-            held = found.leases.held(found.leases.keys())
-            return counted(found.past.totals(), sum(one is not None for one in held))
+            keys = found.leases.keys()
+            leases = zip(keys, found.leases.held(keys), strict=True)
+            held = {key: lease.owner for key, lease in leases if lease is not None}
+            running = running_exports(held, found.rows.read(list(held)))
+            return counted(found.past.totals(), running)
 
         return self._session.within("read the counters", attempt)
 

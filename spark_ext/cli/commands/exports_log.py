@@ -35,9 +35,9 @@ def show_log(
     *,
     as_json: bool,
 ) -> int:
-    """Show what was exported, refused and failed, part by part, oldest first.
+    """Show every outcome of an export, oldest first.
 
-    One line for each partition that an export was tried of, and one for each of its source parts.
+    One line for each partition; one for each source part of what was exported or failed.
     The ledger keeps the latest 10,000.
 
     \b

@@ -15,9 +15,10 @@ import pytest
 from catalog.ledgers import file_systems
 from catalog.ledgers.embedded import LEDGER_FORMAT, SqliteLedger
 from catalog.ledgers.file_systems import network_file_system
+from catalog.processes import this_process
 from tableformat.errors import LedgerError, RefusedError
-from tableformat.history import Counter, Event, EventKind
-from tableformat.ledger import Claim, Key, Row, Stale, State
+from tableformat.history import RUNNING_EXPORTS, Counter, Event, EventKind
+from tableformat.ledger import Claim, Key, Lease, Row, Stale, State
 from tableformat.ledger_text import ROW_FORMAT, render_row
 
 EVENT = Event(
@@ -44,6 +45,21 @@ def test_a_ledger_keeps_its_identity_and_rows_when_it_is_opened_again(tmp_path: 
     assert again.identity == first.identity
     assert again.read(_ROW.key.hash) == written
     assert written == replace(_ROW, version=1)
+
+
+def test_an_export_whose_process_was_killed_runs_no_more(tmp_path: Path) -> None:
+    """Harm prevented: an alarm on the load of exports, for a minute after each that died."""
+    code = "from catalog.processes import this_process as p; print(p().pid, p().start)"
+    pid, start = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    me = this_process()
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    ledger.write(_ROW)
+    key = _ROW.key.hash
+
+    assert isinstance(ledger.take_lease(key, replace(me, pid=int(pid), start=start), 60), Lease)
+    assert ledger.counters()[RUNNING_EXPORTS] == 0
+    assert ledger.take_lease(key, me, 60, instead_of=ledger.holder(key).owner)  # type: ignore[union-attr]
+    assert ledger.counters()[RUNNING_EXPORTS] == 1
 
 
 def test_an_emptied_ledger_has_another_identity(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_an_export_is_scraped_while_it_runs_and_no_longer(places: Places) -> Non
     assert during["mergeberg_rows_planned_total"] == 3
     assert during["mergeberg_rows_written_total"] == 0
     assert during["mergeberg_slices"] == 2
-    assert during["mergeberg_leases"] == 2
+    assert during["mergeberg_exports_running"] == 2
     assert during["mergeberg_ledger_up"] == 1
     assert during['mergeberg_partitions_total{status="committed"}'] == 0
     with pytest.raises(ConnectionRefusedError):

@@ -97,6 +97,42 @@ def test_the_query_of_the_requirement_shows_what_is_under_way(
     assert all(isinstance(at, datetime) for row in seen for at in row[7:])
 
 
+def test_the_query_of_the_requirement_shows_every_outcome_of_an_export(
+    spark: SparkSession, exports: RealExport
+) -> None:
+    """SRS-016 asks in these words: `system.part_log`, and columns named `table` and `partition`.
+
+    Harm prevented: the queries of ClickHouse's dashboards have to be written again.
+    """
+    name = exports.clickhouse.filled()
+    exports.run(name)
+    exports.run(name)
+    spark.sql("USE mergeberg")
+    try:
+        found = spark.sql(
+            """
+            SELECT event_time, event_type, table, partition, rows, bytes_read, bytes_written
+            FROM system.part_log
+            WHERE event_type = 'EXPORT_PARTITION'
+            ORDER BY event_time DESC
+            """
+        ).collect()
+    finally:
+        spark.sql("USE spark_catalog")
+
+    times = [row[0] for row in found]
+    assert times == sorted(times, reverse=True)
+    ours = [tuple(row)[1:] for row in found if row["table"] == str(name)]
+    again, first = ours[:2], ours[2:]
+    assert sorted(row[:4] for row in first) == [
+        ("EXPORT_PARTITION", str(name), partition, 50) for partition in ("0", "1")
+    ]
+    assert all(read > 0 and written > 0 for *_, read, written in first)
+    assert sorted(again) == [
+        ("EXPORT_PARTITION", str(name), partition, 50, 0, 0) for partition in ("0", "1")
+    ]
+
+
 def test_tables_are_joined_with_each_other_and_with_others(
     spark: SparkSession, exports: RealExport
 ) -> None:

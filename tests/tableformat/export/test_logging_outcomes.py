@@ -165,7 +165,7 @@ def test_rows_of_others_in_the_partition_are_duplicates(tmp_path: Path, step: St
     assert "no export of this ledger wrote" in history(tmp_path)[-1].error
 
 
-def test_what_runs_now_is_counted_by_its_lease(tmp_path: Path) -> None:
+def test_an_export_that_runs_now_is_counted(tmp_path: Path) -> None:
     source, seen = Partitions(), []
     visit = AtStep(Step.WRITE_FILES, lambda: seen.append(counters(tmp_path)[RUNNING_EXPORTS]))
 
@@ -174,16 +174,48 @@ def test_what_runs_now_is_counted_by_its_lease(tmp_path: Path) -> None:
     assert (seen, counters(tmp_path)[RUNNING_EXPORTS]) == ([2], 0)
 
 
-def test_a_run_that_changes_nothing_leaves_no_events(tmp_path: Path) -> None:
-    """Harm prevented: hourly runs over a thousand unchanged partitions push out what happened."""
-    source = Partitions(by_id={"p1": parts_of("p1", 7), "hollow": []})
+def test_a_run_that_changes_nothing_is_in_the_log_by_one_row_for_each_partition(
+    tmp_path: Path,
+) -> None:
+    """Harm prevented: an audit that cannot tell whether the nightly export ran at all.
+
+    Its parts have no rows: hourly runs over unchanged partitions would push out what happened.
+    """
+    source = Partitions(by_id={"p1": parts_of("p1", 7, 5), "hollow": []})
     run(tmp_path, source, request=replace(ALL, wish=Wish(ttl=1)))
     before = history(tmp_path)
     later = ports_of(tmp_path, source, clock=lambda: 9_000_000)
 
     assert statuses(run(tmp_path, source, ports=later)) == ["empty", "unchanged"]
 
-    assert history(tmp_path) == before
+    noted = sorted(history(tmp_path)[len(before) :], key=lambda e: e.partition_id)
+    assert [(e.partition_id, e.part_name, e.status, e.rows, e.error) for e in noted] == [
+        ("hollow", "", "empty", 0, ""),
+        ("p1", "", "unchanged", 12, ""),
+    ]
+    assert [(e.bytes_read, e.bytes_written) for e in noted] == [(0, 0), (0, 0)]
+    assert counters(tmp_path)[Counter.DUPLICATED] == 2
+
+
+def test_a_partition_that_another_run_exports_is_a_duplicate_and_in_the_log(
+    tmp_path: Path,
+) -> None:
+    source = Partitions(by_id={"p1": parts_of("p1", 7, 5)})
+    second: list[list[str]] = []
+    visit = AtStep(
+        Step.WRITE_FILES,
+        lambda: second.append(
+            statuses(run(tmp_path, source, ports=ports_of(tmp_path, source, alive=True)))
+        ),
+    )
+
+    run(tmp_path, source, effects=visit)
+
+    assert second == [["in_progress"]]
+    (noted,) = (e for e in history(tmp_path) if e.status == "in_progress")
+    assert (noted.partition_id, noted.part_name) == ("p1", "")
+    assert "process" in noted.error
+    assert counters(tmp_path)[Counter.DUPLICATED] == 2
 
 
 def test_a_history_that_cannot_be_kept_never_fails_an_export(tmp_path: Path) -> None:
@@ -208,35 +240,46 @@ def test_an_outcome_is_noted_before_it_is_told(tmp_path: Path) -> None:
     assert len(outcomes) == 2
 
 
-@pytest.mark.parametrize(
-    ("status", "message", "counter"),
-    [
-        (Status.COMMITTED, "", Counter.EXPORTS),
-        (Status.REPLACED, "", Counter.EXPORTS),
-        (Status.DIFFERS, "column a differs", Counter.EXPORTS),
-        (Status.UNVERIFIED, "the digest is gone", Counter.EXPORTS),
-        (Status.ALREADY_EXPORTED, "7 rows are in main", Counter.DUPLICATED),
-        (Status.REFUSED, "Main holds 1 file(s) that nobody knows.", Counter.DUPLICATED),
-        (Status.REFUSED, "Cannot export db.t: a value is too large. Convert it.", Counter.FAILURES),
-        (Status.FAILED, "Cannot read db.t: no disk. Look for it.", Counter.FAILURES),
-        (Status.UNKNOWN, "it may have landed", Counter.FAILURES),
-        (Status.KILLED, "killed", Counter.FAILURES),
-        (Status.UNCHANGED, "", None),
-        (Status.EMPTY, "", None),
-        (Status.IN_PROGRESS, "", None),
-    ],
-)
+COUNTED = [
+    (Status.COMMITTED, "", Counter.EXPORTS),
+    (Status.REPLACED, "", Counter.EXPORTS),
+    (Status.DIFFERS, "column a differs", Counter.EXPORTS),
+    (Status.UNVERIFIED, "the digest is gone", Counter.EXPORTS),
+    (Status.ALREADY_EXPORTED, "7 rows are in main", Counter.DUPLICATED),
+    (Status.REFUSED, "Main holds 1 file(s) that nobody knows.", Counter.DUPLICATED),
+    (Status.REFUSED, "Cannot export db.t: a value is too large. Convert it.", Counter.FAILURES),
+    (Status.FAILED, "Cannot read db.t: no disk. Look for it.", Counter.FAILURES),
+    (Status.UNKNOWN, "it may have landed", Counter.FAILURES),
+    (Status.KILLED, "killed", Counter.FAILURES),
+    (Status.UNCHANGED, "7 rows are in main", Counter.DUPLICATED),
+    (Status.EMPTY, "no rows", None),
+    (Status.IN_PROGRESS, "another process exports it", Counter.DUPLICATED),
+]
+
+
+@pytest.mark.parametrize(("status", "message", "counter"), COUNTED)
 def test_every_status_counts_as_it_is_documented(
     status: Status, message: str, counter: Counter | None
 ) -> None:
     """Of a partition without a row the parts are not known: it counts once."""
     found = events_of(Outcome("p", status, "lake.n.t", message), None, "db.t", 1)
 
-    assert [(e.counter, e.parts, e.part_name) for e in found] == (
-        [(counter, 1, "")] if counter else []
-    )
-    said = message if status not in (Status.COMMITTED, Status.REPLACED) else ""
-    assert [e.error for e in found] == ([said] if counter else [])
+    assert [(e.counter, e.parts, e.part_name) for e in found] == [
+        (counter, int(counter is not None), "")
+    ]
+    in_order = (Status.COMMITTED, Status.REPLACED, Status.UNCHANGED, Status.EMPTY)
+    assert [e.error for e in found] == ["" if status in in_order else message]
+
+
+def test_every_status_that_an_export_ends_with_is_in_the_log() -> None:
+    """Harm prevented: a new outcome that is neither noted nor counted, and nobody decided so."""
+    of_exports = {status for status, _, _ in COUNTED}
+    of_statements = {
+        Status.DROPPED, Status.DETACHED, Status.ATTACHED, Status.MOVED, Status.CHANGED,
+        Status.OPTIMIZED, Status.FETCHED, Status.FROZEN, Status.UNFROZEN, Status.FORGOTTEN,
+    }  # fmt: skip
+
+    assert of_exports | of_statements == set(Status)
 
 
 @given(row=ledger_rows().filter(lambda r: r.state is State.COMPLETED), seconds=st.floats(0, 1e6))
