@@ -21,6 +21,7 @@ from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.wording import in_python, in_statement
 from tableformat.errors import TableFormatError, UsageError
+from tableformat.export.expired import ABANDONED_TTL
 from tableformat.export.job import MOST_PARTITIONS
 from tableformat.export.retrying import MAX_RETRIES
 from tableformat.ledger import MANIFEST_TTL
@@ -75,6 +76,7 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
     partition: str | None = None,
     force: bool = False,
     manifest_ttl: int = MANIFEST_TTL,
+    abandoned_ttl: int = ABANDONED_TTL,
     allow_empty: bool = False,
     overwrite_file_if_exists: bool = False,
     replace_partition: bool = False,
@@ -102,6 +104,7 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
         partition: or a value of its key.
         force: export again, and replace, also with fewer rows.
         manifest_ttl: seconds until it may be exported again; 0 is for ever.
+        abandoned_ttl: seconds after which an interrupted export is given up; 0 is never.
         allow_empty: with `force`: also when no rows are left.
         overwrite_file_if_exists: go on beside files of others.
         replace_partition: with `force`: replace files of others, too.
@@ -137,6 +140,7 @@ def export_partitions(  # noqa: PLR0913  one parameter for each of the procedure
     commit_every: int = MOST_PARTITIONS,
     force: bool = False,
     manifest_ttl: int = MANIFEST_TTL,
+    abandoned_ttl: int = ABANDONED_TTL,
     allow_empty: bool = False,
     overwrite_file_if_exists: bool = False,
     replace_partition: bool = False,

@@ -48,7 +48,7 @@ class Counter(StrEnum):
 MEANINGS: Final[Mapping[str, str]] = {
     Counter.EXPORTS.value: "source parts that were exported",
     Counter.FAILURES.value: "source parts of exports that failed",
-    Counter.DUPLICATED.value: "source parts that were not exported again: they are, or another run does",
+    Counter.DUPLICATED.value: "source parts that are exported already, or by another run",
     RUNNING_EXPORTS: "partitions that are being exported now",
 }
 """What `History.counters` counts, in words for people."""

@@ -102,6 +102,7 @@ class Coming:
             wish=wish,
             conversions={},
             max_retries=given.max_retries,
+            abandoned_ttl=given.abandoned_ttl,
             limits=given.limits,
             format=given.file_format,
         )

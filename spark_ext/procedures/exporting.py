@@ -22,6 +22,7 @@ from spark_ext.sql.statement_settings import limits_of_session
 from spark_ext.sql.wording import in_call
 from tableformat.errors import UsageError
 from tableformat.export.claim import Wish, check_wish
+from tableformat.export.expired import ABANDONED_TTL
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
 from tableformat.export.limits import Limits
 from tableformat.export.outcome import Outcome
@@ -51,6 +52,10 @@ _HOW: Final = (
     Parameter("force", "BOOLEAN", "export again, and replace, also with fewer rows", "false"),
     Parameter(
         "manifest_ttl", "INT", "seconds until it may be exported again; 0 never", str(MANIFEST_TTL)
+    ),
+    Parameter(
+        "abandoned_ttl", "INT",
+        "seconds after which an interrupted export is given up; 0 never", str(ABANDONED_TTL),
     ),
     Parameter("allow_empty", "BOOLEAN", "with force: also when no rows are left", "false"),
     Parameter("overwrite_file_if_exists", "BOOLEAN", "go on beside files of others", "false"),
@@ -174,6 +179,7 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
         evolve_schema=call.flag("evolve_schema"),
         commit_every=commit_every,
         max_retries=_least(call, "max_retries", 0),
+        abandoned_ttl=_least(call, "abandoned_ttl", 0),
         limits=_limits(call),
         format=FileFormat() if size is None else FileFormat(_least(call, "max_bytes_per_file", 1)),
     )

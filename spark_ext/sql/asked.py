@@ -137,6 +137,7 @@ def _asked(
         conversions={},
         directories=settings.directories,
         max_retries=settings.max_retries,
+        abandoned_ttl=settings.abandoned_ttl,
         limits=settings.limits,
         format=settings.file_format,
     )

@@ -29,6 +29,7 @@ from spark_ext.sql.statements import (
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, TYPE_MISMATCH, UNKNOWN_SETTING
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.claim import Wish
+from tableformat.export.expired import ABANDONED_TTL
 from tableformat.export.limits import MAX_SLICES, Limits
 from tableformat.export.retrying import MAX_RETRIES
 from tableformat.export.slices import FileFormat
@@ -101,6 +102,7 @@ _RULES: Final = (
     SettingRule(GATE, _BOOL, 0, "allows EXPORT, which is refused without it"),
     SettingRule(f"{_PARTITION}_force_export", _BOOL, 0, "`--force`"),
     SettingRule(f"{_PARTITION}_manifest_ttl", _NUMBER, MANIFEST_TTL, "`--manifest-ttl`"),
+    SettingRule(f"{_PARTITION}_abandoned_ttl", _NUMBER, ABANDONED_TTL, "`--abandoned-ttl`"),
     SettingRule(f"{_PARTITION}_max_retries", _NUMBER, MAX_RETRIES, "`--max-retries`"),
     SettingRule(f"{_PARTITION}_wait", _BOOL, 1, "with 0 the answer is the transaction id, at once"),
     SettingRule(f"{_PART}_overwrite_file_if_exists", _BOOL, 0, "`--overwrite-file-if-exists`"),
@@ -140,6 +142,7 @@ class StatementSettings:
     allow_export: bool = False
     force: bool = False
     manifest_ttl: int = MANIFEST_TTL
+    abandoned_ttl: int = ABANDONED_TTL
     overwrite_file_if_exists: bool = False
     allow_empty: bool = False
     max_retries: int = MAX_RETRIES
@@ -220,6 +223,7 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
         allow_export=bool(said[GATE]),
         force=bool(said[f"{_PARTITION}_force_export"]),
         manifest_ttl=int(said[f"{_PARTITION}_manifest_ttl"]),
+        abandoned_ttl=int(said[f"{_PARTITION}_abandoned_ttl"]),
         overwrite_file_if_exists=bool(said[f"{_PART}_overwrite_file_if_exists"]),
         allow_empty=bool(said["allow_replace_partition_from_empty_source"]),
         max_retries=int(said[f"{_PARTITION}_max_retries"]),

@@ -1,9 +1,9 @@
 """The end of a run: a bounded share of what is expired in its destination is cleaned up.
 
 What dead exports left behind, of whatever partition, goes with the proof of protocol.md step 10
-(`dead.py`). An export that was interrupted and not gone on with for a week is first given up for
-good: FAILED, by step 9. Nothing that goes wrong here changes what the run says of its partitions;
-the rest is the next run's, or `gc`'s.
+(`dead.py`). An export that was interrupted and not resumed for `abandoned_ttl` is first given up
+for good: FAILED, by step 9 (RQ…Cleanup). Nothing that goes wrong here changes what the run says of
+its partitions; the rest is the next run's, or `gc`'s.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from tableformat.committer import LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import TableFormatError
-from tableformat.export.cleaning import STAYS_KNOWN, Cleaning
+from tableformat.export.cleaning import Cleaning
 from tableformat.export.dead import verdict
 from tableformat.export.giving_up import kill
 from tableformat.export.leases import Leases
@@ -24,12 +24,12 @@ from tableformat.export.ports import JobPorts
 from tableformat.export.settling import Ports
 from tableformat.ledger import Claim, Row, State
 
-__all__ = ["EXPIRES_AFTER", "MOST_EXPORTS", "Expired"]
+__all__ = ["ABANDONED_TTL", "MOST_EXPORTS", "Expired"]
 
 MOST_EXPORTS: Final = 16
 """Keys that a run cleans up at its end."""
-EXPIRES_AFTER: Final = STAYS_KNOWN
-"""Milliseconds after which an interrupted export is given up, if its time to live is not longer."""
+ABANDONED_TTL: Final = 7 * 86_400
+"""Seconds after which an interrupted export is given up, where the user says nothing."""
 _MOST_FILES: Final = 256
 _MOST_MILLISECONDS: Final = 3_000
 _MOST_ATTEMPTS: Final = 3
@@ -38,12 +38,17 @@ _NOBODY: Final = "interrupted, and nobody went on with it"
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Cleans up in one destination, at `location`."""
+    """Cleans up in one destination, at `location`.
+
+    `abandoned_ttl` is seconds since the ledger last heard of an interrupted export, after which it
+    is given up; 0 is never.
+    """
 
     ports: JobPorts
     commit_ports: Ports
     leases: Leases
     location: str
+    abandoned_ttl: int = ABANDONED_TTL
 
     def clean(self) -> None:
         """Clean up a share; what goes wrong is only told."""
@@ -92,10 +97,10 @@ class Expired:
             self.leases.release(key)
 
     def _is_expired(self, row: Row, now: int) -> bool:
-        """Whether an export was interrupted long ago; a time to live of 0 is for ever."""
-        age = max(EXPIRES_AFTER, row.ttl * 1000)
+        """Whether an export was interrupted long ago."""
         begun = row.state is State.RUNNING and row.move is None
-        return begun and row.ttl != 0 and row.updated + age < now
+        ttl = self.abandoned_ttl
+        return begun and ttl != 0 and row.updated + ttl * 1000 < now
 
 
 def _left(row: Row) -> Iterator[Claim]:

@@ -23,7 +23,7 @@ from tableformat.export.destination import Destination, fit
 from tableformat.export.directories import NO_NAMES, KeyNames
 from tableformat.export.empty_commits import first_snapshot
 from tableformat.export.evolving import evolve_schema
-from tableformat.export.expired import Expired
+from tableformat.export.expired import ABANDONED_TTL, Expired
 from tableformat.export.group import GroupJob
 from tableformat.export.killed_query import KilledQuery
 from tableformat.export.leases import Leases
@@ -73,8 +73,10 @@ class ExportRequest:
     allows to add columns to it. At most `commit_every` partitions become visible in one snapshot,
     and what is complete does after `commit_after` milliseconds, whatever is still being written.
     A file whose failure may pass is written again up to `max_retries` times. `limits` bound what is
-    written at a time. What is in `leave_out` was answered by a run before this one, of the same
-    command. `query_id` is the name of the statement, by which it can be killed.
+    written at a time. Exports into the destination that were interrupted and not resumed for
+    `abandoned_ttl` seconds are given up at the end; 0 is never. What is in `leave_out` was answered
+    by a run before this one, of the same command. `query_id` is the name of the statement, by which
+    it can be killed.
     """
 
     table: TableName
@@ -89,6 +91,7 @@ class ExportRequest:
     commit_every: int = MOST_PARTITIONS
     commit_after: int = 60_000
     max_retries: int = MAX_RETRIES
+    abandoned_ttl: int = ABANDONED_TTL
     limits: Limits = field(default_factory=Limits)
     format: FileFormat = field(default_factory=FileFormat)
     leave_out: frozenset[PartitionId] = frozenset()
@@ -195,7 +198,8 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
         commit_ports = Ports(
             ports.effects, destination.lake, ports.ledger, ports.clock, ports.pause
         )
-        Expired(ports, commit_ports, leases, destination.location).clean()
+        abandoned_ttl = request.abandoned_ttl
+        Expired(ports, commit_ports, leases, destination.location, abandoned_ttl).clean()
 
 
 def _groups(

@@ -17,14 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from tableformat.errors import TableFormatError
-from tableformat.export import expired, leases
+from tableformat.export import leases
 from tableformat.export.claim import Wish
 from tableformat.export.job import export
 from tableformat.ledger import Owner
 from tests.chaos.world import World, clock, quiet
 from tests.scenarios import ALL, ports_of
 
-_EXPIRES_AFTER = 2_000
+_ABANDONED_TTL = 2
 
 
 def main() -> None:
@@ -35,13 +35,13 @@ def main() -> None:
     name, me = f"worker-{seed}", Owner(socket.gethostname(), os.getpid(), str(seed))
     quiet()
     leases.LEASE_SECONDS, leases.RENEW_SECONDS = 1.0, 0.2  # type: ignore[misc]
-    expired.EXPIRES_AFTER = _EXPIRES_AFTER  # type: ignore[misc]
     while left:
         left -= 1
         request = replace(
             ALL,
             wish=Wish(force=chance.random() < 0.1, ttl=1),
             commit_every=chance.choice((1, 7, 100)),
+            abandoned_ttl=_ABANDONED_TTL,
         )
         begun = clock()
         ports = replace(

@@ -15,7 +15,7 @@ from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import DestinationError, LedgerError
 from tableformat.export.claim import Wish
 from tableformat.export.commit import Ports
-from tableformat.export.expired import EXPIRES_AFTER, MOST_EXPORTS
+from tableformat.export.expired import ABANDONED_TTL, MOST_EXPORTS
 from tableformat.export.giving_up import GivenUp, kill
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent
@@ -42,6 +42,7 @@ from tests.scenarios import (
 T = TypeVar("T")
 OTHER = replace(ALL, selection=ById(PartitionId("p2")))
 ONE = replace(ALL, selection=ById(PartitionId("p1")))
+WEEK = ABANDONED_TTL * 1000
 
 
 class Notes(Silent):
@@ -158,7 +159,7 @@ def test_a_run_that_is_cleaned_up_beside_says_that_it_landed(world: World) -> No
 def test_an_export_that_nobody_went_on_with_for_a_week_is_given_up(world: World) -> None:
     """Harm prevented: what an interrupted export finished lies there for ever."""
     world.interrupt()
-    world.now += EXPIRES_AFTER
+    world.now += WEEK
 
     world.run()
 
@@ -170,19 +171,42 @@ def test_an_export_that_nobody_went_on_with_for_a_week_is_given_up(world: World)
 
 
 @pytest.mark.parametrize(
-    ("ttl", "age"), [(180, EXPIRES_AFTER - 60_000), (0, 9 * EXPIRES_AFTER), (10**6, EXPIRES_AFTER)]
+    ("ttl", "age"), [(ABANDONED_TTL, WEEK - 60_000), (3_600, 3_500_000), (0, 90 * WEEK)]
 )
 def test_an_export_that_is_gone_on_with_later_keeps_its_files(
     world: World, ttl: int, age: int
 ) -> None:
-    """Harm prevented: a night's finished files go; a time to live of 0 is for ever."""
-    world.interrupt(replace(ONE, wish=Wish(ttl=ttl)))
+    """Harm prevented: a night's finished files go; 0 is for ever."""
+    world.interrupt()
     world.now += age
 
-    world.run()
+    world.run(replace(OTHER, abandoned_ttl=ttl))
 
     assert row_of(world.directory, "p1").state is State.RUNNING
     assert len(world.files()) == 2
+
+
+def test_who_runs_an_export_says_when_others_are_abandoned(world: World) -> None:
+    """Harm prevented: a disk that is full of a crash's files for a week, whatever one sets."""
+    world.interrupt()
+    world.now += 3_601_000
+
+    world.run(replace(OTHER, abandoned_ttl=3_600))
+
+    assert row_of(world.directory, "p1").state is State.FAILED
+    assert world.files() == []
+
+
+@pytest.mark.parametrize("ttl", [0, 10 * ABANDONED_TTL])
+def test_the_ttl_of_a_manifest_is_of_completed_exports_alone(world: World, ttl: int) -> None:
+    """Harm prevented: what a crash left stays for ever, because refusals were to last for ever."""
+    world.interrupt(replace(ONE, wish=Wish(ttl=ttl)))
+    world.now += WEEK
+
+    world.run()
+
+    assert row_of(world.directory, "p1").state is State.FAILED
+    assert world.files() == []
 
 
 def test_what_somebody_works_on_is_left_alone(world: World) -> None:
@@ -261,7 +285,7 @@ def test_a_run_that_dies_while_it_cleans_up_is_finished_by_the_next(
         with contextlib.suppress(Dies):
             world.run(OTHER, DiesAt(number, after=after))
         # An export that was taken over to be given up counts from then on.
-        world.now += EXPIRES_AFTER
+        world.now += WEEK
 
         world.run()
 
@@ -275,5 +299,5 @@ def _expired(directory: Path) -> World:
     directory.mkdir()
     world = World(directory)
     world.interrupt()
-    world.now += EXPIRES_AFTER
+    world.now += WEEK
     return world

@@ -37,6 +37,7 @@ from spark_ext.session import SparkSettings
 from spark_ext.stopping import Stopping
 from spark_ext.wiring import Places
 from tableformat.export.claim import Wish, check_wish
+from tableformat.export.expired import ABANDONED_TTL
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
 from tableformat.export.limits import Limits
 from tableformat.export.retrying import MAX_RETRIES
@@ -122,6 +123,14 @@ _MIB: Final = 1024 * 1024
     show_default=True,
     help="Seconds during which exporting again is refused; 0 is for ever.",
 )
+@click.option(
+    "--abandoned-ttl",
+    type=click.IntRange(0),
+    default=ABANDONED_TTL,
+    show_default=True,
+    help="Seconds after which an export into the same table that was interrupted is given up at "
+    "the end of this one, and its files are removed; 0 is never.",
+)
 @limit_options
 @metrics_option
 @spark_options
@@ -140,7 +149,8 @@ _MIB: Final = 1024 * 1024
 @output_options
 def export(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
-    partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, target_file_size: int,
+    partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, abandoned_ttl: int,
+    target_file_size: int,
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts,
     commit_every: int, max_retries: int, grace: float, cluster: str | None,
@@ -179,6 +189,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         evolve_schema=evolve_schema,
         commit_every=commit_every,
         max_retries=max_retries,
+        abandoned_ttl=abandoned_ttl,
         limits=limits,
         format=FileFormat(target_file_bytes=target_file_size * _MIB),
     )

@@ -299,7 +299,7 @@ def test_in_sql_a_cancelled_job_has_the_state_of_what_is_cancelled(
     many.before = cancelled
     arguments: dict[str, object] = {
         "table": "n.state", "source": MANY, "partition_id": "1", "partition": None,
-        "force": False, "manifest_ttl": 180, "allow_empty": False,
+        "force": False, "manifest_ttl": 180, "abandoned_ttl": 604_800, "allow_empty": False,
         "overwrite_file_if_exists": False, "replace_partition": False, "same_table": False,
             "same_as": None,
         "verify": False, "strict": False, "evolve_schema": False, "convert": {},

@@ -60,6 +60,7 @@ def test_without_settings_everything_is_the_default_of_the_requirements() -> Non
 
     assert found == StatementSettings()
     assert (found.allow_export, found.max_retries, found.wish) == (False, 3, Wish(ttl=180))
+    assert found.abandoned_ttl == 7 * 86_400
     assert found.file_format.target_file_bytes == 512 * 1024 * 1024
     assert found.wait
     assert found.limits == Limits(bandwidth=0, slices=8, in_turn=False)
@@ -69,6 +70,7 @@ def test_settings_of_a_statement_say_how_it_is_exported() -> None:
     found = settings_of(
         f"SETTINGS {GATE} = 1, export_merge_tree_partition_max_retries = 5, "
         "export_merge_tree_partition_manifest_ttl = 360, "
+        "export_merge_tree_partition_abandoned_ttl = 3600, "
         "export_merge_tree_partition_force_export = 1, "
         "export_merge_tree_part_overwrite_file_if_exists = true, "
         "allow_replace_partition_from_empty_source, output_format_parallel_formatting = 0, "
@@ -79,6 +81,7 @@ def test_settings_of_a_statement_say_how_it_is_exported() -> None:
 
     assert found.allow_export
     assert found.max_retries == 5
+    assert found.abandoned_ttl == 3600
     assert found.wish == Wish(force=True, ttl=360, allow_empty=True, beside=True)
     assert found.file_format.target_file_bytes == 1_000_000
     assert found.limits == Limits(bandwidth=100_000_000, slices=2, in_turn=True)
