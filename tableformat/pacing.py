@@ -1,5 +1,7 @@
 """Writes no faster than so many bytes per second: a token bucket, and a sink that waits for it.
 
+What is read is bounded by ClickHouse itself, where the parts are opened (`catalog/clickhouse`).
+
 The bucket is pure: it is told the time and says how long to wait. It begins empty and holds what
 comes in within a second, so that time spent reading is not lost: in no time of any length more goes
 than its share and one second's (RQ…ServerSettings.MaxBandwidth).

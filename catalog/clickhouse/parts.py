@@ -43,6 +43,8 @@ _READ_SETTINGS: Final = (
     "max_threads = 1, optimize_read_in_order = 1, max_block_size = 16384, "
     f"prefer_column_name_to_alias = 1, {WIRE_SETTINGS}"
 )
+_NOT_MAPPED: Final = "local_filesystem_read_method = 'pread', min_bytes_to_use_mmap_io = 0"
+"""ClickHouse counts bytes that it reads from files, and none that it maps into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ class FileSlice:
             SourceError: a part cannot be read; the stream never ends early without an error.
         """
         order = f" ORDER BY {self.plan.order_by}" if self.plan.order_by else ""
-        sql = f"SELECT {self.plan.select} {self._from}{order} SETTINGS {_READ_SETTINGS}{self._zone}"
+        settings = f"{_READ_SETTINGS}{self._zone}{self._pace}"
+        sql = f"SELECT {self.plan.select} {self._from}{order} SETTINGS {settings}"
         # A stream ends the one before it on the same connection, so it has a connection of its own.
         with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
             try:
@@ -86,7 +89,7 @@ class FileSlice:
         """
         with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
             try:
-                settings = f"max_threads = 1, {WIRE_SETTINGS}{self._zone}"
+                settings = f"max_threads = 1, {WIRE_SETTINGS}{self._zone}{self._pace}"
                 cursor.execute(f"SELECT {select} {self._from} SETTINGS {settings}")
                 found: tuple[Any, ...] = cursor.fetchone()
             except (AdbcError, OSError, pa.ArrowException) as error:
@@ -102,6 +105,12 @@ class FileSlice:
         # Defaults that old parts lack, and keys, are computed here as the server computes them.
         zone = self.plan.layout.zone
         return f", session_timezone = {quote_string(zone)}" if zone else ""
+
+    @property
+    def _pace(self) -> str:
+        """Bound the bytes per second of the part's files (RQ…ServerSettings.MaxBandwidth)."""
+        rate = self.plan.share.bytes_per_second if self.plan.share is not None else None
+        return "" if rate is None else f", max_local_read_bandwidth = {rate}, {_NOT_MAPPED}"
 
     def _next(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
         try:

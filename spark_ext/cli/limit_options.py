@@ -22,8 +22,8 @@ def limit_options(command: Callable[..., int]) -> Callable[..., int]:
         default=0,
         show_default=True,
         envvar="MERGEBERG_MAX_BANDWIDTH",
-        help="Bytes per second that all tasks together write, and that a server reads for them; 0 "
-        "is no limit (ClickHouse's max_exports_bandwidth_for_server).",
+        help="Bytes per second that all tasks together read from the source, and that they write; "
+        "0 is no limit (ClickHouse's max_exports_bandwidth_for_server).",
     )
     @click.option(
         "--max-slices",

@@ -4,8 +4,8 @@ ClickHouse has both as settings of a server, `background_move_pool_size` and
 `max_exports_bandwidth_for_server`; here they are an application's, the process that exports (DESIGN
 10). Its exports share one `Allotment`: each takes a share before its tasks begin and gives it back
 when they have ended. A share says how many slices are written at a time, and how many bytes per
-second each of them may write: the rate divided by their number, so that together they never exceed
-it, on however many hosts they run.
+second each of them may read, and may write: the rate divided by their number, so that together they
+never exceed it, on however many hosts they run.
 """
 
 from __future__ import annotations

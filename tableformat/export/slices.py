@@ -59,7 +59,7 @@ class Share:
 
     @property
     def bytes_per_second(self) -> int | None:
-        """What each slice may write, None where nothing bounds it; together never more."""
+        """What each slice may read and write; None where nothing bounds it. Together never more."""
         return self.bandwidth // self.slices if self.bandwidth else None
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from spark_ext.tasks import find_receipt, installed_versions
 from tableformat.errors import InternalError, RefusedError, SourceError, TableFormatError
-from tableformat.export.slices import DataCheck, Slice, WritePlan
+from tableformat.export.slices import DataCheck, Share, Slice, WritePlan
 from tableformat.file_names import data_file_name
 from tableformat.receipt import Receipt
 from tests.frozen_parts import LAYOUT, PLAN, Source, insert, make_source
@@ -56,6 +56,16 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
         insert(0, 1000, 3),
         insert(1, 100, 3, name="if(number = 60, unhex('FF00'), 'x')"),
     )
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """Return a part of 3 MB whose rows are a file of a few hundred kB.
+
+    A value comes again after more than 64 KiB, too late for LZ4; Parquet has it in a dictionary.
+    """
+    value = "hex(SHA512(toString(number % 1000))) || hex(SHA512(toString(number % 1000 + 5000)))"
+    return make_source(tmp_path_factory.mktemp("large") / "disk", insert(0, 12_000, 1, name=value))
 
 
 def plan_in(lake: Path, **changes: Any) -> WritePlan:
@@ -236,3 +246,27 @@ def test_a_source_that_is_not_on_the_executor_is_named(source: Source, tmp_path:
     assert isinstance(said, SourceError)
     assert "Cannot read /nowhere/1_1_1_0/ on executor host " in str(said)
     assert "no such directory" in str(said)
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_part_is_read_no_faster_than_the_bandwidth(
+    tmp_path: Path, large: Source, *, check: bool
+) -> None:
+    """RQ…ServerSettings.MaxBandwidth is about reading; what is written may be a tenth of it.
+
+    Harm prevented: the disk that serves the users is read as fast as it can be, whatever limit its
+    administrator sets.
+    """
+    (slice_,) = large.slices()
+    read = sum(part.part.bytes_on_disk for part in large.partition.parts)
+    always = dataclasses.replace(UTF8, always=True)
+    checks = (always,) if check else ()
+    rows = dataclasses.replace(PLAN.format, row_group_rows=100_000)
+    plan = plan_in(tmp_path, share=Share(1, read // 3), checks=checks, format=rows)
+
+    ((receipt, _),) = write((plan, slice_))
+
+    assert isinstance(receipt, Receipt)
+    assert receipt.file_bytes < read // 5
+    # Each query has a second's worth at once.
+    assert receipt.seconds >= (4.0 if check else 2.0) * 0.95
