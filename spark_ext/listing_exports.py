@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from catalog.ledgers.memory import milliseconds
 from catalog.processes import may_be_alive
 from tableformat.export.standing import Standing, is_resumable, standing
+from tableformat.last_export import LastExport, last_export
 from tableformat.ledger import ExportedPart, Ledger, Row, State
 from tableformat.names import LakeName, TableName
 
@@ -18,15 +20,49 @@ _SHOWN: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ListedExport:
-    """The exports of one partition into one table, and how the last one stands."""
+    """The exports of one partition into one table, and how the last one stands.
+
+    `expired`: it completed, and the time to live of its manifest is over or was ended: exporting it
+    again is not refused.
+    """
 
     row: Row
     status: Standing
+    expired: bool = False
+
+    @property
+    def export(self) -> LastExport:
+        """The last export, whatever statements did with its rows since."""
+        return last_export(self.row)
 
     @property
     def snapshot_id(self) -> int | None:
         """The snapshot in which the last one landed, None when none did."""
         return self.row.done.landed.snapshot_id if self.row.done else None
+
+    @property
+    def statement(self) -> str:
+        """The statement on the lake table that has claimed its rows and has not ended, '' for none.
+
+        With the reason why nobody works on it any more, where there is one.
+        """
+        claim = self.row.claim
+        if self.row.state is not State.RUNNING or not claim.by_statement:
+            return ""
+        text = claim.gives_way.statement if claim.gives_way is not None else claim.statement
+        return f"{text} ({self._last_error})" if self._last_error else text
+
+    @property
+    def rows_in_main(self) -> int | None:
+        """The rows of the partition that main has, None where the ledger does not know.
+
+        DROP and DETACH take them out, ATTACH brings them back, UPDATE and DELETE change them.
+        """
+        settled = self.row.settled
+        if settled is None:
+            return 0
+        held = settled.left
+        return None if held is None else sum(one.rows for one in held)
 
     @property
     def changed_by(self) -> str:
@@ -36,7 +72,12 @@ class ListedExport:
 
     @property
     def last_error(self) -> str:
-        """The beginning of the last error, '' when there is none."""
+        """The beginning of the export's last error, '' when there is none."""
+        return self._last_error if self.export.error else ""
+
+    @property
+    def _last_error(self) -> str:
+        """The beginning of the last error of what claimed the row."""
         return self.row.last_error.splitlines()[0][:_SHOWN] if self.row.last_error else ""
 
     @property
@@ -47,15 +88,20 @@ class ListedExport:
     @property
     def parts(self) -> tuple[ExportedPart, ...]:
         """The source's parts of the last one."""
-        row = self.row
-        return row.done.parts if row.done and row.state is State.COMPLETED else row.claim.parts
+        return self.export.parts
 
 
-def list_exports(ledger: Ledger) -> Iterator[ListedExport]:
+def list_exports(
+    ledger: Ledger, *, clock: Callable[[], int] = milliseconds
+) -> Iterator[ListedExport]:
     """Yield every export of a ledger, latest first.
 
     What the ledger notes of rows that others wrote, when a statement on the lake table changes
     them, is none: they came from no ClickHouse table.
+
+    Args:
+        ledger: what was exported.
+        clock: milliseconds since 1970, by which times to live are over.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -64,7 +110,9 @@ def list_exports(ledger: Ledger) -> Iterator[ListedExport]:
         if not row.key.is_of_export:
             continue
         worked_on = row.state is State.RUNNING and _worked_on(row, ledger)
-        yield ListedExport(row, standing(row, worked_on=worked_on))
+        record = last_export(row).record
+        expired = record is not None and not record.refuses(clock())
+        yield ListedExport(row, standing(row, worked_on=worked_on), expired)
 
 
 def rows_of_name(

@@ -10,12 +10,12 @@ from typing import Protocol
 
 from spark_ext.listing_exports import ListedExport
 from tableformat.committer import LakeTableState
-from tableformat.export.progress import processed_parts, receipts_below
+from tableformat.export.progress import receipts_below, with_files, without_files
 from tableformat.export.standing import Standing
-from tableformat.ledger import Row, State
+from tableformat.ledger import ExportedPart, Row, State
 from tableformat.receipt import Receipt
 
-__all__ = ["DestinationsOfRows", "failed_parts", "in_ledger", "processed"]
+__all__ = ["DestinationsOfRows", "failed_parts", "in_ledger", "parts_with_files", "processed"]
 
 _FAILED = (Standing.FAILED, Standing.KILLED)
 
@@ -34,7 +34,7 @@ class DestinationsOfRows(Protocol):
 
 def in_ledger(one: ListedExport) -> frozenset[str]:
     """Return the parts that are processed as far as the ledger knows: all at once, or none."""
-    match one.row.state:
+    match one.export.state:
         case State.COMPLETED:
             return frozenset(part.name for part in one.parts)
         case State.RUNNING:
@@ -44,19 +44,31 @@ def in_ledger(one: ListedExport) -> frozenset[str]:
 
 
 def processed(one: ListedExport, lake: DestinationsOfRows) -> frozenset[str]:
-    """Return the parts that are wholly in finished files.
+    """Return the names of the parts that are wholly in finished files.
 
     Raises:
         TableFormatError: the lake does not say.
     """
-    known = in_ledger(one)
-    if one.row.state is not State.RUNNING or known:
-        return known
+    parts = parts_with_files(one, lake)
+    if one.export.state is State.COMPLETED:
+        return in_ledger(one)
+    return frozenset(part.name for part in parts if part.remote_paths)
+
+
+def parts_with_files(one: ListedExport, lake: DestinationsOfRows) -> tuple[ExportedPart, ...]:
+    """Return the parts of the last export, each with its files as soon as all of them are finished.
+
+    Raises:
+        TableFormatError: the lake does not say.
+    """
+    of = one.export
+    if of.state is not State.RUNNING or all(part.remote_paths for part in of.parts):
+        return of.parts if of.state in (State.COMPLETED, State.RUNNING) else without_files(of.parts)
     state = lake.destination(one.row)
     if state is None:
-        return known
+        return of.parts
     receipts = lake.receipts(one.row, receipts_below(state.location, one.row))
-    return processed_parts(one.parts, (part for each in receipts for part in each.ranges))
+    return with_files(of.parts, receipts)
 
 
 def failed_parts(one: ListedExport, processed_number: int) -> int:

@@ -180,10 +180,18 @@ class Claim:
     move: MoveIntent | None = None
     gives_way: GivesWay | None = None
 
+    @property
+    def by_statement(self) -> bool:
+        """Whether it is that of a statement which changes rows of the key that main has."""
+        return bool(self.statement) or self.gives_way is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The last export that completed. `completed` is milliseconds since 1970.
+    """The last export that completed. Times are milliseconds since 1970.
+
+    `begun` and `query_id` are those of the claim that wrote its rows, 0 and '' where an earlier
+    release noted neither; what OPTIMIZE writes anew is still the same export.
 
     Inside `ttl` seconds (0 is for ever) after it, exporting again is refused, unless the record was
     `forgotten`.
@@ -195,6 +203,8 @@ class Record:
     completed: int
     ttl: int
     forgotten: bool = False
+    begun: int = 0
+    query_id: str = ""
 
     @property
     def source_rows(self) -> int:
@@ -288,9 +298,9 @@ class Row:
 
     @property
     def is_exporting(self) -> bool:
-        """Whether an export is under way: neither a statement on the lake table, nor ended."""
-        is_export = self.key.is_of_export and not self.claim.statement
-        return is_export and self.state is State.RUNNING
+        """Whether an export is under way; the claim of a statement has no recipe."""
+        is_export = self.key.is_of_export and self.claim.recipe and not self.claim.by_statement
+        return bool(is_export) and self.state is State.RUNNING
 
     @property
     def move(self) -> MoveIntent | None:

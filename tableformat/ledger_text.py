@@ -1,8 +1,9 @@
 """The text form of a ledger's row: JSON under a checksum, in which a ledger stores it.
 
 The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. Rows of the three
-formats before are read, too. None of them has `archived`, which their times to live tell; formats 8
-and 7 do not say how the source is divided, nor format 7 which claim gives way.
+formats before are read, too. None of them has `archived`, which their times to live tell, and their
+records do not say when the export was begun, and by which query; formats 8 and 7 do not say how the
+source is divided, nor format 7 which claim gives way.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The manifest of an export: what a ledger row says of it, as a JSON document for people and tools.
 
 Pretty-printed, the fields of export-partition-notes.md first, then ours, protected by a checksum
-(docs/spec/manifest.md; N-09 … N-15, reading 27). It is made from the row and decides nothing.
+(docs/spec/manifest.md; N-09 … N-15, reading 27). A ledger stores it with the row, in one change; it
+is made from the row and decides nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from tableformat.errors import LedgerError
-from tableformat.ledger import ExportedPart, Row, State
+from tableformat.last_export import last_export
+from tableformat.ledger import ExportedPart, Row
 from tableformat.ledger_text import checksum
 from tableformat.mergetree.keeper_node import KeeperNode
 
@@ -77,32 +79,39 @@ class Manifest:
     keeper_node: KeeperNode | None
 
 
-def manifest(row: Row) -> str:
-    """Return the manifest of a row's last export as pretty-printed JSON."""
-    body = asdict(manifest_of(row))
+def manifest(row: Row, parts: tuple[ExportedPart, ...] | None = None) -> str:
+    """Return the manifest of a row's last export as pretty-printed JSON.
+
+    Args:
+        row: the row.
+        parts: those of the export with the files that are finished by now, None for what the row
+            says.
+    """
+    body = asdict(manifest_of(row, parts))
     tail = {"format_version": MANIFEST_FORMAT, "checksum": checksum(_sealed(body, MANIFEST_FORMAT))}
     return json.dumps({**body, **tail}, indent=2, ensure_ascii=True)
 
 
-def manifest_of(row: Row) -> Manifest:
-    """Return the manifest of the export that completed last, or of the claim that is under way."""
-    done = row.done if row.state is State.COMPLETED else None
+def manifest_of(row: Row, parts: tuple[ExportedPart, ...] | None = None) -> Manifest:
+    """Return the manifest of the export that is under way, or else of the one that ended last."""
+    of = last_export(row)
+    done = of.record
     return Manifest(
-        transaction_id=row.last.transaction_id,
+        transaction_id=of.transaction_id,
         partition_id=row.key.partition_id,
         destination=row.destination_table,
         completed=done is not None,
-        parts=tuple(_part(p) for p in (done.parts if done is not None else row.claim.parts)),
+        parts=tuple(_part(p) for p in (of.parts if parts is None else parts)),
         source=row.source_table,
         source_identity=row.key.source,
         destination_uuid=row.key.destination,
         key=row.key.hash,
-        state=row.state.value,
-        epoch=row.last.epoch,
-        fingerprint=row.last.fingerprint,
-        rows=row.last.rows,
-        data_files=row.last.data_files,
-        bytes=row.bytes,
+        state=of.state.value,
+        epoch=of.epoch,
+        fingerprint=of.fingerprint,
+        rows=of.rows,
+        data_files=of.data_files,
+        bytes=of.bytes,
         snapshot_id=done.landed.snapshot_id if done is not None else None,
         completed_time=done.completed if done is not None else None,
         created=row.created,
@@ -110,7 +119,7 @@ def manifest_of(row: Row) -> Manifest:
         ttl=done.ttl if done is not None else row.ttl,
         forgotten=done is not None and done.forgotten,
         landed_snapshots=tuple(x.snapshot_id for x in row.landed),
-        last_error=row.last_error,
+        last_error=of.error,
         keeper_node=row.keeper_node,
     )
 

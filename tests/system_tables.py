@@ -45,6 +45,8 @@ def _read(value: Value, kind: str) -> object:
         case "BIGINT":
             assert isinstance(value, int)
             assert -(2**63) <= value < 2**63
+        case "BOOLEAN":
+            assert isinstance(value, bool)
         case "TIMESTAMP":
             assert isinstance(value, str)
             at = datetime.fromisoformat(value)

@@ -26,6 +26,7 @@ __all__ = ["ledger_agreement"]
 
 _KEYS = tuple(Key("source", partition, "table") for partition in ("1", "2", "3"))
 _OWNERS = tuple(Owner("host", pid, "then") for pid in (1, 2))
+_CLAIM = Claim(1, "7", "f", 1, recipe="r")
 _NAMES = itertools.count()
 _EVENTS = st.builds(
     Event,
@@ -101,7 +102,7 @@ class LedgerAgreement(RuleBasedStateMachine):
         self, key: Key, version: str, state: State, error: str, statement: str = ""
     ) -> Row:
         base = self.model.read(key.hash) or Row(
-            key, "db.t", "lake.n.t", state, Claim(1, "7", "f", self.now), self.now, self.now
+            key, "db.t", "lake.n.t", state, _CLAIM, self.now, self.now
         )
         landed = Landed(1, "7", "f", len(base.landed) + 1, 9, rows=3, data_files=1)
         return replace(

@@ -53,17 +53,17 @@ def _status(call: Call) -> Standing | None:
 
 
 def _listed(one: ListedExport) -> tuple[str | int | None, ...]:
-    row = one.row
+    row, of = one.row, one.export
     return (
         row.source_table,
         row.destination_table,
         row.key.partition_id,
         one.status.value,
-        row.last.rows,
-        row.last.data_files,
+        of.rows,
+        of.data_files,
         one.snapshot_id,
-        row.last.transaction_id,
-        timestamp(row.claim.begun),
+        of.transaction_id,
+        timestamp(of.begun),
         timestamp(row.updated),
         one.last_error or None,
         one.changed_by or None,

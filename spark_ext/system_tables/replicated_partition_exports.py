@@ -1,8 +1,9 @@
 """`mergeberg.system.replicated_partition_exports`: the exports, one row for each partition.
 
 The columns of RQ…SystemTables.Exports by their names, then ours (readings 11, 17). A row says what
-the last export of a partition into a table is, or became; rows stay when the manifest's TTL is
-over, which ends only the refusal.
+the last export of a partition into a table is, or became, whatever statements on the lake table do
+with its rows; `statement`, `changed_by` and `rows_in_main` are of these. Rows stay when the TTL of
+the manifest is over, and `expired` says so.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def export_row(one: ListedExport, processed_number: int) -> tuple[Value, ...]:
         one: the export.
         processed_number: how many of its parts are wholly in finished files.
     """
-    row = one.row
-    is_done = row.state is State.COMPLETED
+    row, of = one.row, one.export
+    is_done = of.state is State.COMPLETED
     return (
         row.source_table,
         row.destination_table,
@@ -52,13 +53,16 @@ def export_row(one: ListedExport, processed_number: int) -> tuple[Value, ...]:
         len(one.parts),
         processed_number,
         failed_parts(one, processed_number),
-        timestamp(row.claim.begun),
+        timestamp(of.begun),
         timestamp(row.updated),
-        row.claim.query_id,
-        row.last.transaction_id,
+        of.query_id,
+        of.transaction_id,
         one.snapshot_id if is_done else None,
-        row.last_error,
+        of.error,
         one.changed_by,
+        one.statement,
+        one.rows_in_main,
+        one.expired,
     )
 
 
@@ -94,6 +98,21 @@ REPLICATED_PARTITION_EXPORTS: Final = SystemTable(
             "changed_by",
             "STRING",
             "the last statement on the lake table that changed it since, '' for none",
+        ),
+        Column(
+            "statement",
+            "STRING",
+            "the statement on the lake table that has claimed its rows and not ended, '' for none",
+        ),
+        Column(
+            "rows_in_main",
+            "BIGINT",
+            "rows of the partition in main, 0 after DROP; NULL where the ledger does not know",
+        ),
+        Column(
+            "expired",
+            "BOOLEAN",
+            "of COMPLETED, whether the TTL of its manifest is over: it may be exported again",
         ),
     ),
     run=_run,

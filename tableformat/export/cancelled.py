@@ -93,7 +93,8 @@ class Cancelled:
         if ended.status is Status.KILLED or (is_anothers and isinstance(error, MissingError)):
             return ended
         stopped = isinstance(error, StoppedError)
-        text = self.telling.note_error(one.row, INTERRUPTED_ERROR if stopped else str(error))
+        why = INTERRUPTED_ERROR if stopped else str(error)
+        text = self.telling.note_error(one.row, why, tuple(one.finished.values()))
         failed = self.telling.failed(one.row.key.partition_id, error, one.row, one.begun)
         return replace(failed, message=failed.message + text)
 

@@ -13,6 +13,7 @@ from tableformat.committer import FileInMain
 from tableformat.errors import UsageError
 from tableformat.export.in_main import Holding, Kind
 from tableformat.export.outcome import Status
+from tableformat.last_export import last_export
 from tableformat.ledger import MANIFEST_TTL, Claim, ExportedPart, Key, Landed, Record, Row, State
 from tableformat.mergetree.keeper_node import KeeperNode
 from tableformat.mergetree.parts import Part, fingerprint
@@ -340,7 +341,7 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
     so that epochs never go back. After a statement the record is still that of the last export.
     """
     others = (c for c in (*row.old, row.claim) if c.transaction_id != landed.transaction_id)
-    made = None if landed.statement else Record(landed, claim.parts, claim.bytes, now, row.ttl)
+    made = None if landed.statement else _record(row, landed, claim, now)
     return replace(
         row.with_landed(landed),
         state=State.COMPLETED,
@@ -351,6 +352,15 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
         updated=now,
         last_error="",
     )
+
+
+def _record(row: Row, landed: Landed, claim: Claim, now: int) -> Record:
+    """Return the record of what landed; what a statement wrote anew is of the same export."""
+    made = Record(landed, claim.parts, claim.bytes, now, row.ttl)
+    if claim.by_statement and row.done is not None:
+        before = last_export(row)
+        return replace(made, begun=before.begun, query_id=before.query_id)
+    return replace(made, begun=claim.begun, query_id=claim.query_id)
 
 
 def is_merged(before: tuple[ExportedPart, ...], now: Content) -> bool:

@@ -29,6 +29,7 @@ from tableformat.export.destination import Destination, Group, WrittenClaim
 from tableformat.export.final_failure import FinalFailure
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
+from tableformat.export.progress import files_of_parts
 from tableformat.export.telling import Telling
 from tableformat.export.undoing import undo_statement
 from tableformat.export.verification import Verification
@@ -124,11 +125,7 @@ class Committing:
 
     def _with_files(self, one: Claimed, receipts: tuple[Receipt, ...]) -> Row:
         """Return the row of a partition with its files on the claim."""
-        paths: dict[str, list[str]] = {}
-        for receipt in receipts:
-            for part in receipt.ranges:
-                paths.setdefault(part.source_name, []).append(receipt.file_path)
-        claim = one.row.claim
+        claim, paths = one.row.claim, files_of_parts(receipts)
         return replace(
             one.row,
             updated=self.ports.clock(),
@@ -137,9 +134,7 @@ class Committing:
                 rows=sum(r.rows for r in receipts),
                 data_files=len(receipts),
                 bytes=sum(r.file_bytes for r in receipts),
-                parts=tuple(
-                    replace(p, remote_paths=tuple(paths.get(p.name, ()))) for p in claim.parts
-                ),
+                parts=tuple(replace(p, remote_paths=paths.get(p.name, ())) for p in claim.parts),
             ),
         )
 

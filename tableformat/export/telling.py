@@ -9,7 +9,9 @@ from tableformat.effects import Step
 from tableformat.errors import LedgerError, RefusedError, SourceGoneError, TableFormatError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
+from tableformat.export.progress import with_files
 from tableformat.ledger import Row, State
+from tableformat.receipt import Receipt
 
 __all__ = ["Telling"]
 
@@ -59,8 +61,13 @@ class Telling:
         gone = isinstance(error, SourceGoneError)
         return replace(failed, code=error.code, parts=parts, source_gone=gone)
 
-    def note_error(self, row: Row, error: str) -> str:
+    def note_error(self, row: Row, error: str, finished: tuple[Receipt, ...] = ()) -> str:
         """Leave the last error on the row, unless it has moved on: then it is somebody else's.
+
+        Args:
+            row: as it was claimed.
+            error: why the export ends without a commit.
+            finished: the receipts of its files, by which the row says which parts are done.
 
         Returns:
             What the ledger said against that, as the end of a sentence; '' when it was noted.
@@ -68,7 +75,10 @@ class Telling:
         try:
             now = self.ports.ledger.read(row.key.hash)
             if now is not None and now.claim.epoch == row.claim.epoch and _runs(now):
-                noted = replace(now, last_error=error, updated=self.ports.clock())
+                claim = now.claim
+                if finished:
+                    claim = replace(claim, parts=with_files(claim.parts, finished))
+                noted = replace(now, last_error=error, updated=self.ports.clock(), claim=claim)
                 self.ports.effects(Step.NOTE_ERROR, partial(self.ports.ledger.write, noted))
         except LedgerError as refused:
             return f" (and the ledger could not note it: {refused})"

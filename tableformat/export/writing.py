@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tableformat.effects import Step
@@ -64,7 +64,7 @@ class FileWriting:
                 return
         todo = tuple(s for c in claimed for s in c.unfinished)
         self.claiming.ratio.measured(todo, written.receipts)
-        yield tuple((one, _files(one, written)) for one in left.values())
+        yield tuple((_with_finished(one, written), _files(one, written)) for one in left.values())
 
     def _writing(self, left: Mapping[str, Claimed], frozen: Frozen, writer: SliceWriter) -> Writing:
         """Begin to write the files that are not finished yet."""
@@ -117,6 +117,13 @@ class FileWriting:
             if len(receipts) == len(one.unfinished):
                 found.append((one, _files(one, Written(receipts, ()))))
         return tuple(found)
+
+
+def _with_finished(one: Claimed, written: Written) -> Claimed:
+    """Return a partition that also knows the files which were finished now."""
+    todo = {s.number for s in one.unfinished}
+    made = {r.slice_number: r for r in written.receipts if r.slice_number in todo}
+    return replace(one, finished={**one.finished, **made})
 
 
 def _files(one: Claimed, written: Written) -> tuple[Receipt, ...] | TableFormatError:

@@ -57,8 +57,9 @@ _LANDED = st.builds(
     Landed, _NUMBERS, _DIGITS, _TEXTS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, _TEXTS, _HOLDS
 )
 _RECORDS = st.builds(
-    Record, _LANDED, _PARTS, _NUMBERS, _NUMBERS, st.integers(0, 10_000), st.booleans()
-)
+    Record, _LANDED, _PARTS, _NUMBERS, _NUMBERS, st.integers(0, 10_000), st.booleans(),
+    begun=_NUMBERS, query_id=_TEXTS,
+)  # fmt: skip
 
 _DETACHED = st.lists(st.builds(DetachedPart, _TEXTS, _NUMBERS, _NUMBERS), max_size=2).map(tuple)
 _ARCHIVED = st.builds(Archived, _NUMBERS, st.none() | _DETACHED)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -27,19 +27,21 @@ from spark_ext.cli.times import shown_time
 from spark_ext.cli.watching import Records, follow
 from spark_ext.known_destinations import LOOKING, KnownDestinations
 from spark_ext.listing_exports import ListedExport
-from spark_ext.part_progress import failed_parts, processed
+from spark_ext.part_progress import failed_parts, parts_with_files, processed
 from tableformat.errors import NotFoundError, TableFormatError
 from tableformat.export.standing import Standing
-from tableformat.ledger import Ledger
+from tableformat.ledger import ExportedPart, Ledger
 from tableformat.ledger_text import render_row
 from tableformat.manifest import manifest
 
 __all__ = ["exports"]
 
+T = TypeVar("T")
+
 _COLUMNS: Final = (
     "source_table", "destination_table", "partition_id", "status", "rows", "data_files",
     "snapshot_id", "parts_total", "parts_processed", "parts_failed", "create_time", "update_time",
-    "last_error", "changed_by",
+    "last_error", "changed_by", "statement", "rows_in_main", "expired",
 )  # fmt: skip
 
 
@@ -164,17 +166,18 @@ def show_export(
     output = output_for(as_json=as_json)
     shown = _Shown(_destinations(warehouse), output.note)
     for one in found:
+        parts = shown.parts(one)
         if as_json:
-            output.document(manifest(one.row))
+            output.document(manifest(one.row, parts))
             continue
-        names = shown.processed(one)
+        names = None if parts is None else frozenset(p.name for p in parts if p.remote_paths)
         record = {
             **_record(one, names),
             "resumable": one.resumable,
-            "transaction_id": one.row.last.transaction_id,
+            "transaction_id": one.export.transaction_id,
             "parts": [
-                {**asdict(p), "processed": None if names is None else p.name in names}
-                for p in one.parts
+                {**asdict(p), "processed": None if parts is None else bool(p.remote_paths)}
+                for p in parts or one.parts
             ],
             **json.loads(render_row(one.row)),
             "version": one.row.version,
@@ -205,8 +208,17 @@ class _Shown:
 
     def processed(self, one: ListedExport) -> frozenset[str] | None:
         """Return the parts that are in finished files, None when the lake does not say."""
+        return self._asked(one, processed)
+
+    def parts(self, one: ListedExport) -> tuple[ExportedPart, ...] | None:
+        """Return the parts with their finished files, None when the lake does not say."""
+        return self._asked(one, parts_with_files)
+
+    def _asked(
+        self, one: ListedExport, ask: Callable[[ListedExport, KnownDestinations], T]
+    ) -> T | None:
         try:
-            return processed(one, self.lake)
+            return ask(one, self.lake)
         except TableFormatError as error:
             to = one.row.destination_table
             self._note_once(f"how far exports to {to} are, is not known: {error}")
@@ -220,20 +232,23 @@ class _Shown:
 
 
 def _record(one: ListedExport, names: frozenset[str] | None) -> dict[str, Any]:
-    row = one.row
+    row, of = one.row, one.export
     return {
         "source_table": row.source_table,
         "destination_table": row.destination_table,
         "partition_id": row.key.partition_id,
         "status": one.status.value,
-        "rows": row.last.rows,
-        "data_files": row.last.data_files,
+        "rows": of.rows,
+        "data_files": of.data_files,
         "snapshot_id": None if one.snapshot_id is None else str(one.snapshot_id),
         "parts_total": len(one.parts),
         "parts_processed": None if names is None else len(names),
         "parts_failed": None if names is None else failed_parts(one, len(names)),
-        "create_time": shown_time(row.claim.begun),
+        "create_time": shown_time(of.begun),
         "update_time": shown_time(row.updated),
         "last_error": one.last_error,
         "changed_by": one.changed_by,
+        "statement": one.statement,
+        "rows_in_main": one.rows_in_main,
+        "expired": one.expired,
     }

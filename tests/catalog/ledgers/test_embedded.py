@@ -53,7 +53,7 @@ def test_an_export_whose_process_was_killed_runs_no_more(tmp_path: Path) -> None
     pid, start = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     me = this_process()
     ledger = SqliteLedger(tmp_path / "ledger.db")
-    ledger.write(_ROW)
+    ledger.write(replace(_ROW, claim=replace(_ROW.claim, recipe="r")))
     key = _ROW.key.hash
 
     assert isinstance(ledger.take_lease(key, replace(me, pid=int(pid), start=start), 60), Lease)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,9 +24,12 @@ from catalog.ledgers import uris
 from catalog.processes import this_process
 from spark_ext.cli.main import invoke
 from spark_ext.cli.times import parse_duration
+from tableformat.effects import Step
 from tableformat.errors import SourceError, UsageError
 from tableformat.ledger import Lease, Ledger, Owner, Row
 from tableformat.manifest import parse_manifest
+from tests.scenarios import AtStep, Partitions, run
+from tests.scene import TWO_FILES
 from tests.wrong.places import Places
 
 EVENTS = "(ts DateTime('UTC'), id Int64, s String) ENGINE = MergeTree PARTITION BY toYYYYMM(ts)"
@@ -115,6 +119,31 @@ def test_a_failed_export_has_a_manifest_that_is_not_completed(
     assert (found.completed, found.snapshot_id) == (False, None)
     assert [p.remote_path for p in found.parts] == [""]
     assert "on fire" in found.last_error
+
+
+def test_each_part_has_its_file_in_the_manifest_before_the_others_have(tmp_path: Path) -> None:
+    """N-15. Harm prevented: of a run of hours nobody can tell which parts are exported."""
+    where = ("--warehouse", str(tmp_path / "warehouse"), "--ledger", f"sqlite:{tmp_path}/ledger.db")
+    shown: list[str] = []
+
+    def look() -> None:
+        # As if the second file were still being written.
+        (gone,) = (tmp_path / "warehouse").rglob("metadata/mergeberg/*/*/1-*.json")
+        gone.unlink()
+        for words in (("--json",), ()):
+            out = io.StringIO()
+            assert invoke(["exports", "show", "p1", *words, *where], out, io.StringIO()) == 0
+            shown.append(out.getvalue())
+
+    run(tmp_path, Partitions(), request=TWO_FILES, effects=AtStep(Step.NOTE_WRITTEN, look))
+
+    found = parse_manifest(shown[0])
+    assert (found.state, found.completed) == ("RUNNING", False)
+    first, second = found.parts
+    assert first.remote_path.endswith(".parquet")
+    assert Path(first.remote_path.removeprefix("file://")).exists()
+    assert (second.remote_path, second.remote_paths) == ("", ())
+    assert shown[1].count(first.remote_path) == 1
 
 
 def status_of(places: Places, words: tuple[str, ...]) -> tuple[str, str]:
@@ -234,13 +263,15 @@ def test_the_counters_count_source_parts(places: Places, words: tuple[str, ...])
 
 
 def test_what_is_exported_now_is_counted(places: Places, words: tuple[str, ...]) -> None:
-    places.run(*words, "--partition-id", "202402")
-    before = counters(places)["Export"]
+    """A lease alone is none: statements on the lake table take it, too."""
+    seen: list[int] = []
+    places.before = lambda *_: seen.append(counters(places)["Export"])
+    places.run(*words, "--all")
     row = row_of(places, words[1], "202402")
     with ledger_of(places) as ledger:
         ledger.take_lease(row.key.hash, Owner("other-host", 7, "1"), 60.0)
 
-    assert counters(places)["Export"] == before + 1
+    assert (seen, counters(places)["Export"]) == ([2], 0)
 
 
 def test_the_watermark_rises_partition_by_partition_and_a_merge_does_not_stop_it(

@@ -5,7 +5,9 @@ RQ…SystemTables.Exports, readings 11 and 17.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,19 +17,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ext.listing_exports import ListedExport
+from catalog.ledgers.embedded import SqliteLedger
+from spark_ext.listing_exports import ListedExport, list_exports
 from spark_ext.part_progress import in_ledger
 from spark_ext.system_tables.replicated_partition_exports import (
     REPLICATED_PARTITION_EXPORTS as TABLE,
 )
 from spark_ext.system_tables.replicated_partition_exports import export_row
-from tableformat.effects import Step
+from tableformat.effects import Effects, Step
 from tableformat.errors import SourceError, StoppedError
+from tableformat.export.claim import Wish
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.export.standing import Standing
+from tableformat.history import RUNNING_EXPORTS
 from tableformat.ledger import Row, State
 from tableformat.names import TableName
+from tests.lake_statements import detach, drop, in_files, running
+from tests.lake_statements import partition as partition_of
 from tests.real_export import RealExport
+from tests.row_changes import change
+from tests.row_merges import optimize
 from tests.scenarios import ALL, AtStep, Partitions, parts_of, run
 from tests.strategies.ledger import ledger_rows
 from tests.system_tables import asked, session_of, typed
@@ -202,10 +211,89 @@ def test_an_export_that_ended_early_says_why_and_what_is_missing(
     assert rows_of(exports, name)["0"]["status"] == "COMPLETED"
 
 
+STATEMENTS: dict[str, Callable[[Path, Effects], object]] = {
+    "DROP PARTITION": lambda at, effects: running(at, effects=effects).run(drop("p1")),
+    "DETACH PARTITION": lambda at, effects: running(at, effects=effects).run(detach("p1")),
+    "UPDATE": lambda at, effects: change(at, partition_of("p1"), effects=effects),
+    "OPTIMIZE": lambda at, effects: optimize(at, partition_of("p1"), effects=effects),
+}
+LEFT = {"DROP PARTITION": 0, "DETACH PARTITION": 0, "UPDATE": 12, "OPTIMIZE": 12}
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_statement_on_the_lake_table_is_told_beside_the_export_and_not_as_it(
+    tmp_path: Path, statement: str
+) -> None:
+    """The export was begun when it was, and is done, whatever is done with its rows afterwards.
+
+    Harm prevented: an alarm on exports that run, or that were begun today, goes off for an UPDATE;
+    and what was dropped is COMPLETED with all of its rows.
+    """
+    in_files(tmp_path)
+    before = in_directory(tmp_path)["p1"]
+    during: list[dict[str, Any]] = []
+    counted: list[int] = []
+
+    def look() -> None:
+        during.append(in_directory(tmp_path)["p1"])
+        with contextlib.closing(SqliteLedger(tmp_path / "ledger.db", clock=lambda: 0)) as ledger:
+            counted.append(ledger.counters()[RUNNING_EXPORTS])
+
+    STATEMENTS[statement](tmp_path, AtStep(Step.SEND, look))
+
+    (seen,), after = during, in_directory(tmp_path)["p1"]
+    of_export = (
+        "status",
+        "parts_total",
+        "parts_processed",
+        "create_time",
+        "query_id",
+        "last_error",
+    )
+    assert before["status"] == "COMPLETED"
+    for row in (seen, after):
+        assert {name: row[name] for name in of_export} == {n: before[n] for n in of_export}
+    assert (before["statement"], after["statement"]) == ("", "")
+    assert seen["statement"].startswith(statement)
+    assert seen["transaction_id"] == before["transaction_id"]
+    assert (before["rows_in_main"], seen["rows_in_main"]) == (12, 12)
+    assert after["rows_in_main"] == LEFT[statement]
+    assert counted == [0]
+    # What OPTIMIZE writes anew is the same export.
+    assert after["changed_by"].startswith(statement if statement != "OPTIMIZE" else "")
+
+
+@pytest.mark.parametrize(
+    ("ttl", "passed", "expired"), [(180, 179_000, False), (180, 181_000, True), (0, 10**9, False)]
+)
+def test_a_completed_export_says_when_its_time_to_live_is_over(
+    tmp_path: Path, ttl: int, passed: int, *, expired: bool
+) -> None:
+    """Completed exports are shown until they are cleaned up: `WHERE NOT expired` leaves those."""
+    run(tmp_path, Partitions(), request=replace(ALL, wish=Wish(ttl=ttl)))
+    with contextlib.closing(SqliteLedger(tmp_path / "ledger.db")) as ledger:
+        completed = max(row.done.completed for row in ledger.rows() if row.done)
+        found = [*list_exports(ledger, clock=lambda: completed + passed)]
+
+    assert [one.expired for one in found] == [expired] * 2
+    columns = [column.name for column in TABLE.columns]
+    shown = dict(zip(columns, export_row(found[0], 2), strict=True))
+    assert (shown["status"], shown["expired"]) == ("COMPLETED", expired)
+
+
+def test_what_has_not_completed_is_not_expired(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, Partitions(), effects=AtStep(Step.CHECK_FILES, interrupt))
+
+    assert {row["expired"] for row in in_directory(tmp_path).values()} == {False}
+
+
 @given(ledger_rows(), st.sampled_from(Standing), st.integers(0, 3))
 def test_parts_add_up_in_every_state(row: Row, status: Standing, processed: int) -> None:
     """Harm prevented: more parts failed than there are, or a row that Spark cannot read."""
-    known = replace(row, claim=replace(row.claim, begun=row.claim.begun % 2**47), updated=0)
+    claim = replace(row.claim, begun=row.claim.begun % 2**47, statement="", gives_way=None)
+    done = replace(row.done, begun=row.done.begun % 2**47) if row.done else None
+    known = replace(row, claim=claim, done=done, updated=0, created=0)
     one = ListedExport(known, status)
 
     seen = typed(TABLE, export_row(one, min(processed, len(one.parts))))
@@ -214,5 +302,5 @@ def test_parts_add_up_in_every_state(row: Row, status: Standing, processed: int)
     assert 0 <= len(in_ledger(one)) <= len(one.parts)
     assert (seen["snapshot_id"] is not None) == (row.state is State.COMPLETED)
     assert seen["create_time"] == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
-        milliseconds=one.row.claim.begun
+        milliseconds=one.export.begun
     )

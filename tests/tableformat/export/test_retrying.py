@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from tableformat.export.outcome import Outcome
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import State
+from tableformat.manifest import manifest
 from tests.fakes import FakeWriter
 from tests.scenarios import Partitions, ports_of, row_of, rows_in_main, run
 from tests.scene import TWO_FILES
@@ -296,3 +298,17 @@ def test_credentials_in_whose_time_nothing_is_finished_are_a_try(world: World) -
 
     assert (outcome.status.value, outcome.message) == ("failed", str(ENDED))
     assert writer.tries == {FIRST: 3, SECOND: 3}
+
+
+def test_a_part_whose_files_are_done_has_its_path_though_the_export_failed(world: World) -> None:
+    """N-15. Harm prevented: the manifest of a failed export denies what is finished and kept."""
+    assert world.run(Flaky(often=Counter({SECOND: 99})), most=0).status.value == "failed"
+
+    row = row_of(world.directory, "p1")
+    first, second = row.claim.parts
+    assert (first.name, second.name) == (FIRST, SECOND)
+    assert [path.rpartition(".")[2] for path in first.remote_paths] == ["parquet"]
+    assert second.remote_paths == ()
+    told = json.loads(manifest(row))
+    assert [p["remote_path"] for p in told["parts"]] == [first.remote_paths[0], ""]
+    assert not told["completed"]

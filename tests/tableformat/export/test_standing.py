@@ -14,11 +14,16 @@ from tableformat.ledger import Archived, Row, State
 from tests.strategies.ledger import ledger_rows
 
 
+def by_export(row: Row) -> Row:
+    """Return a row that an export has claimed last."""
+    return replace(row, claim=replace(row.claim, statement="", gives_way=None))
+
+
 @given(ledger_rows(), st.booleans())
 def test_a_final_state_is_told_whoever_has_a_lease(row: Row, worked_on: bool) -> None:  # noqa: FBT001
     """Harm prevented: a lease that nobody gave back hides that it landed, or never will."""
     for state in (State.COMPLETED, State.KILLED, State.FAILED):
-        final = replace(row, state=state, archived=None)
+        final = replace(by_export(row), state=state, archived=None)
         assert standing(final, worked_on=worked_on) == Standing(state.value)
         assert not is_resumable(final, worked_on=worked_on)
 
@@ -26,7 +31,7 @@ def test_a_final_state_is_told_whoever_has_a_lease(row: Row, worked_on: bool) ->
 @given(ledger_rows())
 def test_what_somebody_works_on_is_in_progress(row: Row) -> None:
     """Harm prevented: the error of the run before is told of the one that goes on."""
-    running = replace(row, state=State.RUNNING)
+    running = replace(by_export(row), state=State.RUNNING)
 
     assert standing(running, worked_on=True) is Standing.IN_PROGRESS
     assert not is_resumable(running, worked_on=True)
@@ -36,7 +41,7 @@ def test_what_somebody_works_on_is_in_progress(row: Row) -> None:
 @given(row=ledger_rows())
 def test_what_ended_without_an_error_is_interrupted(row: Row, error: str) -> None:
     """Harm prevented: a run that was killed is searched for an error that there is none of."""
-    running = replace(row, state=State.RUNNING, last_error=error)
+    running = replace(by_export(row), state=State.RUNNING, last_error=error)
 
     assert standing(running, worked_on=False) is Standing.INTERRUPTED
     assert is_resumable(running, worked_on=False)
@@ -45,7 +50,7 @@ def test_what_ended_without_an_error_is_interrupted(row: Row, error: str) -> Non
 @given(ledger_rows(), st.text(min_size=30))
 def test_what_an_error_ended_failed_and_can_be_gone_on_with(row: Row, error: str) -> None:
     """Harm prevented: FAILED is taken for lost work."""
-    running = replace(row, state=State.RUNNING, last_error=error)
+    running = replace(by_export(row), state=State.RUNNING, last_error=error)
 
     assert standing(running, worked_on=False) is Standing.FAILED
     assert is_resumable(running, worked_on=False)
@@ -54,7 +59,23 @@ def test_what_an_error_ended_failed_and_can_be_gone_on_with(row: Row, error: str
 @given(ledger_rows(), st.booleans())
 def test_what_left_its_source_is_archived(row: Row, worked_on: bool) -> None:  # noqa: FBT001
     """Harm prevented: nobody sees that the lake may have the only copy."""
-    archived = replace(row, state=State.COMPLETED, archived=Archived(1))
+    archived = replace(by_export(row), state=State.COMPLETED, archived=Archived(1))
 
     assert standing(archived, worked_on=worked_on) is Standing.ARCHIVED
     assert not is_resumable(archived, worked_on=worked_on)
+
+
+@given(ledger_rows(), st.sampled_from(State), st.booleans())
+def test_a_statement_hides_no_export(row: Row, state: State, worked_on: bool) -> None:  # noqa: FBT001
+    """Harm prevented: a finished export is told as one that runs, because of an UPDATE."""
+    claimed = replace(
+        row, state=state, archived=None, claim=replace(row.claim, statement="DROP PARTITION 1")
+    )
+    export = replace(row.claim, statement="", gives_way=None)
+
+    if claimed.done is not None:
+        assert standing(claimed, worked_on=worked_on) is Standing.COMPLETED
+    elif state is not State.COMPLETED:
+        interrupted = replace(claimed, old=(export,))
+        assert standing(interrupted, worked_on=worked_on) is Standing.FAILED
+    assert not is_resumable(replace(claimed, old=(export,)), worked_on=worked_on)
