@@ -41,7 +41,8 @@ from tableformat.errors import (
 from tableformat.file_names import key_in
 from tableformat.hive.commit_file import CommitFile
 from tableformat.hive.identity import TreeIdentity, new_identity
-from tableformat.hive.layout import TreePaths, tree_directory
+from tableformat.hive.layout import TreePaths
+from tableformat.hive.levels import tree_directory
 from tableformat.hive.log import LogEntry, LoggedExport, entry_of, state_after
 from tableformat.names import HiveName, LakeName
 from tableformat.storage import Storage
@@ -296,7 +297,7 @@ class HiveTable:
         Of those that no commit names the rows are not known: they count as 0, in snapshot 0.
         """
         last = _number(state, state.main)
-        below = tree_directory(self._identity.directories, partition)
+        below = tree_directory(self._identity.levels, partition)
         directory = self._paths.absolute(below) if below else self._paths.root
         found = []
         for at in (o.location for o in self._storage.list(directory)):

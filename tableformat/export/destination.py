@@ -28,7 +28,7 @@ from tableformat.export.progress import receipts_below
 from tableformat.export.slices import FileFormat, Slice, WritePlan
 from tableformat.export.slicing import SliceTarget, slices
 from tableformat.file_names import RECEIPTS, data_below
-from tableformat.hive.layout import tree_directory
+from tableformat.hive.levels import Level, levels_of, tree_directory
 from tableformat.iceberg.evolution import evolve
 from tableformat.iceberg.existing import (
     ExistingTable,
@@ -106,7 +106,7 @@ class Destination:
     """A lake table that a plan fits: its real ids, and everything that the group job asks for.
 
     `schema` is what files hold of the table's own; `location` and `tree` are as in the table's
-    state.
+    state; `levels` are those of a tree, none in a table of a catalog.
     """
 
     name: LakeName
@@ -119,6 +119,7 @@ class Destination:
     sort_order_id: int | None
     format: FileFormat
     tree: str
+    levels: tuple[Level, ...]
 
     @property
     def table(self) -> MergeTreeTable:
@@ -207,6 +208,7 @@ def fit(
         sort_order_id=order.order_id if same_order(plan.order, order, loaded.schema()) else None,
         format=fmt,
         tree=state.tree,
+        levels=levels_of(loaded.schema(), loaded.spec()) if state.tree else (),
     )
 
 
@@ -270,14 +272,13 @@ def plan_slices(
     columns = to.plan.all_columns
     values = partition_values(to.plan.spec, columns, frozen.probed, frozen.partition_id)
     partition = in_spec(to.spec, value_texts(to.plan.spec, columns, values))
-    names = [f.name for f in to.spec.fields]
-    by_name = dict(zip(names, partition, strict=True))
-    check_values(to.table, frozen.partition_id, to.plan.named, by_name)
+    if to.tree:
+        check_values(to.table, frozen.partition_id, to.levels, partition)
     target = SliceTarget(
         key=key,
         epoch=claim.epoch,
         transaction_id=claim.transaction_id,
-        directory=tree_directory(names, partition)
+        directory=tree_directory(to.levels, partition)
         if to.tree
         else directory(to.plan.spec, columns, values),
         partition=partition,

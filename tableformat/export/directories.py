@@ -17,6 +17,7 @@ from pyiceberg.types import NestedField
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
 from tableformat.hive.layout import check_directories
+from tableformat.hive.levels import Level, why_no_directory
 from tableformat.hive.named import NamedDirectory, check_names, remembering
 from tableformat.iceberg.column_types import TypeMapping
 from tableformat.iceberg.partition_spec import DerivedSpec, derive_spec
@@ -113,28 +114,31 @@ def tree_key(table: MergeTreeTable, columns: MappedColumns, names: KeyNames) -> 
 def check_values(
     table: MergeTreeTable,
     partition_id: PartitionId,
-    named: Mapping[str, str],
-    values: Mapping[str, str | None],
+    levels: Sequence[Level],
+    values: Sequence[str | None],
 ) -> None:
-    """Refuse a value that readers would take for NULL, where no file has it.
+    """Refuse values that readers of directories would take for others.
 
     Args:
         table: the source.
         partition_id: of the partition.
-        named: the directories that no column of the files stands beside.
-        values: of all directories, by name.
+        levels: of the tree, from the root.
+        values: of its directories.
 
     Raises:
-        UnsupportedError: the value of a named directory is the empty text (code 48).
+        UnsupportedError: a value has no directory of its own; all of them are named (code 48).
     """
-    for name in named:
-        if values.get(name) == "":
-            message = (
-                f"Cannot export partition {partition_id} of {table.name} to a Hive directory: its "
-                f"{name} is the empty text, whose directory is that of NULL, and no file has the "
-                "column. Export it to an Iceberg table."
-            )
-            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    reasons = [
+        f"its {level.name} {why}"
+        for level, value in zip(levels, values, strict=True)
+        if (why := why_no_directory(level, value))
+    ]
+    if reasons:
+        message = (
+            f"Cannot export partition {partition_id} of {table.name} to a Hive directory: "
+            f"{'; '.join(reasons)}. Export it to an Iceberg table."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 
 def _name(member: Expression, called: Mapping[Expression, str]) -> str:

@@ -24,6 +24,7 @@ from pyiceberg.types import BooleanType, IcebergType, IntegerType, LongType
 
 from tableformat.committer import LakeTableState, Layout
 from tableformat.hive.layout import TreePaths
+from tableformat.hive.levels import Level, levels_of
 from tableformat.hive.named import remembered_names
 from tableformat.hive.sealed import damaged, opened, sealed
 from tableformat.hive_names import directory_values
@@ -64,9 +65,9 @@ class TreeIdentity:
         return str(self.metadata.table_uuid)
 
     @property
-    def directories(self) -> tuple[str, ...]:
-        """The names of the directories' columns, from the root."""
-        return tuple(f.name for f in self.metadata.spec().fields)
+    def levels(self) -> tuple[Level, ...]:
+        """The levels of directories, from the root."""
+        return levels_of(self.metadata.schema(), self.metadata.spec())
 
     def values_of(self, path: str) -> dict[str, str | int | bool | None]:
         """Return the columns of a data file that its directories alone have, by name.

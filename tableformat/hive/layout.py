@@ -6,7 +6,7 @@ it; readers that go by a pattern ask for `**/*.parquet` (docs/spec/hive.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -24,16 +24,13 @@ from pyiceberg.types import (
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
 from tableformat.hive.named import why_no_name
-from tableformat.hive_names import escape, partition_directory
 from tableformat.mergetree.expression import ColumnName, Expression
 from tableformat.mergetree.expression_text import parse_partition_key, render_expression
 from tableformat.mergetree.table import MergeTreeTable
 
-__all__ = ["TreePaths", "check_directories", "tree_directory"]
+__all__ = ["TreePaths", "check_directories"]
 
 _OWN: Final = "_mergeberg"
-_LONGEST: Final = 255
-"""Bytes of a name on the usual file systems."""
 _NUMBER_DIGITS: Final = 20
 
 
@@ -124,26 +121,3 @@ def check_directories(
             "export it to an Iceberg table, which knows such keys."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
-
-
-def tree_directory(names: Sequence[str], values: Sequence[str | None]) -> str:
-    """Return the directory of a partition below the root, `eventDate=2024-01-01/retention=7`.
-
-    Readers take the values from it, so that nothing is cut.
-
-    Args:
-        names: of the columns of the key, in its order.
-        values: as in `Receipt.partition`.
-
-    Raises:
-        UnsupportedError: a name and value are longer than file systems take (code 48).
-    """
-    for name, value in zip(names, values, strict=True):
-        size = len(f"{escape(name)}={escape(value or '')}".encode())
-        if size > _LONGEST:
-            message = (
-                f"Cannot export a partition to a Hive directory: the name of its {name} is {size} "
-                f"bytes long, file systems take {_LONGEST}. Export it to an Iceberg table."
-            )
-            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
-    return partition_directory(names, values)

@@ -176,25 +176,108 @@ def test_an_expression_in_the_key_is_refused_with_the_codes_name(trees: RealTree
     assert not trees.root(table).exists()
 
 
-def test_a_table_without_a_key_has_no_directories_and_null_and_empty_text_share_one(
-    trees: RealTree,
-) -> None:
+def test_a_table_without_a_key_has_no_directories(trees: RealTree) -> None:
     plain = trees.clickhouse.table("ENGINE = MergeTree ORDER BY k", "k Int64")
     trees.clickhouse.command(f"INSERT INTO {plain.sql} VALUES (1), (2)")
-    nulls = trees.clickhouse.table(
+
+    assert [o.rows for o in trees.run(plain)] == [2]
+
+    assert ["/" in path for path in trees.committed(plain)] == [False]
+
+
+WORDS = ("NULL", "null", "nUlL", "Null ", "nullable", "NaN", "None", "__hive_default_partition__")
+NULL_WORD = "__HIVE_DEFAULT_PARTITION__"
+
+
+@pytest.fixture(scope="module")
+def worded(trees: RealTree) -> TableName:
+    """A table whose key is NULL, or a text that a reader might take for NULL."""
+    table = trees.clickhouse.table(
         "ENGINE = MergeTree PARTITION BY s ORDER BY k SETTINGS allow_nullable_key = 1",
         "s Nullable(String), k Int64",
     )
-    trees.clickhouse.command(f"INSERT INTO {nulls.sql} VALUES (NULL, 1), ('', 2), ('x', 3)")
+    texts = ", ".join(f"('{word}', {n})" for n, word in enumerate(WORDS))
+    trees.clickhouse.command(f"INSERT INTO {table.sql} VALUES {texts}, (NULL, 100)")
+    assert {o.status for o in trees.run(table)} == {Status.COMMITTED}
+    return table
 
-    assert [o.rows for o in trees.run(plain)] == [2]
-    assert [o.rows for o in trees.run(nulls)] == [1, 1, 1]
 
-    assert ["/" in path for path in trees.committed(plain)] == [False]
-    directories = sorted(path.split("/")[0] for path in trees.committed(nulls))
-    assert directories == ["s=__HIVE_DEFAULT_PARTITION__", "s=__HIVE_DEFAULT_PARTITION__", "s=x"]
+WORDED = [*enumerate(WORDS), (100, None)]
+
+
+def test_texts_that_mean_null_to_some_reader_are_told_from_null(
+    trees: RealTree, worded: TableName
+) -> None:
+    """Harm prevented: DuckDB takes the directory s=NULL, in any case of letters, for NULL."""
+    root = trees.root(worded)
     found = duckdb.sql(
-        f"SELECT s, k FROM read_parquet('{trees.root(nulls)}/**/*.parquet', "
-        "hive_partitioning = false) ORDER BY k"
+        f"SELECT k, s FROM read_parquet('{root}/**/*.parquet', hive_partitioning = true) ORDER BY k"
     ).fetchall()
-    assert found == [(None, 1), ("", 2), ("x", 3)]
+    keys = ds.partitioning(pa.schema([("s", pa.string())]), flavor="hive")
+    table = ds.dataset(root, format="parquet", partitioning=keys).to_table(columns=["k", "s"])
+    in_files = duckdb.sql(
+        f"SELECT k, s FROM read_parquet('{root}/**/*.parquet', hive_partitioning = 0) ORDER BY k"
+    ).fetchall()
+
+    assert found == WORDED
+    assert [(r["k"], r["s"]) for r in table.sort_by("k").to_pylist()] == WORDED
+    assert in_files == WORDED
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings(*(mark.args[0] for mark in SPARK_MARKS if mark.name != "spark"))
+def test_spark_tells_texts_that_mean_null_from_null(
+    trees: RealTree, worded: TableName, spark_application: SparkApplication
+) -> None:
+    with spark_application.session() as spark:
+        rows = spark.read.parquet(str(trees.root(worded))).select("k", "s").collect()
+
+    assert sorted((r["k"], r["s"]) for r in rows) == WORDED
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("", "is the empty text"), (NULL_WORD, f"is the text {NULL_WORD}")],
+    ids=["empty", "the word"],
+)
+def test_texts_that_no_directory_tells_from_null_are_refused_and_the_others_exported(
+    trees: RealTree, text: str, why: str
+) -> None:
+    """Harm prevented: rows of the text that readers of directories show as NULL.
+
+    Spark reads no tree at all that has a directory `s=`, and PyArrow takes the word for NULL
+    however it is spelled.
+    """
+    table = trees.clickhouse.table(
+        "ENGINE = MergeTree PARTITION BY s ORDER BY k SETTINGS allow_nullable_key = 1",
+        "s Nullable(String), k Int64",
+    )
+    trees.clickhouse.command(f"INSERT INTO {table.sql} VALUES (NULL, 1), ('{text}', 2), ('x', 3)")
+
+    outcomes = trees.run(table)
+
+    (refused,) = (o for o in outcomes if o.status is Status.REFUSED)
+    assert sorted(o.status.value for o in outcomes) == ["committed", "committed", "refused"]
+    assert f"its s {why}" in refused.message
+    assert "Iceberg table" in refused.message
+    found = duckdb.sql(
+        f"SELECT s, k FROM read_parquet('{trees.root(table)}/**/*.parquet', "
+        "hive_partitioning = true) ORDER BY k"
+    ).fetchall()
+    assert found == [(None, 1), ("x", 3)]
+
+
+def test_texts_of_digits_are_texts_where_the_reader_does_not_guess_types(trees: RealTree) -> None:
+    """Harm prevented: '007' that a reader shows as the number 7, with no word of how to stop it."""
+    table = trees.clickhouse.table(
+        "ENGINE = MergeTree PARTITION BY s ORDER BY k", "s String, k Int64"
+    )
+    trees.clickhouse.command(f"INSERT INTO {table.sql} VALUES ('007', 1), ('10', 2)")
+    trees.run(table)
+
+    found = duckdb.sql(
+        f"SELECT k, s FROM read_parquet('{trees.root(table)}/**/*.parquet', "
+        "hive_partitioning = true, hive_types_autocast = false) ORDER BY k"
+    ).fetchall()
+
+    assert found == [(1, "007"), (2, "10")]

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from urllib.parse import unquote
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyiceberg.types import DateType, IntegerType, StringType, TimestamptzType, UUIDType
 
 from tableformat.errors import UnsupportedError
-from tableformat.hive.layout import TreePaths, check_directories, tree_directory
-from tableformat.hive_names import HIVE_NULL
+from tableformat.hive.layout import TreePaths, check_directories
 from tests.fakes import TABLE
 
 TYPES = {
@@ -25,7 +20,6 @@ TYPES = {
     "_p": StringType(),
 }
 PATHS = TreePaths("file:///lake/tree")
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @pytest.mark.parametrize("key", ["", "tuple()", "eventDate", "(eventDate, retention)", "(p)"])
@@ -54,27 +48,6 @@ def test_anything_else_is_refused_by_name_with_clickhouses_code(key: str, why: s
 
     assert refused.value.code == 48
     assert why.replace("modulo(retention, 10)", "retention % 10") in refused.value.message
-
-
-@given(values=st.lists(st.one_of(st.none(), TEXT), min_size=1, max_size=4))
-def test_a_directory_is_taken_apart_into_its_columns_and_values(values: list[str | None]) -> None:
-    names = [f"c{n} =" for n in range(len(values))]
-
-    pieces = [piece.split("=") for piece in tree_directory(names, values).split("/")]
-
-    assert [unquote(name) for name, _ in pieces] == names
-    assert [None if v == HIVE_NULL else unquote(v) for _, v in pieces] == [
-        value or None for value in values
-    ]
-
-
-def test_a_name_that_file_systems_do_not_take_is_refused_and_never_cut() -> None:
-    longest = "x" * (255 - len("p="))
-
-    assert tree_directory(["p"], [longest]) == f"p={longest}"
-    with pytest.raises(UnsupportedError, match="256 bytes") as refused:
-        tree_directory(["p"], [f"{longest}x"])
-    assert refused.value.code == 48
 
 
 def test_what_is_ours_is_no_data_and_paths_are_relative_to_the_root() -> None:
