@@ -226,7 +226,7 @@ class _Files:
     def of(cls, plan: WritePlan, access: Access | None = None) -> _Files:
         """Read it from a plan; it takes longer than reading a small slice."""
         lake_schema = Schema.model_validate_json(plan.schema_json)
-        schema = file_schema(lake_schema)
+        schema = file_schema(lake_schema, escape=not plan.tree)
         written = _in_file(plan.format, lake_schema, schema)
         rate = plan.share.bytes_per_second if plan.share is not None else None
         pace = None if rate is None else Pace(rate)
@@ -253,7 +253,7 @@ def _write_slice(
         slice_.transaction_id,
         slice_.number,
         attempt,
-        transaction_first=plan.transaction_first,
+        transaction_first=plan.tree,
     )
     path = "/".join(p for p in (plan.data_location.rstrip("/"), slice_.directory, name) if p)
     with open_slice(slice_) as opened:
@@ -323,7 +323,7 @@ def _write(
                 files.schema,
                 files.format,
                 plan.sort_fields,
-                convert=lambda table: to_file(table, files.lake_schema),
+                convert=lambda table: to_file(table, files.lake_schema, escape=not plan.tree),
                 on_rows=progress.written,
             )
     except (pa.ArrowException, RefusedError, SourceError) as error:

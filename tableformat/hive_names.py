@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote
 
-__all__ = ["HIVE_NULL", "directory_values", "escape", "partition_directory"]
+__all__ = ["HIVE_NULL", "directory_values", "escape", "partition_directory", "spelled_name"]
 
 HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _PLAIN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
@@ -23,6 +23,15 @@ _ASCII: Final = 128
 def escape(text: str) -> str:
     """Return `text` as one path component: percent signs for ASCII, other characters literal."""
     return "".join(c if c in _PLAIN or ord(c) >= _ASCII else f"%{ord(c):02X}" for c in text)
+
+
+def spelled_name(name: str) -> str:
+    """Return the name of a column as directories of a tree have it: a space is literal, too.
+
+    Spark and PyArrow decode names, DuckDB and ClickHouse do not: they read a name right that has
+    nothing to decode.
+    """
+    return escape(name).replace("%20", " ")
 
 
 def partition_directory(names: Sequence[str], values: Sequence[str | None]) -> str:

@@ -253,7 +253,7 @@ class FakeWriter:
                 piece.transaction_id,
                 piece.number,
                 attempt,
-                transaction_first=plan.transaction_first,
+                transaction_first=plan.tree,
             )
             content, path = self.content(piece), f"{plan.data_location}/{name}"
             self.storage(path).put(path, content)

@@ -29,6 +29,7 @@ from tableformat.export.slices import FileFormat, Slice, WritePlan
 from tableformat.export.slicing import SliceTarget, slices
 from tableformat.file_names import RECEIPTS, data_below
 from tableformat.hive.levels import Level, levels_of, tree_directory
+from tableformat.hive.rules import check_rules
 from tableformat.iceberg.evolution import evolve
 from tableformat.iceberg.existing import (
     ExistingTable,
@@ -153,7 +154,7 @@ class Destination:
             format=self.format,
             job=job,
             versions=versions,
-            transaction_first=bool(self.tree),
+            tree=bool(self.tree),
         )
 
     def receipts_of(self, row: Row) -> str:
@@ -196,6 +197,9 @@ def fit(
     refusal = _refusal(plan, name, state, loaded.schema())
     if refusal is not None:
         raise refusal
+    if state.tree:
+        what = f"export {plan.table.name} to {name}"
+        check_rules(what, name, loaded.schema(), state.properties)
     order = loaded.sort_order()
     return Destination(
         name=name,

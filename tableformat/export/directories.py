@@ -19,6 +19,7 @@ from tableformat.errors import UnsupportedError
 from tableformat.hive.layout import check_directories
 from tableformat.hive.levels import Level, why_no_directory
 from tableformat.hive.named import NamedDirectory, check_names, remembering
+from tableformat.hive.rules import CURRENT_RULES
 from tableformat.iceberg.column_types import TypeMapping
 from tableformat.iceberg.partition_spec import DerivedSpec, derive_spec
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
@@ -107,7 +108,7 @@ def tree_key(table: MergeTreeTable, columns: MappedColumns, names: KeyNames) -> 
             )
             for one in named
         },
-        remembering(named),
+        {**CURRENT_RULES, **remembering(named)},
     )
 
 

@@ -19,7 +19,7 @@ from tableformat.storage import Storage
 
 __all__ = ["finished_files", "just_written", "recipe_of", "stored_receipts"]
 
-_SETTLED_LATER = ("layout", "job", "versions", "storage", "transaction_first", "share")
+_SETTLED_LATER = ("layout", "job", "versions", "storage", "tree", "share")
 
 
 def recipe_of(plan: WritePlan, slices: Iterable[Slice]) -> str:

@@ -88,7 +88,8 @@ class WritePlan:
     columns qualified by `SOURCE_ALIAS` ('' for none), `schema_json` the Iceberg schema of the
     destination, `sort_fields` its declared order as (field id, descending, nulls first), empty when
     none is declared. `receipts` is the location under which receipts are stored; `versions` must be
-    those of the executor. With a `share` no more than that is written at a time.
+    those of the executor. With a `share` no more than that is written at a time. Files of a `tree`
+    have names that begin with the transaction, and columns named as in the table.
     """
 
     table: str
@@ -106,5 +107,5 @@ class WritePlan:
     job: str
     versions: tuple[tuple[str, str], ...]
     storage: tuple[tuple[str, str], ...] = ()
-    transaction_first: bool = False
+    tree: bool = False
     share: Share | None = None

@@ -17,7 +17,7 @@ from pyiceberg.types import IcebergType, StringType
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
-from tableformat.hive_names import HIVE_NULL, escape
+from tableformat.hive_names import HIVE_NULL, escape, spelled_name
 
 __all__ = ["Level", "levels_of", "tree_directory", "why_no_directory"]
 
@@ -74,7 +74,7 @@ def tree_directory(levels: Sequence[Level], values: Sequence[str | None]) -> str
         UnsupportedError: a name and value are longer than file systems take (code 48).
     """
     found = [
-        f"{escape(level.name)}={_spelled(value)}"
+        f"{spelled_name(level.name)}={_spelled(value)}"
         for level, value in zip(levels, values, strict=True)
     ]
     for level, name in zip(levels, found, strict=True):

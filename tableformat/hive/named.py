@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyiceberg.schema import make_compatible_name
-
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import DestinationError, RefusedError, UsageError, refuse_all
+from tableformat.hive_names import spelled_name
 from tableformat.mergetree.expression import Call, ColumnName, Expression
 from tableformat.mergetree.expression_text import (
     parse_expression,
@@ -166,10 +165,11 @@ def check_names(what: str, table: MergeTreeTable, named: Sequence[NamedDirectory
 
 def why_no_name(name: str) -> str:
     """Return '' for a name that readers take a directory's column from, else why they do not."""
-    if name.startswith("_"):
-        return "begins with _, and readers pass over directories that do"
-    written = make_compatible_name(name)
-    return "" if written == name else f"has another name in files, {written}"
+    if name.startswith(("_", ".")):
+        return f"begins with {name[0]}, and readers pass over directories that do"
+    if changed := sorted({c for c in name if c not in spelled_name(c)}):
+        return f"has {' '.join(changed)} in its name, which DuckDB and ClickHouse would read as %XX"
+    return ""
 
 
 def _read(name: str, text: str) -> NamedDirectory:

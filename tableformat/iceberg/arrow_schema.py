@@ -2,8 +2,9 @@
 
 `file_schema` is exact: field ids at every level, `string` and `list` (never their large forms,
 which typed Hive readers refuse: destination.md 3.2), `uuid` as the extension type that becomes
-Parquet's UUID, nullability as in the Iceberg schema, and names escaped as Iceberg's own writers
-escape them in files.
+Parquet's UUID, nullability as in the Iceberg schema. Names are escaped as Iceberg's own writers
+escape them in files. In a tree of Hive directories they are not: its readers know a column by the
+name in the file alone.
 
 `to_file` loses nothing: casts are safe, and what Arrow would let pass in silence (a struct whose
 names differ becomes all NULL, a NULL inside a required list element) is checked before. Whether
@@ -59,20 +60,29 @@ _PRIMITIVE: Final[dict[type[IcebergType], Any]] = {
 }
 
 
-def file_schema(schema: Schema) -> pa.Schema:
+def file_schema(schema: Schema, *, escape: bool = True) -> pa.Schema:
     """Return the Arrow schema that the data files of a table with `schema` are written with.
+
+    Args:
+        schema: of the table.
+        escape: whether names are written as Iceberg escapes them, else as they are.
 
     Raises:
         UnsupportedError: a column has a type that no ClickHouse column is mapped to.
     """
-    return pa.schema([_field(f, escape=True) for f in schema.fields])
+    return pa.schema([_field(f, escape=escape) for f in schema.fields])
 
 
-def to_file(data: pa.Table, schema: Schema) -> pa.Table:
+def to_file(data: pa.Table, schema: Schema, *, escape: bool = True) -> pa.Table:
     """Return `data`, as selected from ClickHouse, in the form of `file_schema(schema)`.
 
     Columns and members of structs are matched by name. Optional ones that ClickHouse does not have
     are NULL. Nothing is copied where the types agree already.
+
+    Args:
+        data: rows, with names as the table has them.
+        schema: of the table.
+        escape: as in `file_schema`.
 
     Raises:
         pa.ArrowInvalid: a value does not fit; the message names the column.
@@ -92,7 +102,7 @@ def to_file(data: pa.Table, schema: Schema) -> pa.Table:
             message = f"column {field.name}: {error}"
             raise pa.ArrowInvalid(message) from error
     plain = pa.table(columns, schema=pa.schema(fields))
-    return relabelled(plain, file_schema(schema))
+    return relabelled(plain, file_schema(schema)) if escape else plain
 
 
 def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+
 import pytest
 from pyiceberg.types import DateType, IntegerType, StringType, TimestamptzType, UUIDType
 
@@ -17,12 +18,18 @@ TYPES = {
     "t": TimestamptzType(),
     "u": UUIDType(),
     "a b": StringType(),
+    "a=b": StringType(),
+    "n.x": IntegerType(),
+    "größe": StringType(),
+    ".p": StringType(),
     "_p": StringType(),
 }
 PATHS = TreePaths("file:///lake/tree")
 
 
-@pytest.mark.parametrize("key", ["", "tuple()", "eventDate", "(eventDate, retention)", "(p)"])
+@pytest.mark.parametrize(
+    "key", ["", "tuple()", "eventDate", "(eventDate, retention)", "(p)", "(`a b`, `n.x`, `größe`)"]
+)
 def test_plain_columns_a_tuple_of_them_or_nothing_have_directories(key: str) -> None:
     check_directories(replace(TABLE, engine=replace(TABLE.engine, partition_by=key)), TYPES)
 
@@ -37,7 +44,8 @@ def test_plain_columns_a_tuple_of_them_or_nothing_have_directories(key: str) -> 
         ("gone", "gone is a None"),
         ("_p", "_p begins with _, and readers pass over"),
         ("(p, _p)", "_p begins with _"),
-        ("`a b`", "`a b` has another name in files, a_x20b"),
+        ("`a=b`", "`a=b` has = in its name, which DuckDB and ClickHouse would read as %XX"),
+        ("`.p`", "begins with ., and readers pass over"),
     ],
 )
 def test_anything_else_is_refused_by_name_with_clickhouses_code(key: str, why: str) -> None:

@@ -1,0 +1,57 @@
+"""The rules by which a tree was made: a number that its identity has, for ever.
+
+Trees without it follow the first rules, whose files have names of columns as Iceberg escapes them
+(`n_x2Ea`). Since the second ones they have the table's own. A tree is never of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyiceberg.schema import Schema, index_by_id, make_compatible_name
+
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
+from tableformat.errors import DestinationError, UnsupportedError
+from tableformat.names import LakeName
+
+__all__ = ["CURRENT_RULES", "check_rules"]
+
+_PROPERTY: Final = "mergeberg.tree.rules"
+_FIRST: Final = "1"
+_SECOND: Final = "2"
+
+CURRENT_RULES: Final = {_PROPERTY: _SECOND}
+"""The property of a tree that is made now."""
+
+
+def check_rules(what: str, to: LakeName, schema: Schema, properties: Mapping[str, str]) -> None:
+    """Refuse to write files into a tree whose files have other names of columns.
+
+    Args:
+        what: cannot be done when it is refused, without the leading "Cannot".
+        to: the tree.
+        schema: of the tree.
+        properties: of the tree.
+
+    Raises:
+        UnsupportedError: its files have escaped names (code 48).
+        DestinationError: a newer release made it.
+    """
+    rules = properties.get(_PROPERTY, _FIRST)
+    if rules not in (_FIRST, _SECOND):
+        message = (
+            f"Cannot {what}: the tree {to} was made by the rules {rules}, and this release has "
+            f"{_SECOND}. Use the release that made the tree, or a newer one."
+        )
+        raise DestinationError(message)
+    names = [f.name for f in index_by_id(schema).values()] if rules == _FIRST else []
+    escaped = [f"{n} as {make_compatible_name(n)}" for n in names if make_compatible_name(n) != n]
+    if escaped:
+        message = (
+            f"Cannot {what}: the files of {to} were written by an earlier release, which escaped "
+            f"names ({', '.join(dict.fromkeys(escaped))}). New files have the table's own, and "
+            "readers would see both. The tree can be read and verified as it is; export to "
+            "another tree."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)

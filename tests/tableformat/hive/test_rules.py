@@ -1,0 +1,47 @@
+"""The rules by which a tree was made decide what may still be written into it."""
+
+from __future__ import annotations
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, ListType, NestedField, StructType
+
+from tableformat.errors import DestinationError, UnsupportedError
+from tableformat.hive.rules import CURRENT_RULES, check_rules
+from tableformat.names import HiveName
+
+TREE = HiveName.at("file:///lake/tree")
+PLAIN = Schema(NestedField(1, "k", IntegerType()), NestedField(2, "größe", IntegerType()))
+ODD = Schema(NestedField(1, "k", IntegerType()), NestedField(2, "n.x", IntegerType()))
+MEMBER = Schema(
+    NestedField(
+        1,
+        "t",
+        ListType(2, StructType(NestedField(3, "two words", IntegerType())), element_required=False),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("schema", "names"), [(ODD, "n.x as n_x2Ex"), (MEMBER, "two words as two_x20words")]
+)
+def test_a_tree_of_an_earlier_release_with_escaped_names_is_refused(
+    schema: Schema, names: str
+) -> None:
+    """Harm prevented: files of one tree whose readers see both n.x and n_x2Ex."""
+    with pytest.raises(UnsupportedError, match="export to another tree") as refused:
+        check_rules("export db.t to it", TREE, schema, {})
+
+    assert refused.value.code == 48
+    assert names in refused.value.message
+    check_rules("export db.t to it", TREE, schema, CURRENT_RULES)
+
+
+def test_a_tree_of_an_earlier_release_whose_names_need_no_escape_goes_on() -> None:
+    check_rules("export db.t to it", TREE, Schema(NestedField(1, "k_1", IntegerType())), {})
+    check_rules("export db.t to it", TREE, PLAIN, CURRENT_RULES)
+
+
+def test_a_tree_of_a_newer_release_is_refused() -> None:
+    with pytest.raises(DestinationError, match="by the rules 3"):
+        check_rules("export db.t to it", TREE, PLAIN, {"mergeberg.tree.rules": "3"})
