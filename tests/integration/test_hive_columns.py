@@ -217,7 +217,12 @@ def test_what_changed_is_not_replaced_in_named_directories_either(trees: RealTre
         ({**NAMES, "m": "toYYYYMM(d)"}, RefusedError, 36, "toYYYYMM(d) is named twice"),
         ({**NAMES, "_w": "toISOWeek(d)"}, RefusedError, 36, "_w begins with _"),
         ({"month": "toYYYYMM(d)", "ID": NAMES["block"]}, RefusedError, 36, "the table's column id"),
-        ({"month": "toYYYYMM(d)", "a=b": NAMES["block"]}, RefusedError, 36, "a=b has = in its name"),
+        (
+            {"month": "toYYYYMM(d)", "a=b": NAMES["block"]},
+            RefusedError,
+            36,
+            "a=b has = in its name",
+        ),
         ({**NAMES, "Month": "toISOWeek(d)"}, RefusedError, 36, "Month is given twice"),
         ({**NAMES, "w": "toISOWeek("}, UsageError, None, "--hive-column w"),
     ],
