@@ -58,7 +58,9 @@ def test_an_export_whose_process_was_killed_runs_no_more(tmp_path: Path) -> None
 
     assert isinstance(ledger.take_lease(key, replace(me, pid=int(pid), start=start), 60), Lease)
     assert ledger.counters()[RUNNING_EXPORTS] == 0
-    assert ledger.take_lease(key, me, 60, instead_of=ledger.holder(key).owner)  # type: ignore[union-attr]
+    holder = ledger.holder(key)
+    assert holder is not None
+    assert isinstance(ledger.take_lease(key, me, 60, instead_of=holder.owner), Lease)
     assert ledger.counters()[RUNNING_EXPORTS] == 1
 
 

@@ -59,7 +59,7 @@ def receipt(number: int, *ranges: PartRange, attempt: str = "0-a") -> Receipt:
     return Receipt(
         key="k", transaction_id="1", epoch=1, slice_number=number, attempt=attempt, ranges=ranges,
         file_path=f"/lake/{number}-{attempt}.parquet", file_bytes=1, sha256="", rows=1,
-        rows_expected=1, partition="", spec_id=0, sort_order_id=None, split_offsets=(), columns=(),
+        rows_expected=1, partition=(), spec_id=0, sort_order_id=None, split_offsets=(), columns=(),
         seconds=0.0, peak_memory=0,
     )  # fmt: skip
 
