@@ -24,6 +24,7 @@ from catalog.sources import open_source
 from spark_ext.running_exports import export_all
 from spark_ext.verifying import Verdict, Verifying, VerifyRequest
 from spark_ext.wiring import Places
+from tableformat.archived import DetachedPart
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
 from tableformat.export.archived import Archiving, archiving
@@ -34,7 +35,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.same_table import other_table
 from tableformat.export.selection import AllPartitions, ById
-from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row
+from tableformat.ledger import Key, Ledger, Record, Row
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, quote_string
 

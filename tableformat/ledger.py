@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
+from tableformat.archived import Archived
 from tableformat.giving_way import GivesWay
 from tableformat.history import History
 from tableformat.keys import Key
@@ -25,9 +26,7 @@ from tableformat.move_intent import MoveIntent
 
 __all__ = [
     "MANIFEST_TTL",
-    "Archived",
     "Claim",
-    "DetachedPart",
     "ExportedPart",
     "Held",
     "Key",
@@ -214,31 +213,6 @@ class Record:
     def refuses(self, now: int) -> bool:
         """Whether exporting again is refused at `now`, milliseconds since 1970."""
         return not self.forgotten and (self.ttl == 0 or now < self.completed + self.ttl * 1000)
-
-
-@dataclass(frozen=True, slots=True)
-class DetachedPart:
-    """A part in the source's `detached` directory, as the source lists it: which one it is.
-
-    `modified` is seconds since 1970, `bytes` its size; each 0 where the source does not say.
-    """
-
-    name: str
-    bytes: int = 0
-    modified: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Archived:
-    """That the rows of a completed export left their source: the lake may have the only copy.
-
-    `since` is milliseconds since 1970. `detached` are the parts that still lie in the source's
-    `detached` directory, none where they were dropped; None from before the source is touched until
-    it has said which they are.
-    """
-
-    since: int
-    detached: tuple[DetachedPart, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,20 +14,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from tableformat.archived import Archived, DetachedPart
 from tableformat.errors import LedgerError
 from tableformat.giving_way import GivesWay
-from tableformat.ledger import (
-    Archived,
-    Claim,
-    DetachedPart,
-    ExportedPart,
-    Held,
-    Key,
-    Landed,
-    Record,
-    Row,
-    State,
-)
+from tableformat.ledger import Claim, ExportedPart, Held, Key, Landed, Record, Row, State
 from tableformat.mergetree.keeper_node import KeeperNode
 from tableformat.move_intent import MoveIntent
 

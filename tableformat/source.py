@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from tableformat.archived import DetachedPart
 from tableformat.digest import Digest
 from tableformat.errors import TableFormatError
-from tableformat.ledger import DetachedPart, ExportedPart
+from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable

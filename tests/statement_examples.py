@@ -94,6 +94,8 @@ REFUSED_HERE: Final = (
     ("ALTER TABLE t DELETE WHERE quantile(0.5)(a) = 1", r"found '\('",
      "a condition reads its own row: it has no aggregate function"),
     ("ALTER TABLE t DELETE WHERE (a AS b) = 1", "found 'AS'", "a value has no other name"),
+    ("ALTER TABLE t DELETE WHERE CASE WHEN a b THEN 1 END", "THEN is expected",
+     "a value has no other name"),
     ("ALTER TABLE t DELETE WHERE a IS DISTINCT FROM 1", "found 'DISTINCT'", "write a <=> 1"),
     ("ALTER TABLE t DELETE WHERE * = 1", r"found '\*'", "all columns are no value"),
     ("ALTER TABLE t DROP PARTITION {p:String}", "is a parameter",

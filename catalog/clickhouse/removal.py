@@ -30,9 +30,10 @@ from catalog.clickhouse.connection import ClickHouseError, Connection, text, tex
 from catalog.clickhouse.describe import list_parts, of_table
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.preflight import refused_by_source
+from tableformat.archived import DetachedPart
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SUPPORT_IS_DISABLED
 from tableformat.errors import RefusedError, SourceError, UnsupportedError
-from tableformat.ledger import DetachedPart, ExportedPart
+from tableformat.ledger import ExportedPart
 from tableformat.names import PartitionId, TableName, quote_string
 
 __all__ = ["drop_detached", "take_out"]

@@ -34,8 +34,9 @@ from catalog.clickhouse.staging import (
 from catalog.clickhouse.verify import probed_in
 from catalog.closing import Closing
 from catalog.processes import new_job
+from tableformat.archived import DetachedPart
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
-from tableformat.ledger import DetachedPart, ExportedPart
+from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.partition_literal import (
     All,
@@ -43,7 +44,7 @@ from tableformat.mergetree.partition_literal import (
     ByValue,
     parse_partition_literal,
     render_partition_literal,
-)
+)  # fmt: skip
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import DataType
@@ -301,13 +302,9 @@ class ClickHouseSource(Closing):
         return take_out(*opened, partition_id, exported, has_replicas=has_replicas)
 
     def drop_detached(
-        self,
-        table: TableName,
-        partition_id: PartitionId,
-        parts: tuple[DetachedPart, ...],
-        *,
+        self, table: TableName, partition_id: PartitionId, parts: tuple[DetachedPart, ...], *,
         fresh: bool,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """Drop what `take_out` detached, a moment ago if `fresh`; return the bytes that are freed.
 
         Raises:

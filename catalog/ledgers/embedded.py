@@ -32,7 +32,6 @@ __all__ = ["LEDGER_FORMAT", "SqliteLedger"]
 
 LEDGER_FORMAT: Final = 3
 _BUSY_SECONDS: Final = 60.0
-_READ: Final = "SELECT body, version FROM rows WHERE key = ?"
 _PRIMARY: Final = 0xFF
 """The bits of SQLite's error codes that tell the kind of error."""
 _SCHEMA: Final = """
@@ -166,8 +165,9 @@ class SqliteLedger:
         """Return the latest rows of key hashes."""
         if not self.is_made():
             return (None,) * len(keys)
+        asked = "SELECT body, version FROM rows WHERE key = ?"
         with self._transaction() as db:
-            found = [db.execute(_READ, (key,)).fetchone() for key in keys]
+            found = [db.execute(asked, (key,)).fetchone() for key in keys]
         return tuple(self._row(key, *x) if x else None for key, x in zip(keys, found, strict=True))
 
     def rows(self) -> Iterator[Row]:
@@ -303,13 +303,10 @@ class SqliteLedger:
             return counted({}, 0)
         with self._transaction() as db:
             totals = dict(db.execute("SELECT name, value FROM counters").fetchall())
-            leases = db.execute(
-                "SELECT key, host, pid, start FROM leases WHERE until > ?", (self._clock(),)
-            )
-            held = {key: Owner(*owner) for key, *owner in leases.fetchall()}
-            found = [db.execute(_READ, (key,)).fetchone() for key in held]
-        rows = (self._row(key, *x) for key, x in zip(held, found, strict=True) if x)
-        return counted(totals, running_exports(held, rows))
+            asked = "SELECT key, host, pid, start FROM leases WHERE until > ?"
+            leases = db.execute(asked, (self._clock(),)).fetchall()
+        held = {key: Owner(*owner) for key, *owner in leases}
+        return counted(totals, running_exports(held, filter(None, self.read_all(tuple(held)))))
 
     def leave(self) -> None:
         """Do nothing: a file that is locked is waited for in seconds."""
@@ -398,7 +395,6 @@ def _take(
 
 
 def _held(db: sqlite3.Connection, key: str) -> LeaseHeld | None:
-    found = db.execute(
-        "SELECT host, pid, start, since, until FROM leases WHERE key = ?", (key,)
-    ).fetchone()
+    asked = "SELECT host, pid, start, since, until FROM leases WHERE key = ?"
+    found = db.execute(asked, (key,)).fetchone()
     return LeaseHeld(Owner(*found[:3]), *found[3:]) if found else None

@@ -10,6 +10,7 @@ leaves nothing else there.
 
 from __future__ import annotations
 
+from tableformat.archived import Archived
 from tableformat.export.archived import refuse_archived
 from tableformat.export.claim import (
     Answer,
@@ -23,7 +24,7 @@ from tableformat.export.claim import (
 )
 from tableformat.export.in_main import Holding
 from tableformat.export.outcome import Status
-from tableformat.ledger import Archived, Claim, Row, State
+from tableformat.ledger import Claim, Row, State
 
 __all__ = ["answered"]
 

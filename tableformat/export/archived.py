@@ -17,18 +17,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from tableformat.archived import Archived, DetachedPart
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.export.leases import one_lease
-from tableformat.ledger import (
-    Archived,
-    DetachedPart,
-    LeaseHeld,
-    Ledger,
-    Owner,
-    Row,
-    Stale,
-    State,
-)
+from tableformat.ledger import LeaseHeld, Ledger, Owner, Row, Stale, State
 from tableformat.names import TableName
 
 __all__ = ["Archiving", "archiving", "refuse_archived", "unarchive", "unarchive_command"]

@@ -30,9 +30,10 @@ from catalog.clickhouse.partition_values import partition_id_of
 from catalog.clickhouse.snapshot import SnapshotRequest
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.clickhouse.staging import files_layout
+from tableformat.archived import DetachedPart
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UnsupportedError
-from tableformat.ledger import DetachedPart, ExportedPart
+from tableformat.ledger import ExportedPart
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import DataType

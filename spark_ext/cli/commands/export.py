@@ -150,8 +150,7 @@ _MIB: Final = 1024 * 1024
 def export(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
     partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, abandoned_ttl: int,
-    target_file_size: int,
-    master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
+    target_file_size: int, master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts,
     commit_every: int, max_retries: int, grace: float, cluster: str | None,
     cluster_host: tuple[str, ...], hive_column: tuple[str, ...], same_as: str, limits: Limits,

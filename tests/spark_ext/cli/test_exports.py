@@ -71,10 +71,8 @@ def counters(places: Places) -> dict[str, int]:
 
 
 def watermark(places: Places, words: tuple[str, ...]) -> dict[str, Any]:
-    (found,) = places.outcomes(
-        "exports", "watermark", "--table", words[1], *words[2:], "--source",
-        f"chdb:{places.clickhouse}",
-    )  # fmt: skip
+    of = ("--table", words[1], *words[2:], "--source", f"chdb:{places.clickhouse}")
+    (found,) = places.outcomes("exports", "watermark", *of)
     return found
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tableformat.archived import DetachedPart
 from tableformat.effects import Step
 from tableformat.errors import RefusedError, SourceError
 from tableformat.export.archived import Archiving, archiving, unarchive
@@ -15,7 +16,7 @@ from tableformat.export.claim import Wish
 from tableformat.export.forgetting import forget
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome
-from tableformat.ledger import DetachedPart, Owner, State
+from tableformat.ledger import Owner, State
 from tests.scenarios import (
     ALL,
     FORCED,

@@ -1,4 +1,4 @@
-"""FREEZE, UNFREEZE and FORGET on a lake table: what is kept, and by which name."""
+"""FREEZE and UNFREEZE on a lake table: what is kept, and by which name."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from catalog.iceberg_table import IcebergTable
 from tableformat.branches import DETACHED_BRANCH, TagChange
 from tableformat.committer import LakeTableState, Sent
 from tableformat.effects import Step
-from tableformat.errors import NotFoundError, RefusedError
+from tableformat.errors import RefusedError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.names import PartitionId
 from tableformat.operations.drop import Drop
-from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
 from tableformat.operations.statement import Alone
 from tableformat.operations.which import AllPartitions, OnePartition
@@ -24,7 +23,6 @@ from tests.cleaning_up import left_behind
 from tests.dying import Dies
 from tests.lake_statements import IN_FILES, LATER, detach, drop, export_at, in_files, running
 from tests.scenarios import (
-    CLOCK,
     AtStep,
     Partitions,
     lake,
@@ -354,51 +352,3 @@ def test_a_tag_named_detached_is_no_branch(tmp_path: Path, source: Partitions) -
     assert refused.status is Status.FAILED
     assert "the table has a tag of that name" in refused.message
     assert rows_in_main(tmp_path) == sum(source.rows.values())
-
-
-def test_an_empty_partition_is_forgotten_and_exported_at_once(
-    tmp_path: Path, source: Partitions
-) -> None:
-    running(tmp_path).run(drop("p1"))
-    assert run(tmp_path, source, request=IN_FILES)[0].status is Status.REFUSED
-
-    assert do(tmp_path, Forget(P1)).status is Status.FORGOTTEN
-
-    assert export_at(tmp_path, source, CLOCK, IN_FILES)["p1"].status is Status.COMMITTED
-    assert rows_in_main(tmp_path) == sum(source.rows.values())
-
-
-def test_a_partition_that_is_frozen_is_forgotten_and_doubles_nothing(
-    tmp_path: Path, source: Partitions
-) -> None:
-    """Also where main is moved back to when it had the rows: the ledger knows what landed."""
-    before = state(tmp_path).main
-    assert before is not None
-    do(tmp_path, Freeze(P1, "kept"))
-    running(tmp_path).run(drop("p1"))
-
-    assert do(tmp_path, Forget(P1)).status is Status.FORGOTTEN
-
-    assert rows_of(tmp_path, "kept") == source.rows["p1"]
-    pyiceberg(tmp_path).manage_snapshots().rollback_to_snapshot(before).commit()
-    said = export_at(tmp_path, source, LATER, IN_FILES)
-    assert {one.status for one in said.values()} == {Status.UNCHANGED}
-    assert rows_in_main(tmp_path) == sum(source.rows.values())
-
-
-def test_a_partition_with_files_is_not_forgotten(tmp_path: Path, source: Partitions) -> None:
-    assert source.rows
-
-    with pytest.raises(RefusedError, match="partition p1 is not empty") as told:
-        do(tmp_path, Forget(P1))
-
-    assert told.value.code == 716
-
-
-def test_a_partition_that_nobody_knows_is_not_forgotten(tmp_path: Path, source: Partitions) -> None:
-    assert source.rows
-
-    with pytest.raises(NotFoundError, match="knows no export of partition p9") as told:
-        do(tmp_path, Forget(OnePartition(PartitionId("p9"))))
-
-    assert told.value.code == 999
