@@ -43,8 +43,10 @@ _ALTER: Final = (
     "DELETE WHERE p = 2 OR p IS NULL",
     "DELETE WHERE arrayExists(x -> x > p, a)",
     "DELETE IN PARTITION 2 WHERE CASE WHEN p = 1 THEN s = 'a' ELSE s = 'b' END",
+    "DELETE WHERE p IS TRUE OR p IS NOT DISTINCT FROM 1 + 1 OR p IS NOT FALSE AND p IS UNKNOWN",
     "UPDATE x = p = 2 ? 1 : x + 1, s = CASE s WHEN 'a' THEN 'b' ELSE s END WHERE 1",
     "DROP PARTITION tuple(toYYYYMM(toDate('2019-01-25') + 31))",
+    "DROP PARTITION + 202401",
     "DROP PARTITION (1 + 1, 'x' || 'y')",
 )
 _GATE: Final = "SETTINGS allow_experimental_export_merge_tree_part = 1"
@@ -96,7 +98,10 @@ REFUSED_HERE: Final = (
     ("ALTER TABLE t DELETE WHERE (a AS b) = 1", "found 'AS'", "a value has no other name"),
     ("ALTER TABLE t DELETE WHERE CASE WHEN a b THEN 1 END", "THEN is expected",
      "a value has no other name"),
-    ("ALTER TABLE t DELETE WHERE a IS DISTINCT FROM 1", "found 'DISTINCT'", "write a <=> 1"),
+    ("ALTER TABLE t DELETE WHERE CASE WHEN a THEN b c END", "ELSE or END is expected",
+     "a value has no other name"),
+    ("ALTER TABLE t DELETE WHERE CASE WHEN a THEN b ELSE c d END", "END is expected",
+     "a value has no other name"),
     ("ALTER TABLE t DELETE WHERE * = 1", r"found '\*'", "all columns are no value"),
     ("ALTER TABLE t DROP PARTITION {p:String}", "is a parameter",
      "parameters arrive as text, and nobody fills them in"),

@@ -42,6 +42,8 @@ def lambda_arguments(reader: TokenReader) -> tuple[ColumnName, ...] | None:
         offset += 1
     if in_brackets and not reader.peek(offset).is_symbol(")"):
         return None
+    if not in_brackets and not names:
+        return None
     offset += int(in_brackets)
     if not reader.peek(offset).is_symbol("->"):
         return None

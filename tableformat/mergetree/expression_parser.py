@@ -1,7 +1,7 @@
 """Reads ClickHouse expressions, building the tree that ClickHouse's own parser builds.
 
-The precedences are ClickHouse's, lowest first: lambdas, `? :`, OR, AND, NOT, IS NULL, BETWEEN,
-comparisons with IN and LIKE, `||`, `+ -`, `* / % DIV MOD`, unary minus, then `::`, `[...]` and
+The precedences are ClickHouse's, lowest first: lambdas, `? :`, OR, AND, NOT, IS, BETWEEN,
+comparisons with IN and LIKE, `||`, `+ -`, `* / % DIV MOD`, signs, then `::`, `[...]` and
 `.1`. Operators become the functions they stand for, `? :` is `if`, CASE is `multiIf` or
 `caseWithExpression`, a lambda `lambda(tuple(x), body)`. Subqueries, aliases and parametric
 functions are not read.
@@ -213,10 +213,7 @@ class ExpressionParser:
         if reader.take().is_word("NOT"):
             reader.take()
         if function == "is":
-            negated = reader.accept_word("NOT")
-            if not reader.accept_word("NULL"):
-                raise reader.complaint("NULL")
-            return Call("isNotNull" if negated else "isNull", (left,))
+            return self._tested(left)
         if function in ("between", "notBetween"):
             return self._between(left, negated=function == "notBetween")
         operands = [left, self._binary(precedence + 1)]
@@ -225,6 +222,22 @@ class ExpressionParser:
                 reader.take()
                 operands.append(self._binary(precedence + 1))
         return Call(function, tuple(operands))
+
+    def _tested(self, left: Expression) -> Expression:
+        """Read what stands behind IS; UNKNOWN is NULL, and TRUE and FALSE are compared with."""
+        reader = self.reader
+        negated = reader.accept_word("NOT")
+        if reader.accept_word("NULL", "UNKNOWN"):
+            return Call("isNotNull" if negated else "isNull", (left,))
+        if reader.peek().is_word("TRUE", "FALSE"):
+            distinct, other = negated, Literal(reader.take().is_word("TRUE"))
+        elif reader.accept_word("DISTINCT"):
+            if not reader.accept_word("FROM"):
+                raise reader.complaint("FROM")
+            distinct, other = not negated, self._binary(_IS + 1)
+        else:
+            raise reader.complaint("NULL, UNKNOWN, TRUE, FALSE or DISTINCT FROM")
+        return Call("isDistinctFrom" if distinct else "isNotDistinctFrom", (left, other))
 
     def _between(self, left: Expression, *, negated: bool) -> Expression:
         low = self._binary(_BETWEEN + 1)
@@ -242,9 +255,10 @@ class ExpressionParser:
         if reader.peek().is_word("NOT"):
             reader.take()
             return Call("not", (self._binary(_NOT + 1),))
-        if reader.peek().is_symbol("-") and not self._is_signed():
-            reader.take()
-            return Call("negate", (self._binary(_NEGATE),))
+        if reader.peek().is_symbol("-", "+") and not self._is_signed():
+            plus = reader.take().is_symbol("+")
+            operand = self._binary(_NEGATE)
+            return operand if plus else Call("negate", (operand,))
         return self._postfix(self._primary())
 
     def _is_signed(self) -> bool:

@@ -84,9 +84,9 @@ class TokenReader:
             self.take()
         return found
 
-    def accept_word(self, word: str) -> bool:
-        """Take the next token if it is this word (in capitals), and tell whether it was."""
-        found = self.peek().is_word(word)
+    def accept_word(self, *words: str) -> bool:
+        """Take the next token if it is one of these (in capitals), and tell whether it was."""
+        found = self.peek().is_word(*words)
         if found:
             self.take()
         return found

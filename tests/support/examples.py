@@ -14,10 +14,11 @@ __all__: list[str] = []
 
 _SAME_TIERS = ("check", "test")
 
-# No deadline: a busy machine is no failure. In CI Hypothesis would load a profile of its own, which
-# takes the same examples in every tier.
-settings.register_profile("new examples", deadline=None)
-settings.register_profile("same examples", deadline=None, derandomize=True, database=None)
+# No deadline: a busy machine is no failure. Both rest on the profile "default", because Hypothesis
+# loads another one where it finds a CI, and that one takes the same examples in every tier.
+_DEFAULT = settings.get_profile("default")
+settings.register_profile("new examples", _DEFAULT, deadline=None)
+settings.register_profile("same examples", _DEFAULT, deadline=None, derandomize=True, database=None)
 
 
 @pytest.hookimpl(tryfirst=True)
