@@ -229,6 +229,7 @@ class ExpressionParser:
         negated = reader.accept_word("NOT")
         if reader.accept_word("NULL", "UNKNOWN"):
             return Call("isNotNull" if negated else "isNull", (left,))
+        other: Expression
         if reader.peek().is_word("TRUE", "FALSE"):
             distinct, other = negated, Literal(reader.take().is_word("TRUE"))
         elif reader.accept_word("DISTINCT"):
