@@ -24,7 +24,9 @@ _PARTS = st.lists(
     ),
     max_size=3,
 ).map(tuple)
-_HOLDS = st.none() | st.lists(st.builds(Held, _DIGITS, _NUMBERS, _NUMBERS), max_size=2).map(tuple)
+# Sums of them are numbers of 64 bits, as those of rows are.
+_ROWS = st.integers(0, 2**61)
+_HOLDS = st.none() | st.lists(st.builds(Held, _DIGITS, _NUMBERS, _ROWS), max_size=2).map(tuple)
 _CLAIMS = st.builds(
     Claim,
     epoch=_NUMBERS,

@@ -35,7 +35,8 @@ class Told:
     def alter(self, statement: str, *more: str) -> tuple[int, str, str]:
         """Run a statement."""
         where = ("--source", f"chdb:{self.places.clickhouse}", "--warehouse")
-        return self.places.run("alter", statement, *where, str(self.places.warehouse), *more)
+        lake = (str(self.places.warehouse), "--catalog", "lake")
+        return self.places.run("alter", statement, *where, *lake, *more)
 
     def begin(self, story: Story) -> None:
         """Make its tables."""
