@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -31,7 +31,7 @@ from tableformat.operations.drop import Drop
 from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.partition_files import Partitions as LakePartitions
 from tableformat.operations.running import Running
-from tableformat.operations.statement import OperationPorts
+from tableformat.operations.statement import Alone, OperationPorts
 from tableformat.operations.which import OnePart, OnePartition, Which
 from tests.places.found import place_at
 from tests.scenarios import (
@@ -51,6 +51,7 @@ __all__ = [
     "LATER",
     "SaidOfRows",
     "add_foreign",
+    "alone",
     "attach",
     "detach",
     "drop",
@@ -60,7 +61,9 @@ __all__ = [
     "on",
     "part_in",
     "partition",
+    "rows_of_tag",
     "running",
+    "tags",
     "whereabouts",
 ]
 
@@ -187,3 +190,23 @@ def export_at(
     """Export at the next moment of a clock; return what became of each partition."""
     ports = ports_of(directory, source, clock=clock.__next__)
     return {o.partition_id: o for o in run(directory, source, request=request, ports=ports)}
+
+
+def alone(
+    directory: Path, statement: Alone, *, table: Any = None, dry_run: bool = False
+) -> Outcome:
+    """Run a statement that needs no other table, on the lake of a directory."""
+    one = running(directory, table=table)
+    return statement.run(one.ports, one.partitions, dry_run=dry_run)
+
+
+def tags(directory: Path) -> dict[str, int]:
+    """Return the snapshots of the table's tags, by name."""
+    refs = pyiceberg(directory).metadata.refs.items()
+    return {n: r.snapshot_id for n, r in refs if r.snapshot_ref_type.value == "tag"}
+
+
+def rows_of_tag(directory: Path, tag: str) -> int:
+    """Return the rows that a reader of a tag sees."""
+    read = pyiceberg(directory).scan(snapshot_id=tags(directory)[tag]).to_arrow()
+    return int(read.num_rows)

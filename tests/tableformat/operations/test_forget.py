@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tableformat.errors import NotFoundError, RefusedError
-from tableformat.export.outcome import Outcome, Status
+from tableformat.export.outcome import Status
 from tableformat.names import PartitionId
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze
-from tableformat.operations.statement import Alone
 from tableformat.operations.which import OnePartition
-from tests.lake_statements import IN_FILES, LATER, drop, export_at, in_files, running
+from tests.lake_statements import (
+    IN_FILES,
+    LATER,
+    alone,
+    drop,
+    export_at,
+    in_files,
+    rows_of_tag,
+    running,
+)
 from tests.scenarios import (
     CLOCK,
     Partitions,
@@ -33,30 +40,13 @@ def source(tmp_path: Path) -> Partitions:
     return in_files(tmp_path)
 
 
-def do(directory: Path, statement: Alone, *, table: Any = None, dry_run: bool = False) -> Outcome:
-    one = running(directory, table=table)
-    return statement.run(one.ports, one.partitions, dry_run=dry_run)
-
-
-def tags(directory: Path) -> dict[str, int]:
-    """Return the tags of the table, by name."""
-    refs = pyiceberg(directory).metadata.refs.items()
-    return {n: r.snapshot_id for n, r in refs if r.snapshot_ref_type.value == "tag"}
-
-
-def rows_of(directory: Path, tag: str) -> int:
-    """Return the rows that a reader of a tag sees."""
-    read = pyiceberg(directory).scan(snapshot_id=tags(directory)[tag]).to_arrow()
-    return int(read.num_rows)
-
-
 def test_an_empty_partition_is_forgotten_and_exported_at_once(
     tmp_path: Path, source: Partitions
 ) -> None:
     running(tmp_path).run(drop("p1"))
     assert run(tmp_path, source, request=IN_FILES)[0].status is Status.REFUSED
 
-    assert do(tmp_path, Forget(P1)).status is Status.FORGOTTEN
+    assert alone(tmp_path, Forget(P1)).status is Status.FORGOTTEN
 
     assert export_at(tmp_path, source, CLOCK, IN_FILES)["p1"].status is Status.COMMITTED
     assert rows_in_main(tmp_path) == sum(source.rows.values())
@@ -68,12 +58,12 @@ def test_a_partition_that_is_frozen_is_forgotten_and_doubles_nothing(
     """Also where main is moved back to when it had the rows: the ledger knows what landed."""
     before = state(tmp_path).main
     assert before is not None
-    do(tmp_path, Freeze(P1, "kept"))
+    alone(tmp_path, Freeze(P1, "kept"))
     running(tmp_path).run(drop("p1"))
 
-    assert do(tmp_path, Forget(P1)).status is Status.FORGOTTEN
+    assert alone(tmp_path, Forget(P1)).status is Status.FORGOTTEN
 
-    assert rows_of(tmp_path, "kept") == source.rows["p1"]
+    assert rows_of_tag(tmp_path, "kept") == source.rows["p1"]
     pyiceberg(tmp_path).manage_snapshots().rollback_to_snapshot(before).commit()
     said = export_at(tmp_path, source, LATER, IN_FILES)
     assert {one.status for one in said.values()} == {Status.UNCHANGED}
@@ -84,7 +74,7 @@ def test_a_partition_with_files_is_not_forgotten(tmp_path: Path, source: Partiti
     assert source.rows
 
     with pytest.raises(RefusedError, match="partition p1 is not empty") as told:
-        do(tmp_path, Forget(P1))
+        alone(tmp_path, Forget(P1))
 
     assert told.value.code == 716
 
@@ -93,6 +83,6 @@ def test_a_partition_that_nobody_knows_is_not_forgotten(tmp_path: Path, source: 
     assert source.rows
 
     with pytest.raises(NotFoundError, match="knows no export of partition p9") as told:
-        do(tmp_path, Forget(OnePartition(PartitionId("p9"))))
+        alone(tmp_path, Forget(OnePartition(PartitionId("p9"))))
 
     assert told.value.code == 999

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlparse
 
 import pytest
@@ -13,7 +12,7 @@ from tableformat.branches import DETACHED_BRANCH, TagChange
 from tableformat.committer import LakeTableState, Sent
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.outcome import Outcome, Status
+from tableformat.export.outcome import Status
 from tableformat.names import PartitionId
 from tableformat.operations.drop import Drop
 from tableformat.operations.freeze import Freeze, Unfreeze
@@ -21,7 +20,18 @@ from tableformat.operations.statement import Alone
 from tableformat.operations.which import AllPartitions, OnePartition
 from tests.cleaning_up import left_behind
 from tests.dying import Dies
-from tests.lake_statements import IN_FILES, LATER, detach, drop, export_at, in_files, running
+from tests.lake_statements import (
+    IN_FILES,
+    LATER,
+    alone,
+    detach,
+    drop,
+    export_at,
+    in_files,
+    rows_of_tag,
+    running,
+    tags,
+)
 from tests.scenarios import (
     AtStep,
     Partitions,
@@ -44,32 +54,15 @@ def source(tmp_path: Path) -> Partitions:
     return in_files(tmp_path)
 
 
-def do(directory: Path, statement: Alone, *, table: Any = None, dry_run: bool = False) -> Outcome:
-    one = running(directory, table=table)
-    return statement.run(one.ports, one.partitions, dry_run=dry_run)
-
-
-def tags(directory: Path) -> dict[str, int]:
-    """Return the tags of the table, by name."""
-    refs = pyiceberg(directory).metadata.refs.items()
-    return {n: r.snapshot_id for n, r in refs if r.snapshot_ref_type.value == "tag"}
-
-
-def rows_of(directory: Path, tag: str) -> int:
-    """Return the rows that a reader of a tag sees."""
-    read = pyiceberg(directory).scan(snapshot_id=tags(directory)[tag]).to_arrow()
-    return int(read.num_rows)
-
-
 def test_what_is_frozen_is_read_by_its_name_when_main_has_gone_on(
     tmp_path: Path, source: Partitions
 ) -> None:
-    done = do(tmp_path, Freeze(P1, "before"))
+    done = alone(tmp_path, Freeze(P1, "before"))
     running(tmp_path).run(drop("p1"))
 
     assert (done.status, done.rows, done.data_files) == (Status.FROZEN, 12, 2)
     assert done.message == "by the name 'before', tag before"
-    assert rows_of(tmp_path, "before") == source.rows["p1"], "a backup of that partition alone"
+    assert rows_of_tag(tmp_path, "before") == source.rows["p1"], "a backup of that partition alone"
     assert rows_in_main(tmp_path) == source.rows["p2"]
     assert left_behind(tmp_path) == []
 
@@ -78,7 +71,7 @@ def test_a_partition_that_is_frozen_changes_nothing_for_exports(
     tmp_path: Path, source: Partitions
 ) -> None:
     """Harm prevented: a tag without the other partitions is taken for their loss."""
-    do(tmp_path, Freeze(P1, "one"))
+    alone(tmp_path, Freeze(P1, "one"))
 
     said = export_at(tmp_path, source, LATER, IN_FILES)
 
@@ -86,13 +79,13 @@ def test_a_partition_that_is_frozen_changes_nothing_for_exports(
     assert rows_in_main(tmp_path) == sum(source.rows.values())
     source.by_id["p2"] = parts_of("p2", 7)
     assert export_at(tmp_path, source, LATER, IN_FILES)["p2"].status is Status.REPLACED
-    assert (rows_of(tmp_path, "one"), rows_in_main(tmp_path)) == (12, 19)
+    assert (rows_of_tag(tmp_path, "one"), rows_in_main(tmp_path)) == (12, 19)
 
 
 def test_it_waits_for_nobody(tmp_path: Path) -> None:
     """While an export of the partition holds everything that it works on."""
     told = []
-    busy = AtStep(Step.SEND, lambda: told.append(do(tmp_path, Freeze(ALL, "now"))))
+    busy = AtStep(Step.SEND, lambda: told.append(alone(tmp_path, Freeze(ALL, "now"))))
     source = in_files(tmp_path)
     source.by_id["p1"] = parts_of("p1", 20)
 
@@ -100,12 +93,12 @@ def test_it_waits_for_nobody(tmp_path: Path) -> None:
     done = run(tmp_path, source, request=IN_FILES, ports=ports)
 
     assert [one.status for one in told] == [Status.FROZEN]
-    assert rows_of(tmp_path, "now") == 15
+    assert rows_of_tag(tmp_path, "now") == 15
     assert {one.status for one in done} == {Status.REPLACED, Status.UNCHANGED}
 
 
 def test_it_outlives_the_expiry_of_its_snapshot(tmp_path: Path, source: Partitions) -> None:
-    do(tmp_path, Freeze(ALL, "kept"))
+    alone(tmp_path, Freeze(ALL, "kept"))
     running(tmp_path).run(Drop(ALL))
     metadata = pyiceberg(tmp_path).metadata
     heads = {r.snapshot_id for r in metadata.refs.values()}
@@ -114,17 +107,17 @@ def test_it_outlives_the_expiry_of_its_snapshot(tmp_path: Path, source: Partitio
     expiry.commit()
 
     assert left_behind(tmp_path) == []
-    assert rows_of(tmp_path, "kept") == sum(source.rows.values())
+    assert rows_of_tag(tmp_path, "kept") == sum(source.rows.values())
 
 
 def test_without_a_name_it_is_the_next_number(tmp_path: Path, source: Partitions) -> None:
     """As in ClickHouse's shadow; a number is not given twice, whatever was unfrozen."""
     assert source.rows
     for number in ("1", "2"):
-        assert f"the name '{number}'" in do(tmp_path, Freeze(P1)).message
-    do(tmp_path, Unfreeze(ALL, "2"))
+        assert f"the name '{number}'" in alone(tmp_path, Freeze(P1)).message
+    alone(tmp_path, Unfreeze(ALL, "2"))
 
-    assert "the name '3'" in do(tmp_path, Freeze(ALL)).message
+    assert "the name '3'" in alone(tmp_path, Freeze(ALL)).message
     assert set(tags(tmp_path)) == {"1", "3"}
 
 
@@ -133,13 +126,13 @@ def test_what_is_frozen_by_a_name_is_not_frozen_by_it_again(
     tmp_path: Path, source: Partitions, again: Freeze
 ) -> None:
     assert source.rows
-    do(tmp_path, Freeze(P1, "b"))
+    alone(tmp_path, Freeze(P1, "b"))
 
     with pytest.raises(RefusedError, match="already exists and is not empty") as told:
-        do(tmp_path, again)
+        alone(tmp_path, again)
 
     assert told.value.code == 84
-    assert do(tmp_path, Freeze(P2, "b")).status is Status.FROZEN
+    assert alone(tmp_path, Freeze(P2, "b")).status is Status.FROZEN
     assert set(tags(tmp_path)) == {"b", "b.p2"}
 
 
@@ -154,8 +147,8 @@ def test_a_name_of_somebody_else_is_left_alone(
     pyiceberg(tmp_path).manage_snapshots().create_tag(main, "mine").commit()
 
     with pytest.raises(RefusedError, match="no FREEZE of this name made"):
-        do(tmp_path, Freeze(P1, name))
-    assert do(tmp_path, Unfreeze(ALL, name)).status is Status.EMPTY
+        alone(tmp_path, Freeze(P1, name))
+    assert alone(tmp_path, Unfreeze(ALL, name)).status is Status.EMPTY
 
     assert tags(tmp_path) == {"mine": main}
 
@@ -164,24 +157,24 @@ def test_a_partition_that_is_not_there_is_passed_over(tmp_path: Path, source: Pa
     assert source.rows
     before = state(tmp_path).metadata_location
 
-    done = do(tmp_path, Freeze(OnePartition(PartitionId("p9"))))
+    done = alone(tmp_path, Freeze(OnePartition(PartitionId("p9"))))
 
     assert (done.status, state(tmp_path).metadata_location) == (Status.EMPTY, before)
 
 
 def test_a_partition_is_taken_off_a_name(tmp_path: Path, source: Partitions) -> None:
     assert source.rows
-    do(tmp_path, Freeze(P1, "b"))
-    do(tmp_path, Freeze(P2, "b"))
+    alone(tmp_path, Freeze(P1, "b"))
+    alone(tmp_path, Freeze(P2, "b"))
 
-    assert do(tmp_path, Unfreeze(P1, "b")).status is Status.UNFROZEN
+    assert alone(tmp_path, Unfreeze(P1, "b")).status is Status.UNFROZEN
 
     assert set(tags(tmp_path)) == {"b.p2"}
-    assert do(tmp_path, Unfreeze(P1, "b")).status is Status.EMPTY
-    assert do(tmp_path, Freeze(P1, "b")).status is Status.FROZEN
-    assert do(tmp_path, Unfreeze(ALL, "b")).status is Status.UNFROZEN
+    assert alone(tmp_path, Unfreeze(P1, "b")).status is Status.EMPTY
+    assert alone(tmp_path, Freeze(P1, "b")).status is Status.FROZEN
+    assert alone(tmp_path, Unfreeze(ALL, "b")).status is Status.UNFROZEN
     assert (tags(tmp_path), frozen_properties(tmp_path)) == ({}, [])
-    assert do(tmp_path, Unfreeze(ALL, "b")).status is Status.EMPTY
+    assert alone(tmp_path, Unfreeze(ALL, "b")).status is Status.EMPTY
 
 
 def frozen_properties(directory: Path) -> list[str]:
@@ -191,17 +184,17 @@ def frozen_properties(directory: Path) -> list[str]:
 
 def test_a_partition_is_taken_off_all_of_them(tmp_path: Path, source: Partitions) -> None:
     assert source.rows
-    do(tmp_path, Freeze(ALL, "b"))
+    alone(tmp_path, Freeze(ALL, "b"))
 
-    assert do(tmp_path, Unfreeze(P1, "b")).status is Status.UNFROZEN
-    assert rows_of(tmp_path, "b") == source.rows["p2"], "its rows are gone from the name"
-    assert do(tmp_path, Unfreeze(P1, "b")).status is Status.EMPTY
+    assert alone(tmp_path, Unfreeze(P1, "b")).status is Status.UNFROZEN
+    assert rows_of_tag(tmp_path, "b") == source.rows["p2"], "its rows are gone from the name"
+    assert alone(tmp_path, Unfreeze(P1, "b")).status is Status.EMPTY
     with pytest.raises(RefusedError, match="all partitions are frozen by this name"):
-        do(tmp_path, Freeze(P2, "b"))
-    assert do(tmp_path, Freeze(P1, "b")).status is Status.FROZEN
-    assert rows_of(tmp_path, "b.p1") == source.rows["p1"]
+        alone(tmp_path, Freeze(P2, "b"))
+    assert alone(tmp_path, Freeze(P1, "b")).status is Status.FROZEN
+    assert rows_of_tag(tmp_path, "b.p1") == source.rows["p1"]
 
-    assert do(tmp_path, Unfreeze(ALL, "b")).status is Status.UNFROZEN
+    assert alone(tmp_path, Unfreeze(ALL, "b")).status is Status.UNFROZEN
     assert (tags(tmp_path), frozen_properties(tmp_path)) == ({}, [])
 
 
@@ -209,10 +202,10 @@ def test_the_last_partition_of_a_name_takes_the_name_along(
     tmp_path: Path, source: Partitions
 ) -> None:
     assert source.rows
-    do(tmp_path, Freeze(ALL, "b"))
+    alone(tmp_path, Freeze(ALL, "b"))
 
-    assert do(tmp_path, Unfreeze(P1, "b")).status is Status.UNFROZEN
-    assert do(tmp_path, Unfreeze(P2, "b")).status is Status.UNFROZEN
+    assert alone(tmp_path, Unfreeze(P1, "b")).status is Status.UNFROZEN
+    assert alone(tmp_path, Unfreeze(P2, "b")).status is Status.UNFROZEN
 
     assert (tags(tmp_path), frozen_properties(tmp_path)) == ({}, [])
     assert rows_in_main(tmp_path) == sum(source.rows.values())
@@ -221,15 +214,15 @@ def test_the_last_partition_of_a_name_takes_the_name_along(
 
 def test_what_is_taken_off_is_what_was_frozen(tmp_path: Path, source: Partitions) -> None:
     """Whatever main has of the partition by then."""
-    do(tmp_path, Freeze(ALL, "b"))
+    alone(tmp_path, Freeze(ALL, "b"))
     running(tmp_path).run(drop("p1"))
     source.by_id["p2"] = parts_of("p2", 7)
     export_at(tmp_path, source, LATER, IN_FILES)
     before = rows_in_main(tmp_path)
 
-    assert do(tmp_path, Unfreeze(P2, "b")).status is Status.UNFROZEN
+    assert alone(tmp_path, Unfreeze(P2, "b")).status is Status.UNFROZEN
 
-    assert (rows_of(tmp_path, "b"), rows_in_main(tmp_path)) == (12, before)
+    assert (rows_of_tag(tmp_path, "b"), rows_in_main(tmp_path)) == (12, before)
 
 
 class Deaf:
@@ -254,7 +247,7 @@ def test_of_a_lost_answer_it_is_frozen_once(
 ) -> None:
     assert source.rows
 
-    done = do(tmp_path, Freeze(P1, name), table=Deaf(lake(tmp_path), applies=applies))
+    done = alone(tmp_path, Freeze(P1, name), table=Deaf(lake(tmp_path), applies=applies))
 
     assert done.status is Status.FROZEN
     assert len(tags(tmp_path)) == 1
@@ -265,9 +258,9 @@ def test_of_a_lost_answer_it_is_unfrozen(
     tmp_path: Path, source: Partitions, *, applies: bool
 ) -> None:
     assert source.rows
-    do(tmp_path, Freeze(P1, "b"))
+    alone(tmp_path, Freeze(P1, "b"))
 
-    done = do(tmp_path, Unfreeze(P1, "b"), table=Deaf(lake(tmp_path), applies=applies))
+    done = alone(tmp_path, Unfreeze(P1, "b"), table=Deaf(lake(tmp_path), applies=applies))
 
     assert (done.status, tags(tmp_path)) == (Status.UNFROZEN, {})
 
@@ -276,11 +269,11 @@ def test_of_a_lost_answer_it_is_unfrozen(
 def test_of_a_lost_answer_a_partition_is_taken_off_once(
     tmp_path: Path, source: Partitions, *, applies: bool
 ) -> None:
-    do(tmp_path, Freeze(ALL, "b"))
+    alone(tmp_path, Freeze(ALL, "b"))
 
-    done = do(tmp_path, Unfreeze(P1, "b"), table=Deaf(lake(tmp_path), applies=applies))
+    done = alone(tmp_path, Unfreeze(P1, "b"), table=Deaf(lake(tmp_path), applies=applies))
 
-    assert (done.status, rows_of(tmp_path, "b")) == (Status.UNFROZEN, source.rows["p2"])
+    assert (done.status, rows_of_tag(tmp_path, "b")) == (Status.UNFROZEN, source.rows["p2"])
 
 
 @pytest.mark.parametrize("statement", [Freeze(P1, "b"), Unfreeze(P1, "all")], ids=str)
@@ -288,7 +281,7 @@ def test_what_is_killed_before_its_request_leaves_nothing(
     tmp_path: Path, source: Partitions, statement: Alone
 ) -> None:
     """Its manifests are of nobody's snapshot, and go once no request can need them."""
-    do(tmp_path, Freeze(ALL, "all"))
+    alone(tmp_path, Freeze(ALL, "all"))
     metadata = Path(urlparse(pyiceberg(tmp_path).location()).path) / "metadata"
     before = {path.name for path in metadata.glob("*.avro")}
     dying = running(tmp_path, effects=AtStep(Step.SEND, dies))
@@ -320,10 +313,10 @@ def test_two_at_once_have_two_numbers(tmp_path: Path, source: Partitions) -> Non
         def tag(self, at: LakeTableState, change: TagChange) -> Sent:
             self.asked += 1
             if self.asked == 1:
-                do(tmp_path, Freeze(P2))
+                alone(tmp_path, Freeze(P2))
             return table.tag(at, change)
 
-    done = do(tmp_path, Freeze(P1), table=Beside(table))
+    done = alone(tmp_path, Freeze(P1), table=Beside(table))
 
     assert "the name '2'" in done.message
     assert set(tags(tmp_path)) == {"1", "2"}
@@ -333,7 +326,7 @@ def test_a_dry_run_freezes_nothing(tmp_path: Path, source: Partitions) -> None:
     assert source.rows
     before = state(tmp_path).metadata_location
 
-    said = do(tmp_path, Freeze(P1, "b"), dry_run=True)
+    said = alone(tmp_path, Freeze(P1, "b"), dry_run=True)
 
     assert said.message == "it would be frozen by the name 'b', tag b"
     assert state(tmp_path).metadata_location == before
