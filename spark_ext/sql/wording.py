@@ -17,7 +17,7 @@ A test finds every option that a message names, so that none is told to who cann
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from spark_ext.sql.source_settings import OPTIONS, SOURCE
@@ -106,12 +106,8 @@ def in_statement(text: str) -> str:
 
 def in_alter(text: str) -> str:
     """Return a message as it reads to somebody who gave a statement to `mergeberg alter`."""
-    pieces = _COMMAND.split(text)
-    # Between them stand commands, whose options are their own.
-    words, commands = pieces[::2], pieces[1::2]
-    said = [_in_words(_ALONE.sub(r"\1", one), _ALTER) for one in words]
-    text = "".join(piece for pair in zip(said, [*commands, ""], strict=True) for piece in pair)
-    return _with_exports(text, words, _OF_EXPORT)
+    said = _outside_commands(text, lambda piece: _in_words(_ALONE.sub(r"\1", piece), _ALTER))
+    return _with_exports(said, _COMMAND.split(text)[::2], _OF_EXPORT)
 
 
 def in_command(text: str, options: Collection[str]) -> str:
@@ -131,6 +127,16 @@ def _with_exports(text: str, words: Iterable[str], of_export: Collection[str]) -
 def _said(text: str, words: Mapping[str, str]) -> str:
     for pattern, instead in _COMMANDS:
         text = re.sub(pattern, instead, text)
+    return _outside_commands(text, lambda piece: _told(piece, words))
+
+
+def _outside_commands(text: str, told: Callable[[str], str]) -> str:
+    """Change what stands between whole commands: theirs are the options that they have."""
+    pieces = _COMMAND.split(text)
+    return "".join(piece if at % 2 else told(piece) for at, piece in enumerate(pieces))
+
+
+def _told(text: str, words: Mapping[str, str]) -> str:
     text = _ALONE.sub(r"\1", _AGE.sub("--older-than", text))
     text = _CONVERT.sub(r"`convert => map('\1', '\2')`", text)
     return _in_words(text, {**_SESSION, **words})

@@ -21,7 +21,6 @@ OF_THE_COMMAND_ONLY = {
     "--conf": "starts Spark, which runs already",
     "--log": "the log of the command",
     "--catalog": "said where no catalog is current, and in Spark one always is",
-    "--table": "of `mergeberg exports`, which a message quotes whole",
     "--add-modules": "of Java's command",
     "--properties": "of python -m spark_ext",
 }
@@ -35,6 +34,13 @@ def documentation(tree: ast.AST) -> set[int]:
     return {id(one.value) for one in firsts if isinstance(one, ast.Expr)}
 
 
+def written(node: ast.Constant | ast.JoinedStr) -> str:
+    """Return a text as it stands in the code, with X for each value in it."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    return "".join(written(one) if isinstance(one, ast.Constant) else "X" for one in node.values)
+
+
 def texts() -> Iterator[tuple[str, str]]:
     """Yield every text of the code that SQL runs, and where it stands."""
     for file in source_files("tableformat", "catalog", "spark_ext"):
@@ -42,12 +48,18 @@ def texts() -> Iterator[tuple[str, str]]:
             continue
         # One tree: the nodes of another one would have other ids, or by chance the same.
         tree = file.tree
-        shown = documentation(tree)
+        passed = documentation(tree)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                is_message = id(node) not in shown and " " in node.value
-                if is_message and OPTION.search(node.value):
-                    yield f"{file.path}:{node.lineno}", node.value
+            if isinstance(node, ast.JoinedStr):
+                # It comes before its pieces, each of which alone would lack the rest of a command.
+                passed |= {id(piece) for piece in node.values}
+            elif not isinstance(node, ast.Constant) or id(node) in passed:
+                continue
+            text = written(node)
+            # What is a command as a whole has its own options; a message quotes it.
+            is_message = " " in text and not text.startswith("mergeberg ")
+            if is_message and OPTION.search(text):
+                yield f"{file.path}:{node.lineno}", text
 
 
 def test_no_option_of_the_command_is_left_in_any_message() -> None:
@@ -100,6 +112,17 @@ def test_no_option_of_the_command_is_left_in_any_message() -> None:
             "Run the same command again: it goes on.",
             "Run the same statement again: it goes on.",
             "Run the same statement again: it goes on.",
+        ),
+        (
+            "Run `mergeberg exports unarchive 1 --table db.t --to lake.n.t`, or use --force.",
+            (
+                "Run `mergeberg exports unarchive 1 --table db.t --to lake.n.t`, or use "
+                "`force => true`."
+            ),
+            (
+                "Run `mergeberg exports unarchive 1 --table db.t --to lake.n.t`, or use "
+                "`export_merge_tree_partition_force_export = 1`."
+            ),
         ),
         (
             "it may be at work elsewhere: --older-than AGE decides",
@@ -155,7 +178,7 @@ def test_alter_names_no_option_that_nobody_has() -> None:
         (place, option)
         for place, said in found
         for option in OPTION.findall(said)
-        if option not in of_alter | OF_THE_COMMAND_ONLY.keys()
+        if option not in of_alter
         and not ("`mergeberg export`" in said and option in of_export)
         and not ("sweeping" in place and option in of_gc)
     ]
