@@ -124,6 +124,11 @@ class LoggedObserver(ObserverAround):
         _log(logging.DEBUG, "note", text=text)
         self.observer.note(text)
 
+    def none_selected(self, text: str) -> None:
+        """Log that no partition is selected."""
+        _log(logging.INFO, "none_selected", text=text)
+        self.observer.none_selected(text)
+
     def finished(self, outcome: Outcome) -> None:
         """Log what became of a partition, by its status word."""
         _log(

@@ -10,14 +10,13 @@ __all__ = ["partitions_of", "parts_of"]
 
 
 def partitions_of(source: ClickHouseSource, table: TableName) -> tuple[PartitionSummary, ...]:
-    """Return the partitions of a table with active parts.
+    """Return the partitions of a table with active parts, with their times.
 
     Raises:
         NotFoundError: there is no such table.
         SourceError: the source cannot be read.
     """
-    source.describe(table)
-    return source.partitions(table)
+    return source.with_times(source.describe(table), source.partitions(table))
 
 
 def parts_of(

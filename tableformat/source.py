@@ -207,6 +207,16 @@ class Source(Protocol):
         """Return the partitions with active parts, by id; patch parts are left out."""
         ...
 
+    def engine_of(self, table: TableName) -> str | None:
+        """Return the engine of any table or view, None when there is no such table."""
+        ...
+
+    def with_times(
+        self, table: MergeTreeTable, found: tuple[PartitionSummary, ...]
+    ) -> tuple[PartitionSummary, ...]:
+        """Return partitions with their times, or with why these are not known."""
+        ...
+
     def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
         """Return the active parts of partitions that hold rows, in the order of the partitions."""
         ...

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.file_names import data_file_name
 from tableformat.ledger import ExportedPart, Owner
 from tableformat.mergetree.digest_sql import DigestColumn
-from tableformat.mergetree.parts import Part, PartitionSummary
+from tableformat.mergetree.parts import NoTimes, Part, PartitionSummary
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
 from tableformat.mergetree.types import DataType, Simple
 from tableformat.names import PartitionId, TableName, TransactionId
@@ -106,10 +106,17 @@ class FakeSource:
 
     def partitions(self, _table: TableName) -> tuple[PartitionSummary, ...]:
         rows = sum(p.rows for p in self.held)
-        summary = PartitionSummary(
-            PartitionId("all"), "tuple()", len(self.held), rows, rows * 10, "", ""
-        )
+        summary = PartitionSummary(PartitionId("all"), "tuple()", len(self.held), rows, rows * 10)
         return (summary,) if self.held else ()
+
+    def engine_of(self, table: TableName) -> str | None:
+        return self.table.engine.name if table == self.table.name else None
+
+    def with_times(
+        self, table: MergeTreeTable, found: tuple[PartitionSummary, ...]
+    ) -> tuple[PartitionSummary, ...]:
+        no_times = NoTimes(f"the partition key of {table.name} reads no column of a time")
+        return tuple(replace(one, times=no_times) for one in found)
 
     def parts(self, _table: TableName, *_partition_ids: PartitionId) -> tuple[Part, ...]:
         return tuple(self.held)

@@ -72,7 +72,7 @@ class Partitions(FakeSource):
 
     def partitions(self, _table: TableName) -> tuple[PartitionSummary, ...]:
         return tuple(
-            PartitionSummary(PartitionId(name), name, len(held), self.rows[name], 10, "", "")
+            PartitionSummary(PartitionId(name), name, len(held), self.rows[name], 10)
             for name, held in self.by_id.items()
         )
 

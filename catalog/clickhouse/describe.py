@@ -48,6 +48,7 @@ from tableformat.mergetree.types import AggregateFunction, DataType, rebuild
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 
 __all__ = [
+    "active_parts",
     "describe",
     "engine_of",
     "has_active_parts",
@@ -116,13 +117,14 @@ def engine_of(connection: Connection, name: TableName) -> str | None:
 def list_partitions(connection: Connection, name: TableName) -> tuple[PartitionSummary, ...]:
     """Return the partitions with active parts, in the order of their ids; patch parts are left out.
 
+    Their times are for `partition_times.py` to read.
+
     Raises:
         SourceError: the source cannot be read.
     """
     found = connection.rows(
-        "SELECT partition_id, any(partition), countIf(rows > 0), sum(rows), sum(bytes_on_disk),"
-        f" {_time_text('min')}, {_time_text('max')} FROM system.parts"
-        f" WHERE {_active_parts(name)} GROUP BY partition_id ORDER BY partition_id"
+        "SELECT partition_id, any(partition), countIf(rows > 0), sum(rows), sum(bytes_on_disk)"
+        f" FROM system.parts WHERE {active_parts(name)} GROUP BY partition_id ORDER BY partition_id"
     )
     return tuple(
         PartitionSummary(
@@ -131,8 +133,6 @@ def list_partitions(connection: Connection, name: TableName) -> tuple[PartitionS
             whole(row[2]),
             whole(row[3]),
             whole(row[4]),
-            text(row[5]),
-            text(row[6]),
         )
         for row in found
     )
@@ -163,7 +163,7 @@ def list_parts(
         f" {_or(capabilities, Offer.PART_TYPES, 'toString(p.part_type)', 'Wide')},"
         " p.min_block_number, p.max_block_number, p.level, p.data_version,"
         f" {'p.has_lightweight_delete' if capabilities.has(Offer.DELETED_ROWS) else '0'}"
-        f" FROM system.parts AS p{join} WHERE {_active_parts(name)} AND p.rows > 0"
+        f" FROM system.parts AS p{join} WHERE {active_parts(name)} AND p.rows > 0"
         f"{f' AND p.partition_id IN ({ids})' if ids else ''}"
         " ORDER BY p.partition_id, p.min_block_number, p.max_block_number"
     )
@@ -178,7 +178,7 @@ def has_active_parts(connection: Connection, name: TableName, partition_id: Part
     """
     found = texts(
         connection,
-        f"SELECT name FROM system.parts WHERE {_active_parts(name)}"
+        f"SELECT name FROM system.parts WHERE {active_parts(name)}"
         f" AND partition_id = {quote_string(str(partition_id))} LIMIT 1",
     )
     return bool(found)
@@ -219,6 +219,14 @@ def of_table(name: TableName, *, column: str = "table") -> str:
     )
 
 
+def active_parts(name: TableName) -> str:
+    """Return the condition that leaves the active parts of one table in system.parts.
+
+    Patch parts hold updates for other parts and have partition ids of their own: they are left out.
+    """
+    return f"active AND {of_table(name)} AND NOT startsWith(partition_id, 'patch-')"
+
+
 def _or(capabilities: Capabilities, offer: Offer, sql: str, otherwise: str) -> str:
     """Return the SQL of a column, or a text in its place where it is not there."""
     return sql if capabilities.has(offer) else quote_string(otherwise)
@@ -229,20 +237,6 @@ def _directory_sql(capabilities: Capabilities) -> str:
         # `[1]` of no paths is ''.
         return "data_paths[1]"
     return _or(capabilities, Offer.DATA_PATH, "data_path", "")
-
-
-def _active_parts(name: TableName) -> str:
-    # Patch parts hold updates for other parts and have partition ids of their own.
-    return f"active AND {of_table(name)} AND NOT startsWith(partition_id, 'patch-')"
-
-
-def _time_text(which: str) -> str:
-    # A key over a Date fills only the dates, a key over neither leaves both at zero.
-    date, time = f"{which}({which}_date)", f"{which}({which}_time)"
-    return (
-        f"multiIf(toUnixTimestamp(max(max_time)) != 0, toString({time}),"
-        f" toUInt16(max(max_date)) != 0, toString({date}), '')"
-    )
 
 
 def _part(row: Row) -> Part:

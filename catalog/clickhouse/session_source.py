@@ -97,6 +97,16 @@ class TemporaryTableSource(ClickHouseSource):
         """
         return super().partitions(self._stand_in().name)
 
+    def with_times(
+        self, table: MergeTreeTable, found: tuple[PartitionSummary, ...]
+    ) -> tuple[PartitionSummary, ...]:
+        """Return partitions with their times, or with why these are not known.
+
+        Raises:
+            SourceError: the session does not answer.
+        """
+        return super().with_times(replace(table, name=self._stand_in().name), found)
+
     def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:  # noqa: ARG002  one
         """Return the active parts of partitions, by their own names and block numbers.
 

@@ -19,6 +19,7 @@ from catalog.clickhouse.connection import ClickHouseError, Connection, text, tex
 from catalog.clickhouse.left_snapshot import Search, find_left_snapshot
 from catalog.clickhouse.object_tables import ObjectTable, object_table
 from catalog.clickhouse.offers import Offer
+from catalog.clickhouse.partition_times import with_times
 from catalog.clickhouse.partition_values import key_types, stands_for_all, unresolved
 from catalog.clickhouse.preflight import refused_by_source
 from catalog.clickhouse.removal import drop_detached, take_out
@@ -94,6 +95,16 @@ class ClickHouseSource(Closing):
             SourceError: the source cannot be read.
         """
         return reading.list_partitions(self._opened(table)[0], table)
+
+    def with_times(
+        self, table: MergeTreeTable, found: tuple[PartitionSummary, ...]
+    ) -> tuple[PartitionSummary, ...]:
+        """Return partitions with their times, or with why these are not known.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        return with_times(*self._opened(table.name), table, found)
 
     def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
         """Return the active parts of partitions that hold rows, in one query.

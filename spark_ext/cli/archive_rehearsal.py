@@ -75,6 +75,7 @@ def show_archive_rehearsal(
             slots=slots,
             note=output.note,
             storage=lake.storages,
+            none=output.none_selected,
         )
         told = tuple(_told(request, places, source, led, found.forecasts, drop=drop))
     for one in told:

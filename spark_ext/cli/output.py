@@ -128,6 +128,10 @@ class TextOutput:
         self._clear()
         print(f"· {text}", file=self._err, flush=True)
 
+    def none_selected(self, text: str) -> None:
+        """Print it: that there was nothing to do is a result."""
+        self.say(text)
+
     def begin(self, partitions: int, rows: int, size: int) -> None:
         """Begin a progress line."""
         self._progress = _Progress(total=rows, began=time.monotonic())
@@ -259,6 +263,10 @@ class JsonOutput:
 
     def note(self, text: str) -> None:
         """Say nothing: programs read results."""
+
+    def none_selected(self, text: str) -> None:
+        """Print it as one object, so that a program can tell it from no answer."""
+        self.say(text)
 
     def begin(self, partitions: int, rows: int, size: int) -> None:
         """Say nothing."""

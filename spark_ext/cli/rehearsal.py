@@ -55,6 +55,7 @@ def show_rehearsal(
             places,
             slots=slots,
             note=lambda text: output.note(said(text)),
+            none=lambda text: output.none_selected(said(text)),
             source=source,
         )
         at_server = source.free_bytes()
@@ -78,6 +79,7 @@ def forecasts_of(
     *,
     slots: int,
     note: Callable[[str], None],
+    none: Callable[[str], None] | None = None,
     source: ClickHouseSource | None = None,
 ) -> Rehearsal:
     """Return what an export would do.
@@ -87,6 +89,7 @@ def forecasts_of(
         places: where everything is.
         slots: how many tasks could run at a time.
         note: hears what the export would tell its observer.
+        none: hears that no partition is selected; `note` when None.
         source: that of `places`, where it is open already.
 
     Raises:
@@ -106,6 +109,7 @@ def forecasts_of(
             slots=slots,
             note=note,
             storage=lake.storages,
+            none=none,
         )
 
 

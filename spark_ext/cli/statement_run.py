@@ -280,6 +280,10 @@ class StatementRun:
         """Hear one sentence."""
         self.output.note(self.said(text))
 
+    def none_selected(self, text: str) -> None:
+        """Hear that the selection holds no partition."""
+        self.output.none_selected(self.said(text))
+
     def begin(self, partitions: int, rows: int, size: int) -> None:
         """Hear that files begin to be written."""
         self.output.begin(partitions, rows, size)

@@ -93,7 +93,7 @@ class Rehearsal:
         return sum(f.bytes for f in self.forecasts if f.action in (EXPORT, REPLACE))
 
 
-def rehearse(
+def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that hear of it
     request: ExportRequest,
     source: Source,
     lake: Lake,
@@ -103,6 +103,7 @@ def rehearse(
     slots: int,
     note: Callable[[str], None],
     storage: Callable[[str], Storage],
+    none: Callable[[str], None] | None = None,
 ) -> Rehearsal:
     """Say what `job.export` would do with a request. Only reads.
 
@@ -115,6 +116,7 @@ def rehearse(
         slots: how many tasks could run at a time.
         note: hears what the job would tell its observer.
         storage: opens what a location belongs to.
+        none: hears that no partition is selected; `note` when None.
 
     Raises:
         RefusedError: nothing of the request can be done.
@@ -130,6 +132,7 @@ def rehearse(
         plan.table,
         source,
         was_exported=lambda one: found is not None and found.was_exported(plan, one),
+        none=none or note,
     )
     if found is not None:
         check_table_of_ledger(found.state, ledger)

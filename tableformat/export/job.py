@@ -163,10 +163,10 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
         table,
         source,
         was_exported=lambda partition_id: _was_exported(ports, state, plan, partition_id),
+        none=ports.observer.none_selected,
     )
     ids = tuple(one for one in selected if one not in request.leave_out)
     if not ids:
-        ports.observer.note(f"no partition of {table.name} is to be exported")
         return
     ports.check_writer()
     of_use = staging_in_use(ports.ledger)

@@ -145,6 +145,10 @@ class Observer(Protocol):
         """Hear one sentence about what is going on."""
         ...
 
+    def none_selected(self, text: str) -> None:
+        """Hear that the selection holds no partition, and what there is."""
+        ...
+
     def begin(self, partitions: int, rows: int, size: int) -> None:
         """Hear that files begin to be written, of so many rows and bytes on the source's disks."""
         ...
@@ -168,6 +172,10 @@ class ObserverAround:
         """Pass on a sentence."""
         self.observer.note(text)
 
+    def none_selected(self, text: str) -> None:
+        """Pass on that no partition is selected."""
+        self.observer.none_selected(text)
+
     def begin(self, partitions: int, rows: int, size: int) -> None:
         """Pass on that files begin to be written."""
         self.observer.begin(partitions, rows, size)
@@ -186,6 +194,9 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Hear one sentence."""
+
+    def none_selected(self, text: str) -> None:
+        """Hear that no partition is selected."""
 
     def begin(self, partitions: int, rows: int, size: int) -> None:
         """Hear that files begin to be written."""

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from tableformat.errors import NotFoundError
+from tableformat.mergetree.division import time_column
+from tableformat.mergetree.expression_text import render_expression
+from tableformat.mergetree.parts import NoTimes, PartitionSummary
 from tableformat.mergetree.summary_filter import SummaryFilter
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId
 from tableformat.source import Source
 
-__all__ = ["AllPartitions", "ByExpression", "ById", "Selection", "select"]
+__all__ = ["AllPartitions", "ByExpression", "ById", "Selection", "no_partition", "select"]
 
 _SHOWN: Final = 5
 
@@ -47,6 +50,7 @@ def select(
     source: Source,
     *,
     was_exported: Callable[[PartitionId], bool],
+    none: Callable[[str], None],
 ) -> tuple[PartitionId, ...]:
     """Return the ids that a selection is about, in the order of the source.
 
@@ -56,8 +60,10 @@ def select(
         source: where its partitions are listed.
         was_exported: whether the ledger has a landed export of an id; such an id is known even when
             its source partition was dropped since (coverage.md, reading 1).
+        none: hears why it is about no partition at all, with what there is.
 
     Raises:
+        UsageError: the filter needs times that are not known.
         NotFoundError: the id has neither active parts nor a landed export.
     """
     match selection:
@@ -65,12 +71,38 @@ def select(
             return (source.find_partition(table, text),)
         case AllPartitions(where):
             found = source.partitions(table.name)
-            return tuple(p.partition_id for p in found if where is None or where.matches(p))
+            if where is not None and where.reads_times:
+                found = source.with_times(table, found)
+            chosen = tuple(p.partition_id for p in found if where is None or where.matches(p))
+            if not chosen:
+                none(no_partition(table, found, where))
+            return chosen
         case ById(partition_id):
             known = [p.partition_id for p in source.partitions(table.name)]
             if partition_id in known or was_exported(partition_id):
                 return (partition_id,)
             raise _unknown(partition_id, table, known)
+
+
+def no_partition(
+    table: MergeTreeTable, found: tuple[PartitionSummary, ...], where: SummaryFilter | None
+) -> str:
+    """Say that a selection holds no partition, and what there is."""
+    if not found or where is None:
+        return f"no partition is selected: {table.name} has no partition with active parts"
+    ids = [str(one.partition_id) for one in found]
+    there = ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"
+    times = [t for one in found for t in (one.min_time, one.max_time) if t]
+    column = time_column(table)
+    of_time = (
+        f", {column.name} from {min(times)} to {max(times)}"
+        if where.reads_times and times and not isinstance(column, NoTimes)
+        else ""
+    )
+    return (
+        f"no partition is selected: of {len(ids)} partition(s) of {table.name} ({there}{of_time}) "
+        f"none fulfils {render_expression(where.expression)}"
+    )
 
 
 def _unknown(

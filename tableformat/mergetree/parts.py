@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from tableformat.names import PartitionId
 
-__all__ = ["Part", "PartitionSummary", "fingerprint"]
+__all__ = ["NoTimes", "Part", "PartitionSummary", "Times", "fingerprint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +43,46 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """The least and greatest value of a partition's time column, as ClickHouse writes its type.
+
+    Both are '' when the column holds nothing but NULL there.
+    """
+
+    least: str
+    greatest: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoTimes:
+    """Why the times of a partition are not known."""
+
+    why: str
+
+
+_NOT_READ: Final = NoTimes("they were not read")
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """One partition of a table; times are ISO text of system.parts.min_time/max_time or ''."""
+    """One partition of a table; `times` are read on request only (`Source.with_times`)."""
 
     partition_id: PartitionId
     partition: str
     parts: int
     rows: int
     bytes_on_disk: int
-    min_time: str
-    max_time: str
+    times: Times | NoTimes = _NOT_READ
+
+    @property
+    def min_time(self) -> str:
+        """The least time, '' where there is none or it is not known."""
+        return self.times.least if isinstance(self.times, Times) else ""
+
+    @property
+    def max_time(self) -> str:
+        """The greatest time, '' where there is none or it is not known."""
+        return self.times.greatest if isinstance(self.times, Times) else ""
 
 
 def fingerprint(parts: Iterable[Part]) -> str:

@@ -3,7 +3,8 @@
 The condition is SQL over `partition_id`, `partition`, `parts`, `rows`, `bytes`, `min_time` and
 `max_time` with = != < <= > >=, LIKE, IN, BETWEEN, AND, OR, NOT. Text compares with text, numbers
 with numbers, both checked when the condition is read. Times are text, a date or a date with a time
-of day (midnight when it is left out); a partition without times is neither before nor after any.
+of day (midnight when it is left out); a partition whose times are all NULL is neither before nor
+after any. A partition whose times are not known is neither kept nor passed over, but refused.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from typing import Any, Final
 
 from tableformat.errors import UsageError
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
-from tableformat.mergetree.expression_text import parse_expression, render_expression
-from tableformat.mergetree.parts import PartitionSummary
+from tableformat.mergetree.expression_text import (
+    columns_of,
+    parse_expression,
+    render_expression,
+)
+from tableformat.mergetree.parts import NoTimes, PartitionSummary
 
 __all__ = ["SummaryFilter", "parse_filter"]
 
@@ -29,8 +34,8 @@ _TEXT: Final[dict[str, _Value]] = {
     "partition": lambda summary: summary.partition,
 }
 _TIMES: Final[dict[str, _Value]] = {
-    "min_time": lambda summary: _time(summary.min_time),
-    "max_time": lambda summary: _time(summary.max_time),
+    "min_time": lambda summary: _known(summary, "min_time"),
+    "max_time": lambda summary: _known(summary, "max_time"),
 }
 _NUMBERS: Final[dict[str, _Value]] = {
     "parts": lambda summary: summary.parts,
@@ -58,8 +63,17 @@ class SummaryFilter:
     expression: Expression
     _test: _Test = field(repr=False, compare=False)
 
+    @property
+    def reads_times(self) -> bool:
+        """Whether it needs the times of partitions."""
+        return not columns_of(self.expression).isdisjoint(_TIMES)
+
     def matches(self, summary: PartitionSummary) -> bool:
-        """Tell whether the condition holds for a partition."""
+        """Tell whether the condition holds for a partition.
+
+        Raises:
+            UsageError: that depends on its times, and they are not known.
+        """
         return self._test(summary)
 
 
@@ -167,9 +181,27 @@ def _as_time(expression: Expression, operand: _Operand) -> _Operand:
             return operand
 
 
+def _known(summary: PartitionSummary, name: str) -> str:
+    """Return a time of a partition.
+
+    Raises:
+        UsageError: it is not known.
+    """
+    if isinstance(summary.times, NoTimes):
+        raise _refusal(
+            f"{name} of partition {summary.partition_id} is not known: {summary.times.why}",
+            "Choose by partition_id or partition.",
+        )
+    return _time(getattr(summary, name))
+
+
 def _time(text: str) -> str:
     """Return the text of a time so that texts compare as the times do."""
-    return text.replace("T", " ") + _MIDNIGHT[len(text) :] if text else text
+    if not text:
+        return text
+    whole = text.replace("T", " ") + _MIDNIGHT[len(text) :]
+    # Of equal times one may be written with more digits of a second.
+    return whole.rstrip("0").removesuffix(".") if "." in whole else whole
 
 
 def _like(left: Expression, pattern: str, *, wanted: bool) -> _Test:

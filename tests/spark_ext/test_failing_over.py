@@ -91,6 +91,9 @@ class Heard:
     notes: list[str] = field(default_factory=list)
     when_begun: Callable[[], None] = lambda: None
 
+    def none_selected(self, text: str) -> None:
+        self.note(text)
+
     def note(self, text: str) -> None:
         self.notes.append(text)
 

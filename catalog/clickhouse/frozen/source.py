@@ -34,7 +34,7 @@ from tableformat.archived import DetachedPart
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UnsupportedError
 from tableformat.ledger import ExportedPart
-from tableformat.mergetree.parts import Part, PartitionSummary
+from tableformat.mergetree.parts import NoTimes, Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import DataType
 from tableformat.names import PartitionId, TableName
@@ -112,7 +112,7 @@ class FrozenPartsSource(ClickHouseSource):
         found = {p.partition_id: p for p in super().partitions(table)}
         for part in unloaded_parts(opened):
             one = part.partition_id
-            held = found.get(one, PartitionSummary(one, "", 0, 0, 0, "", ""))
+            held = found.get(one, PartitionSummary(one, "", 0, 0, 0))
             found[one] = replace(
                 held,
                 parts=held.parts + 1,
@@ -120,6 +120,23 @@ class FrozenPartsSource(ClickHouseSource):
                 bytes_on_disk=held.bytes_on_disk + part.bytes_on_disk,
             )
         return tuple(found[one] for one in sorted(found))
+
+    def with_times(
+        self, table: MergeTreeTable, found: tuple[PartitionSummary, ...]
+    ) -> tuple[PartitionSummary, ...]:
+        """Return partitions with their times; of those with a part that does not open, why not.
+
+        Raises:
+            SourceError: the parts cannot be read.
+        """
+        unread = {part.partition_id: part.name for part in unloaded_parts(self._open(table.name))}
+        known = super().with_times(table, found)
+        return tuple(
+            replace(one, times=NoTimes(f"its part {unread[one.partition_id]} cannot be opened"))
+            if one.partition_id in unread
+            else one
+            for one in known
+        )
 
     def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
         """Return the parts of partitions, those too that ClickHouse did not load.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Final
 
 import click
@@ -61,7 +60,14 @@ def partitions(
             found = partitions_of(opened, one.table)
         output.table(
             (*one.columns, *_COLUMNS),
-            [{**one.fields, **asdict(p), "partition_id": p.partition_id.value} for p in found],
+            [
+                {
+                    **one.fields,
+                    **{c: getattr(p, c) for c in _COLUMNS},
+                    "partition_id": p.partition_id.value,
+                }
+                for p in found
+            ],
         )
         return 0
 

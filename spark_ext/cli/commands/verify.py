@@ -97,6 +97,11 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
             for comparison in Verifying(wanted, opened, lake, known, digests).run():
                 _show(output, comparison, str(request.to), one, as_json=as_json)
                 found.append(comparison)
+        if not found:
+            output.none_selected(
+                f"no partition is selected: {one.table} has no partition with active parts, and "
+                f"none was exported to {request.to}"
+            )
         return exit_code(found, named=not everything)
 
     with contextlib.closing(known):

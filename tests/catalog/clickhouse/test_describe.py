@@ -8,6 +8,7 @@ import pytest
 
 from catalog.clickhouse.table_text import definitions, ttl_columns
 from tableformat.errors import NotFoundError, UnsupportedError
+from tableformat.mergetree.parts import PartitionSummary
 from tableformat.mergetree.table import Engine, Projection, SkipIndex
 from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import (
@@ -162,6 +163,11 @@ def test_what_has_no_parts_is_refused_with_the_way_round(
     assert raised.value.code == 48
 
 
+def summaries(clickhouse: Clickhouse, name: TableName) -> tuple[PartitionSummary, ...]:
+    source = clickhouse.source
+    return source.with_times(source.describe(name), source.partitions(name))
+
+
 def test_partitions_are_summed_up_without_patch_parts(clickhouse: Clickhouse) -> None:
     name = clickhouse.table(
         "ENGINE = MergeTree PARTITION BY toYYYYMM(d) ORDER BY k"
@@ -175,7 +181,7 @@ def test_partitions_are_summed_up_without_patch_parts(clickhouse: Clickhouse) ->
         )
     clickhouse.command(f"UPDATE {name.sql} SET s = 9 WHERE k = 5")
 
-    january, february = clickhouse.source.partitions(name)
+    january, february = summaries(clickhouse, name)
 
     assert (str(january.partition_id), january.partition) == ("202401", "202401")
     assert (january.parts, january.rows) == (2, 2)
@@ -183,19 +189,6 @@ def test_partitions_are_summed_up_without_patch_parts(clickhouse: Clickhouse) ->
     assert february.bytes_on_disk == sum(
         part.bytes_on_disk for part in clickhouse.source.parts(name, february.partition_id)
     )
-
-
-def test_times_of_a_partition_are_empty_where_the_key_has_none(clickhouse: Clickhouse) -> None:
-    with_time = clickhouse.table(
-        "ENGINE = MergeTree PARTITION BY toDate(t) ORDER BY t", "t DateTime('UTC')"
-    )
-    clickhouse.command(f"INSERT INTO {with_time.sql} VALUES ('2024-01-05 03:04:05')")
-
-    (timed,) = clickhouse.source.partitions(with_time)
-    plain, _ = clickhouse.source.partitions(clickhouse.filled())
-
-    assert (timed.min_time, timed.max_time) == ("2024-01-05 03:04:05",) * 2
-    assert (plain.min_time, plain.max_time) == ("", "")
 
 
 def test_parts_are_listed_with_rows_only(clickhouse: Clickhouse) -> None:

@@ -233,3 +233,22 @@ def test_a_dry_run_says_what_would_leave_the_source(places: Places, table: str) 
     )
     assert "1 detached part would be dropped" in out
     assert in_source(places, table) == (2, 1)
+
+
+@pytest.mark.parametrize("kind", ["DateTime64(3, 'UTC')", "Date32"])
+def test_a_partition_of_a_far_year_is_not_taken_for_an_old_one(places: Places, kind: str) -> None:
+    """Harm prevented: what system.parts shows of 2299 is 2027, and the partition is detached."""
+    places.reads_parts = True
+    name = f"db.archived{next(_NUMBERS)}"
+    places.clickhouse_run(
+        f"CREATE TABLE {name} (t {kind}, id Int64) ENGINE = MergeTree PARTITION BY toYear(t)"
+        " ORDER BY id",
+        *(f"INSERT INTO {name} VALUES ('{year}-05-06', {year})" for year in (1969, 2024, 2299)),
+    )
+
+    code, found = archive(places, name, "--all", "--where", "max_time < '2030-01-01'")
+
+    assert (code, [f["partition_id"] for f in found]) == (0, ["1969", "2024"])
+    assert in_source(places, name) == (1, 2)
+    (left,) = places.outcomes("partitions", name)
+    assert str(left["min_time"])[:10] == str(left["max_time"])[:10] == "2299-05-06"

@@ -242,3 +242,37 @@ def test_the_manifest_ttl_ends_the_refusal_and_zero_never_ends_it(places: Places
     assert "its manifest TTL is 0, for ever. Use --force" in str(for_ever["message"])
     assert (default["status"], default["rows"]) == ("replaced", 4)
     assert "younger than its manifest TTL of 180 s" in str(again["message"])
+
+
+def test_a_selection_that_holds_nothing_says_so_and_what_there_was(places: Places) -> None:
+    """Harm prevented: a condition with a mistake in it, and no word for months."""
+    table(places, "seldom")
+    to = ("--to", "lake.n.seldom")
+    where = ("--all", "--where", "max_time < '1999-01-01'")
+    said = (
+        "no partition is selected: of 2 partition(s) of db.seldom (202401 to 202402, ts from "
+        "2024-01-31 00:00:00 to 2024-02-02 00:00:00) none fulfils max_time < '1999-01-01'"
+    )
+
+    for words in (("export",), ("export", "--dry-run"), ("archive",), ("archive", "--dry-run")):
+        code, out, err = places.run(words[0], "db.seldom", *where, *words[1:], *to)
+        assert (code, out.splitlines()[0]) == (0, said), err
+        assert places.outcomes(words[0], "db.seldom", *where, *words[1:], *to)[0] == {
+            "message": said
+        }
+
+
+def test_a_table_without_partitions_says_so_in_every_command(places: Places) -> None:
+    places.clickhouse_run(f"CREATE TABLE db.seldom_filled {EVENTS} ORDER BY id")
+    to = ("--to", "lake.n.seldom_filled")
+    said = "no partition is selected: db.seldom_filled has no partition with active parts"
+
+    for command in ("export", "archive"):
+        code, out, err = places.run(command, "db.seldom_filled", "--all", *to)
+        assert (code, out.splitlines()) == (0, [said]), err
+    table(places, "gone")
+    places.outcomes("export", "db.gone", "--partition-id", "202401", "--to", "lake.n.gone")
+    places.clickhouse_run("CREATE TABLE db.empty AS db.gone")
+    code, out, err = places.run("verify", "db.empty", "--all", "--to", "lake.n.gone")
+    said = said.replace("seldom_filled", "empty")
+    assert (code, out) == (0, f"{said}, and none was exported to lake.n.gone\n"), err
