@@ -87,9 +87,14 @@ class RealExport:
         limits: Limits = _LIMITS,
         verify: bool = False,
         source: Source | None = None,
+        to: TableName | None = None,
     ) -> list[Outcome]:
-        """Export as a new process would, from the ClickHouse unless another source is given."""
-        places = Places(SourcePlace("chdb:unused"), self.destination_of(name), self.ledger)
+        """Export as a new process would, from the ClickHouse unless another source is given.
+
+        It goes to the lake table of the name `to`, if that is another one.
+        """
+        of = to or name
+        places = Places(SourcePlace("chdb:unused"), self.destination_of(of), self.ledger)
         ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent(), verify=verify)
         if source is None:
             source = self._source()
@@ -104,7 +109,7 @@ class RealExport:
         )
         request = ExportRequest(
             name,
-            self.name_of(name),
+            self.name_of(of),
             selection,
             Wish(force, ttl=0, beside=beside, same_as=same_as, shards=shards),
             conversions,

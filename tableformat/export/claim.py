@@ -17,7 +17,7 @@ from tableformat.last_export import last_export
 from tableformat.ledger import MANIFEST_TTL, Claim, ExportedPart, Key, Landed, Record, Row, State
 from tableformat.mergetree.keeper_node import KeeperNode
 from tableformat.mergetree.parts import Part, fingerprint
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import MergeTreeTable, known_by_name
 from tableformat.move_intent import MoveIntent
 from tableformat.names import PartName
 
@@ -244,6 +244,13 @@ def _other(row: Row, done: Record, content: Content, held: Holding, now: int) ->
         f"{done.landed.snapshot_id}: {done.source_rows:,} rows in {len(done.parts)} part(s) then, "
         f"{content.rows:,} in {len(content.parts)} now"
     )
+    if part := _made_anew(row.key, done, content):
+        return Answer(
+            Status.REFUSED,
+            f"{text}. Its part {part} was another one then, and only its name tells this table "
+            f"apart ({row.key.source}): it was made anew, or another one was renamed to it. Export "
+            "it into another lake table, or use --force to replace what was exported.",
+        )
     if done.refuses(now):
         if done.ttl == 0:
             why = "its manifest TTL is 0, for ever. Use --force to replace it."
@@ -260,6 +267,20 @@ def _other(row: Row, done: Record, content: Content, held: Holding, now: int) ->
     if content.rows < held.rows:
         return Answer(Status.REFUSED, shrinks(held.rows, content.rows))
     return Go(_left(row))
+
+
+def _made_anew(key: Key, done: Record, content: Content) -> str:
+    """Return a part that shows another table under the name that alone tells it apart, or ''.
+
+    Block numbers begin again in a table that is made anew, and no part of it is one that was there.
+    """
+    if known_by_name(key.source) is None:
+        return ""
+    then = {p.name: p.hash_of_all_files for p in done.parts}
+    now = {p.name: p.hash_of_all_files for p in content.parts}
+    if not {*then.values()}.isdisjoint(now.values()):
+        return ""
+    return min((name for name in now if name in then), default="")
 
 
 def never_replacing(said: Answer | Go, held: Holding) -> Answer | Go:

@@ -36,7 +36,7 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row
 from tableformat.main_change import Leaving
 from tableformat.mergetree.parts import Part
-from tableformat.names import PartitionId
+from tableformat.names import PartitionId, TableName
 from tableformat.source import FrozenPart, FrozenPartition, ProbedValue, Source
 from tableformat.storage import Storage
 
@@ -124,7 +124,7 @@ def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that h
     """
     looked_at = look_at_table(request, source, lake, ledger, effects=Direct(), note=note)
     plan = looked_at.plan
-    found = _existing(looked_at, ledger, storage)
+    found = _existing(looked_at, source, ledger, storage)
     if request.wish.whole:
         check_one_to_one(plan, request.to)
     ids = select(
@@ -155,6 +155,7 @@ class _Existing:
     ledger: Ledger
     storage: Callable[[str], Storage]
     others: Namesakes
+    source: Source
 
     def key(self, plan: TablePlan, one: PartitionId) -> Key:
         return Key(plan.table.key_source, one.value, self.state.layout.table_uuid)
@@ -179,14 +180,19 @@ class _Existing:
             return claim.Answer(Status.ALREADY_EXPORTED, text)
         if not parts and (row is None or row.done is None):
             return None
-        if other := self.others.refusal(row, one.value, wish, self._held):
-            return claim.Answer(Status.REFUSED, other)
         content = claim.content_of(plan.table, parts) if parts else None
+        if other := self.others.refusal(
+            row, one.value, wish, self._held, content=content, is_gone=self._is_gone
+        ):
+            return claim.Answer(Status.REFUSED, other)
         files_at = partial(self.table.files_of, self.state, key.hash)
         in_main = holding(row, self.state, key.hash, files_at)
         said = answered(row, content, wish, in_main, now)
         said = claim.never_replacing(said, in_main) if self.state.tree else said
         return said if isinstance(said, claim.Answer) else in_main
+
+    def _is_gone(self, name: TableName) -> bool:
+        return self.source.engine_of(name) is None
 
     def _held(self, row: Row) -> Holding:
         files_at = partial(self.table.files_of, self.state, row.key.hash)
@@ -215,13 +221,13 @@ class _Existing:
 
 
 def _existing(
-    looked_at: LookedAt, ledger: Ledger, storage: Callable[[str], Storage]
+    looked_at: LookedAt, source: Source, ledger: Ledger, storage: Callable[[str], Storage]
 ) -> _Existing | None:
     if looked_at.existing is None or looked_at.state is None:
         return None
     uuid = looked_at.state.layout.table_uuid
     others = namesakes(looked_at.plan.table, uuid, ledger.rows)
-    return _Existing(looked_at.existing, looked_at.state, ledger, storage, others)
+    return _Existing(looked_at.existing, looked_at.state, ledger, storage, others, source)
 
 
 def _forecasts(

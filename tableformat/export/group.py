@@ -100,7 +100,7 @@ class GroupJob:
         self._tidying = Tidying(ports, self._commit_ports, destination)
         self._abandoning = Abandoning(ports)
         self._same_table = SameTable(ports, destination.table, wish)
-        self._namesakes = MeetingNamesakes(self._commit_ports, destination, wish)
+        self._namesakes = MeetingNamesakes(self._commit_ports, ports.source, destination, wish)
 
     def run(self, ids: tuple[PartitionId, ...]) -> Generator[Outcome, None, None]:
         """Export a group; yield what became of each partition, as soon as it is known."""
@@ -157,9 +157,9 @@ class GroupJob:
             return self._told(
                 partition_id.value, Status.EMPTY, "its parts hold no rows", row, begun
             )
-        if other := self._namesakes.before(row, partition_id.value, state):
-            return self._told(partition_id.value, Status.REFUSED, other, row, begun)
         content = claim.content_of(self._to.table, parts)
+        if other := self._namesakes.before(row, partition_id.value, content, state):
+            return self._told(partition_id.value, Status.REFUSED, other, row, begun)
         held = held_in_main(self._commit_ports, row, state, key.hash)
         said = answered(row, content if parts else None, self._wish, held, begun)
         said = claim.never_replacing(said, held) if self._to.tree else said

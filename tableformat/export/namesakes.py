@@ -1,4 +1,4 @@
-"""Other tables of the source table's name whose rows the lake partition may hold: refused.
+"""Other tables whose rows of a source partition the lake table may hold already: refused.
 
 A table that was restored, copied to another server or made anew has another identity than before,
 and its partitions are other keys: nothing else would keep its rows from being added to those that
@@ -6,21 +6,32 @@ were exported under its name (DESIGN 5.1). So the first export of a partition is
 may hold rows of the same partition of a namesake. Only the user can tell whether it is the same
 table, which goes on under the identity that it had, or one of other rows. Shards of one cluster are
 namesakes on purpose, as many as there are.
+
+A table of another name is refused in the same way where it has a part that was exported from the
+other: it was renamed, attached or copied under its name, or the part was. A table that only its
+name tells apart (of a database of the engine Ordinary, or of an old server) is another one when it
+is renamed, and a merge leaves no part of it as it was exported: such a one is refused, too, while
+the table that was exported is not there under its name any more, or its parts are merged ones of
+what was exported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from tableformat.committer import LakeTableState
 from tableformat.errors import RefusedError
-from tableformat.export.claim import Wish
+from tableformat.export.claim import Content, Wish, is_merged
 from tableformat.export.in_main import Holding
 from tableformat.ledger import Claim, Row, State
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import MergeTreeTable, known_by_name
+from tableformat.names import TableName
 
 __all__ = ["Namesakes", "is_kept_back", "known_as", "namesakes"]
+
+_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,11 @@ class Namesakes:
 
     table: MergeTreeTable
     rows: Mapping[str, tuple[Row, ...]]
+    others: Mapping[str, tuple[Row, ...]]
+
+    def has_any(self, partition_id: str) -> bool:
+        """Whether a partition of any other table was exported, or is being exported."""
+        return partition_id in self.rows or partition_id in self.others
 
     def refusal(
         self,
@@ -37,6 +53,8 @@ class Namesakes:
         wish: Wish,
         held: Callable[[Row], Holding],
         *,
+        content: Content | None = None,
+        is_gone: Callable[[TableName], bool] = lambda _: False,
         after: Claim | None = None,
     ) -> str:
         """Say why a partition is not exported, '' when no other table's rows keep it back.
@@ -46,6 +64,8 @@ class Namesakes:
             partition_id: its id.
             wish: how the user asked.
             held: what main holds of the key of another row.
+            content: what the partition holds, None for nothing.
+            is_gone: whether the source has no table of a name any more.
             after: a claim; exports that are under way and were begun later do not count.
 
         Raises:
@@ -53,14 +73,11 @@ class Namesakes:
         """
         if not is_kept_back(row, wish):
             return ""
-        of_it = [
-            one
-            for one in self.rows.get(partition_id, ())
-            if after is None or one.state is not State.RUNNING or _is_older(one.claim, after)
-        ]
+        of_it = _begun_before(self.rows.get(partition_id, ()), after)
         found = {one.key.source: text for one in of_it if (text := _may_hold(one, held(one)))}
         if len(found) < wish.shards:
-            return ""
+            others = _begun_before(self.others.get(partition_id, ()), after)
+            return self._alike(others, wish, held, content, is_gone)
         held_of = "; ".join(f"of {source} ({text})" for source, text in found.items())
         there = (
             f"rows of another table {self.table.name} may be there already: {held_of}. This one is "
@@ -78,11 +95,38 @@ class Namesakes:
             "--overwrite-file-if-exists."
         )
 
+    def _alike(
+        self,
+        others: Iterable[Row],
+        wish: Wish,
+        held: Callable[[Row], Holding],
+        content: Content | None,
+        is_gone: Callable[[TableName], bool],
+    ) -> str:
+        """Say which table of another name the partition may have been exported from."""
+        for one in others:
+            why = "" if content is None else _why_same(one, self.table, content, is_gone)
+            if not why or not (text := _may_hold(one, held(one))):
+                continue
+            there = f"{why} ({text}). This one is {self.table.identity}."
+            if wish.attaches:
+                return (
+                    f"{there} If it is the same table, use REPLACE PARTITION; if the rows are to "
+                    "be there twice, add them with SETTINGS "
+                    "export_merge_tree_part_overwrite_file_if_exists = 1."
+                )
+            return (
+                f"{there} If it is the same table, renamed, attached or copied, go on with "
+                f"--same-as {one.key.source}; if its rows are others, or are to be there twice, "
+                "add them with --overwrite-file-if-exists."
+            )
+        return ""
+
 
 def namesakes(
     table: MergeTreeTable, destination: str, rows: Callable[[], Iterable[Row]]
 ) -> Namesakes:
-    """Return what a ledger knows of other tables of a table's name.
+    """Return what a ledger knows of other tables that were exported to one lake table.
 
     Args:
         table: the source table.
@@ -92,17 +136,20 @@ def namesakes(
     Raises:
         LedgerError: the ledger cannot be read.
     """
-
-    def others() -> Iterator[Row]:
-        for row in rows():
-            named = row.key.destination == destination and row.source_table == str(table.name)
-            if named and row.key.source != table.key_source:
-                yield row
-
-    by_partition: dict[str, list[Row]] = {}
-    for row in others():
-        by_partition.setdefault(row.key.partition_id, []).append(row)
-    return Namesakes(table, {one: tuple(found) for one, found in by_partition.items()})
+    of_name: dict[str, list[Row]] = {}
+    others: dict[str, list[Row]] = {}
+    for row in rows():
+        if row.key.destination != destination or row.key.source == table.key_source:
+            continue
+        if row.source_table == str(table.name):
+            of_name.setdefault(row.key.partition_id, []).append(row)
+        elif row.key.is_of_export:
+            others.setdefault(row.key.partition_id, []).append(row)
+    return Namesakes(
+        table,
+        {one: tuple(found) for one, found in of_name.items()},
+        {one: tuple(found) for one, found in others.items()},
+    )
 
 
 def is_kept_back(row: Row | None, wish: Wish) -> bool:
@@ -138,15 +185,48 @@ def known_as(
     known = {
         row.key.source
         for row in rows()
-        if row.key.destination == destination and row.source_table == str(table.name)
+        if row.key.destination == destination and row.key.is_of_export
     }
     if wish.same_as not in known:
         message = (
-            f"Cannot export {table.name} as {wish.same_as}: no export of a table of that name and "
-            f"identity is known there. Known: {', '.join(sorted(known)) or 'none'}."
+            f"Cannot export {table.name} as {wish.same_as}: no export of a table of that "
+            f"identity is known there. Known: {', '.join(sorted(known)[:_SHOWN]) or 'none'}."
         )
         raise RefusedError(message)
     return replace(table, known_as=wish.same_as)
+
+
+def _begun_before(rows: Iterable[Row], after: Claim | None) -> list[Row]:
+    """Return rows without those whose export is under way and was begun after a claim."""
+    return [
+        one
+        for one in rows
+        if after is None or one.state is not State.RUNNING or _is_older(one.claim, after)
+    ]
+
+
+def _why_same(
+    row: Row, table: MergeTreeTable, content: Content, is_gone: Callable[[TableName], bool]
+) -> str:
+    """Say why a partition may be the one that was exported from a table of another name."""
+    done = row.done.parts if row.done is not None else ()
+    exported = (*done, *(row.claim.parts if row.state is State.RUNNING else ()))
+    known = {(p.hash_of_all_files, p.rows) for p in exported}
+    equal = [p.name for p in content.parts if (p.hash_of_all_files, p.rows) in known]
+    if equal:
+        more = f" and {len(equal) - 1} more" if len(equal) > 1 else ""
+        return f"its part {equal[0]}{more} was exported from {row.source_table} already"
+    then, now = known_by_name(row.key.source), known_by_name(table.key_source)
+    if then is None or now is None or then[0] != now[0]:
+        return ""
+    if is_merged(done, content):
+        return f"its parts are those that were exported from {row.source_table}, merged"
+    if is_gone(then[1]):
+        return (
+            f"only its name tells this table apart, and {then[1]}, from which the partition was "
+            "exported, is not there any more"
+        )
+    return ""
 
 
 def _is_older(one: Claim, other: Claim) -> bool:

@@ -8,7 +8,7 @@ from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
 from tableformat.mergetree.types import DataType
 from tableformat.names import TableName
 
-__all__ = ["Column", "Engine", "MergeTreeTable", "Projection", "SkipIndex"]
+__all__ = ["Column", "Engine", "MergeTreeTable", "Projection", "SkipIndex", "known_by_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +113,20 @@ class MergeTreeTable:
     def stored_columns(self) -> tuple[Column, ...]:
         """The columns that are exported: everything that parts hold, in declared order."""
         return tuple(c for c in self.columns if c.stored)
+
+
+def known_by_name(identity: str) -> tuple[str, TableName] | None:
+    """Return place and name of a table that only its name tells apart; None of any other."""
+    scheme, _, rest = identity.partition(":")
+    match scheme:
+        case "server":
+            place, _, name = rest.partition(":")
+        case "host":
+            place, name = rest.partition(":")[0], rest.partition("/:")[2]
+        case "directory":
+            # The table's own directory is in that of its database.
+            directory, _, name = rest.partition("/:")
+            place = directory.rpartition("/")[0].rpartition("/")[0]
+        case _:
+            return None
+    return f"{scheme}:{place}", TableName.parse(name)

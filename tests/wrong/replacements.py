@@ -16,7 +16,16 @@ from tableformat.names import TableName
 from tests.errors_page import Said, said
 from tests.wrong.places import Places
 
-__all__ = ["WORDS", "foreign_files", "namesake", "other_source", "other_table", "silent_keeper"]
+__all__ = [
+    "WORDS",
+    "foreign_files",
+    "namesake",
+    "other_source",
+    "other_table",
+    "part_of_another",
+    "renamed",
+    "silent_keeper",
+]
 
 _ALL = ("export", "db.events", "--to", "lake.n.new", "--all")
 _WHOLE = ("--force", "--replace-partition")
@@ -63,6 +72,29 @@ def namesake(places: Places, patch: pytest.MonkeyPatch) -> Said:
     places.run(*words)
     patch.setattr(describe, "_identity", lambda *_: "uuid:00000000-0000-4000-8000-000000000001")
     return said(places, words)
+
+
+def part_of_another(places: Places, _: pytest.MonkeyPatch) -> Said:
+    """Export a table that has the parts of one of another name."""
+    to = ("--to", "lake.n.twice")
+    places.run("export", "db.other", *_JANUARY, *to)
+    return said(places, ("export", "db.events", *_JANUARY, *to))
+
+
+def renamed(places: Places, _: pytest.MonkeyPatch) -> Said:
+    """Export a table without a UUID under another name, when no part is as it was."""
+    to = ("--partition-id", "all", "--to", "lake.n.renamed")
+    places.clickhouse_run(
+        "SET allow_deprecated_database_ordinary = 1",
+        "CREATE DATABASE o ENGINE = Ordinary",
+        "CREATE TABLE o.was (id Int64) ENGINE = MergeTree ORDER BY id",
+        "INSERT INTO o.was VALUES (1)",
+    )
+    places.run("export", "o.was", *to)
+    places.clickhouse_run(
+        "RENAME TABLE o.was TO o.is", "INSERT INTO o.is VALUES (2)", "OPTIMIZE TABLE o.is FINAL"
+    )
+    return said(places, ("export", "o.is", *to))
 
 
 def silent_keeper(places: Places, patch: pytest.MonkeyPatch) -> Said:

@@ -52,6 +52,9 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     "a partition that is no value": export("--partition", "now()"),
     "a partition value of another type": export("--partition", "'x'"),
     "`--where` over something else": export("--all", "--where", "colour = 'red'"),
+    "`--where` over a time that the key does not have": export(
+        "--all", "--where", "max_time < '2030-01-01'", table="db.damaged"
+    ),
     "`--convert` without a value": export("--all", "--convert", "s"),
     "`--conf` without a value": export("--all", "--conf", "spark.x"),
     "a partition spec that is not closed": export("--all", "--partition-spec", "month(ts"),
@@ -256,6 +259,8 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
     "the lake partition has files of others": replacements.foreign_files,
     "another table has the same Keeper path": replacements.other_table,
     "a table of the name was exported before": replacements.namesake,
+    "a part was exported from a table of another name": replacements.part_of_another,
+    "a table without a UUID was renamed": replacements.renamed,
     "Keeper does not answer": replacements.silent_keeper,
     "the partition changed since it was exported": _changed_content,
     "the ledger of another table": _other_ledger,
