@@ -15,10 +15,12 @@ from tableformat.errors import InternalError, SourceError
 
 __all__ = [
     "JSON_SETTINGS",
+    "LARGE_QUERY_SETTINGS",
     "ClickHouseError",
     "Connection",
     "Row",
     "flag",
+    "large_query_settings",
     "one_text",
     "text",
     "texts",
@@ -34,6 +36,14 @@ JSON_SETTINGS: Final = (
     ("output_format_json_quote_denormals", "1"),
     ("output_format_json_validate_utf8", "0"),
 )
+LARGE_QUERY_SETTINGS: Final = (
+    ("max_query_size", "1073741824"),
+    ("max_ast_elements", "100000000"),
+    ("max_expanded_ast_elements", "100000000"),
+)
+"""What a query over thousands of columns needs: one of their digest has a megabyte of text."""
+# ClickHouse's own bounds are 262,144 bytes and 50,000 elements.
+_SMALL_QUERY_BYTES: Final = 65536
 _CODE: Final = re.compile(r"Code: (\d+)[.,]")
 _TAIL: Final = re.compile(
     r"(, e\.what\(\) = (?:DB|Coordination)::\w*Exception)?( \(version .*\)\.?)?\Z"
@@ -97,6 +107,11 @@ class Connection(Protocol):
     def close(self) -> None:
         """Let go of ClickHouse. Closing twice is the same as once."""
         ...
+
+
+def large_query_settings(sql: str) -> tuple[tuple[str, str], ...]:
+    """Return the settings that a query needs because of its size; none for an ordinary one."""
+    return LARGE_QUERY_SETTINGS if len(sql) > _SMALL_QUERY_BYTES else ()
 
 
 def text(value: object) -> str:

@@ -18,7 +18,12 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import catalog
-from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Row
+from catalog.clickhouse.connection import (
+    JSON_SETTINGS,
+    LARGE_QUERY_SETTINGS,
+    ClickHouseError,
+    Row,
+)
 from catalog.clickhouse.embedded_uri import EmbeddedSettings, parse_source
 from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.closing import Closing
@@ -94,7 +99,8 @@ class EmbeddedConnection(Closing):
             os.close(child_out)
         try:
             self._open_directory(config_file, wait)
-            settings = ", ".join(f"{name} = {value}" for name, value in JSON_SETTINGS)
+            ours = (*JSON_SETTINGS, *LARGE_QUERY_SETTINGS)
+            settings = ", ".join(f"{name} = {value}" for name, value in ours)
             self.command(f"SET {settings}")
         except BaseException:
             self.close()

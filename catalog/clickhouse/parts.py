@@ -24,6 +24,7 @@ import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 from adbc_driver_manager.dbapi import Cursor
 
+from catalog.clickhouse.connection import large_query_settings
 from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether, condition_of
 from catalog.clickhouse.part_files import PartFiles, files_sql, unread
 from catalog.clickhouse.part_links import parts_directory
@@ -34,7 +35,7 @@ from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_string
 from tableformat.source import PartsLayout
 
-__all__ = ["open_slice", "open_slices", "reading", "running"]
+__all__ = ["allow_size", "open_slice", "open_slices", "reading", "running"]
 
 _NUMBERS: Final = itertools.count(1)
 # Clauses of the staging table that name a place; the place here is the disk given in the DDL.
@@ -73,6 +74,7 @@ class FileSlice:
         # A stream ends the one before it on the same connection, so it has a connection of its own.
         with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
             try:
+                allow_size(cursor, sql)
                 cursor.execute(sql)
                 reader = cursor.fetch_record_batch()
             except (AdbcError, OSError, pa.ArrowException) as error:
@@ -90,7 +92,9 @@ class FileSlice:
         with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
             try:
                 settings = f"max_threads = 1, {WIRE_SETTINGS}{self._zone}{self._pace}"
-                cursor.execute(f"SELECT {select} {self._from} SETTINGS {settings}")
+                sql = f"SELECT {select} {self._from} SETTINGS {settings}"
+                allow_size(cursor, sql)
+                cursor.execute(sql)
                 found: tuple[Any, ...] = cursor.fetchone()
             except (AdbcError, OSError, pa.ArrowException) as error:
                 raise self._unreadable(error) from error
@@ -140,6 +144,12 @@ class _Table:
     loaded: Mapping[str, tuple[int, str]]
     unread: Mapping[str, str]
     private: bool
+
+
+def allow_size(cursor: Cursor, sql: str) -> None:
+    """Let a query be as large as it is, such as one over thousands of columns."""
+    if settings := large_query_settings(sql):
+        cursor.execute(f"SET {', '.join(f'{name} = {value}' for name, value in settings)}")
 
 
 @contextlib.contextmanager
@@ -227,7 +237,9 @@ def _load(
         if plan.layout.zone:
             # A DateTime without a zone takes the one in force when its table is made.
             cursor.execute(f"SET session_timezone = {quote_string(plan.layout.zone)}")
-        cursor.execute(_create_sql(table, layout, directory))
+        sql = _create_sql(table, layout, directory)
+        allow_size(cursor, sql)
+        cursor.execute(sql)
         cursor.execute(
             f"SELECT name, rows, hash_of_all_files FROM system.parts WHERE active AND {this_table}"
         )

@@ -13,7 +13,12 @@ from __future__ import annotations
 import json
 from typing import Any, Final, Protocol
 
-from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Row
+from catalog.clickhouse.connection import (
+    JSON_SETTINGS,
+    LARGE_QUERY_SETTINGS,
+    ClickHouseError,
+    Row,
+)
 from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.closing import Closing
 from tableformat.errors import SourceError, UsageError
@@ -97,7 +102,8 @@ class SessionConnection(Closing):
         self._staging_database = staging_database
         self._ours: ChdbSession | None = _second(session)
         try:
-            settings = ", ".join(f"{name} = {value}" for name, value in JSON_SETTINGS)
+            ours = (*JSON_SETTINGS, *LARGE_QUERY_SETTINGS)
+            settings = ", ".join(f"{name} = {value}" for name, value in ours)
             self.command(f"SET {settings}")
         except BaseException:
             self.close()

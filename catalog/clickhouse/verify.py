@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from catalog.clickhouse.advice import advice
 from catalog.clickhouse.capabilities import Capabilities
@@ -19,6 +20,7 @@ from catalog.clickhouse.digests import digest_partitions
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.preflight import foreign_columns, refuse_foreign_columns
 from catalog.clickhouse.server.decoded import computed_rows
+from tableformat.clickhouse_codes import SYNTAX_ERROR, TOO_BIG_AST, UNKNOWN_IDENTIFIER
 from tableformat.digest import Digest
 from tableformat.errors import SourceError, TableFormatError, UnsupportedError
 from tableformat.mergetree.digest_sql import DigestColumn
@@ -27,6 +29,9 @@ from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_identi
 from tableformat.source import FrozenPartition, Probe, ProbedValue
 
 __all__ = ["Proved", "probed_in", "prove"]
+
+_OF_THE_QUERY: Final = (SYNTAX_ERROR, TOO_BIG_AST, UNKNOWN_IDENTIFIER)
+"""What is wrong with a query of ours, and not with a value that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +171,9 @@ def _digests(
         return {}
     try:
         return digest_partitions(connection, capabilities, staging, partition_ids, columns)
-    except ClickHouseError:
+    except ClickHouseError as error:
+        if error.code in _OF_THE_QUERY:
+            raise
         if len(partition_ids) == 1:
             return {}
     each = [_digests(connection, capabilities, staging, (one,), columns) for one in partition_ids]

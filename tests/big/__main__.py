@@ -1,9 +1,10 @@
 """`make big`: twenty million rows through the ordinary command, every value compared.
 
 python -m tests.big [--rows N] [--directory DIR [--keep]] [--target-file-size MIB] [--master M]
-                    [--kills N [--seed S]]
+                    [--kills N [--seed S]] [--columns N]
 
-With `--kills 10` the export is killed ten times at random moments before it is left alone.
+With `--kills 10` the export is killed ten times at random moments before it is left alone. With
+`--columns 2000` the table has its columns a hundred times, each time under other names.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from tests.big.check import report
 from tests.big.export import Big
-from tests.big.table import partitions
+from tests.big.table import COLUMNS, columns_of, partitions
 
 
 def main() -> int:
@@ -31,12 +32,13 @@ def main() -> int:
     arguments.add_argument("--directory", type=Path, help="where everything is made")
     arguments.add_argument("--keep", action="store_true", help="do not remove it afterwards")
     arguments.add_argument("--kills", type=int, default=0, metavar="N", help="kill it so often")
+    arguments.add_argument("--columns", type=int, default=len(COLUMNS), help="at least as many")
     arguments.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
     given = arguments.parse_args()
     with _directory(given.directory, keep=given.keep) as directory:
         big = Big(
             directory, partitions(given.rows), given.target_file_size, given.master, given.kills,
-            given.seed,
+            given.seed, columns_of(max(given.columns, len(COLUMNS))),
         )  # fmt: skip
         checks, notes = big.run(lambda text: _say(f"· {text}"))
     table, failed = report(checks, notes)

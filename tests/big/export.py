@@ -18,7 +18,7 @@ from tests.big.check import Check
 from tests.big.files import file_checks
 from tests.big.kills import finished_files, kill_again_and_again
 from tests.big.lake import Lake, load_lake
-from tests.big.table import TABLE, Partition, fill
+from tests.big.table import COLUMNS, TABLE, Column, Partition, fill
 from tests.big.values import lake_sums, source_sums, value_checks
 
 __all__ = ["Big", "run_export"]
@@ -42,6 +42,7 @@ class Big:
     master: str = "local[2]"
     kills: int = 0
     seed: int = 0
+    columns: tuple[Column, ...] = COLUMNS
 
     @property
     def rows(self) -> int:
@@ -61,7 +62,7 @@ class Big:
         parts = sum(p.parts for p in self.partitions)
         say(f"making {self.rows:,} rows in {parts} parts")
         with EmbeddedConnection(source, create=True) as clickhouse:
-            fill(clickhouse, self.partitions)
+            fill(clickhouse, self.partitions, self.columns)
             checks = list(_parts_checks(clickhouse, self.partitions))
         say("exporting")
         warehouse = self.directory / "warehouse"
@@ -82,10 +83,10 @@ class Big:
         lake = load_lake(warehouse, _TO)
         say("comparing every value")
         with EmbeddedConnection(source) as clickhouse:
-            here = source_sums(clickhouse, self.partitions)
+            here = source_sums(clickhouse, self.partitions, self.columns)
         with EmbeddedConnection(self.directory / "reader", create=True) as reader:
-            there = lake_sums(reader, lake, self.partitions)
-        checks += value_checks(here, there)
+            there = lake_sums(reader, lake, self.partitions, self.columns)
+        checks += value_checks(here, there, self.columns)
         say(f"checking {len(lake.files)} files")
         checks += file_checks(lake, target_bytes=self.target_mib * _MIB)
         notes = _figures(lake, self.rows, seconds)

@@ -7,12 +7,12 @@ days before 1970 and after 2100.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from catalog.clickhouse.connection import Connection
 
-__all__ = ["COLUMNS", "KEY", "TABLE", "Column", "Partition", "fill", "partitions"]
+__all__ = ["COLUMNS", "KEY", "TABLE", "Column", "Partition", "columns_of", "fill", "partitions"]
 
 TABLE: Final = "shop.orders"
 KEY: Final = ("kind", "account", "seen", "id")
@@ -91,16 +91,29 @@ def partitions(rows: int) -> tuple[Partition, ...]:
     )
 
 
-def fill(clickhouse: Connection, wanted: tuple[Partition, ...]) -> None:
+def columns_of(number: int) -> tuple[Column, ...]:
+    """Return so many columns: those of the table, again and again under other names."""
+    more = (
+        replace(COLUMNS[i % len(COLUMNS)], name=f"{COLUMNS[i % len(COLUMNS)].name}_{i}")
+        for i in range(len(COLUMNS), number)
+    )
+    return (*COLUMNS[:number], *more)
+
+
+def fill(
+    clickhouse: Connection,
+    wanted: tuple[Partition, ...],
+    columns: tuple[Column, ...] = COLUMNS,
+) -> None:
     """Make the table and its rows.
 
     Raises:
         SourceError: ClickHouse refused a statement.
     """
-    columns = ", ".join(f"{c.name} {c.type}" for c in COLUMNS)
+    declared = ", ".join(f"{c.name} {c.type}" for c in columns)
     clickhouse.command(f"CREATE DATABASE {TABLE.partition('.')[0]}")
     clickhouse.command(
-        f"CREATE TABLE {TABLE} ({columns}) ENGINE = MergeTree PARTITION BY toYYYYMM(day)"
+        f"CREATE TABLE {TABLE} ({declared}) ENGINE = MergeTree PARTITION BY toYYYYMM(day)"
         f" ORDER BY ({', '.join(KEY)}) SETTINGS {_SETTINGS}"
     )
     first = 0
@@ -108,14 +121,14 @@ def fill(clickhouse: Connection, wanted: tuple[Partition, ...]) -> None:
         for part in range(partition.parts):
             start = partition.rows * part // partition.parts
             stop = partition.rows * (part + 1) // partition.parts
-            clickhouse.command(_insert(partition, first + start, stop - start))
+            clickhouse.command(_insert(partition, first + start, stop - start, columns))
         first += partition.rows
 
 
-def _insert(partition: Partition, first: int, rows: int) -> str:
+def _insert(partition: Partition, first: int, rows: int, columns: tuple[Column, ...]) -> str:
     """Return an INSERT whose rows become exactly one part."""
     month = f"'2024-{partition.month:02d}-01'"
-    values = ", ".join(f"{c.value.replace('{month}', month)} AS {c.name}_" for c in COLUMNS)
+    values = ", ".join(f"{c.value.replace('{month}', month)} AS {c.name}_" for c in columns)
     # Aliases differ from the columns' names, else an expression over `n` could mean another column.
     return (
         f"INSERT INTO {TABLE} SELECT {values} FROM (SELECT number AS n FROM"

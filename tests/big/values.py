@@ -25,7 +25,9 @@ Sums = dict[str, tuple[int, ...]]
 _FIGURES = 3
 
 
-def source_sums(source: Connection, partitions: Sequence[Partition]) -> Sums:
+def source_sums(
+    source: Connection, partitions: Sequence[Partition], columns: Sequence[Column] = COLUMNS
+) -> Sums:
     """Ask ClickHouse's own table.
 
     Raises:
@@ -33,13 +35,21 @@ def source_sums(source: Connection, partitions: Sequence[Partition]) -> Sums:
     """
     return {
         p.id: _figures(
-            source, f"FROM {TABLE} WHERE _partition_id = {quote_string(p.id)}", _source_text
+            source,
+            f"FROM {TABLE} WHERE _partition_id = {quote_string(p.id)}",
+            _source_text,
+            columns,
         )
         for p in partitions
     }
 
 
-def lake_sums(reader: Connection, lake: Lake, partitions: Sequence[Partition]) -> Sums:
+def lake_sums(
+    reader: Connection,
+    lake: Lake,
+    partitions: Sequence[Partition],
+    columns: Sequence[Column] = COLUMNS,
+) -> Sums:
     """Ask another ClickHouse about the files that are in main.
 
     Raises:
@@ -49,11 +59,13 @@ def lake_sums(reader: Connection, lake: Lake, partitions: Sequence[Partition]) -
     for partition in partitions:
         files = ",".join(file.path.lstrip("/") for file in lake.of(partition.id))
         table = f"file({quote_string(f'/{{{files}}}')}, Parquet)"
-        sums[partition.id] = _figures(reader, f"FROM {table}", _lake_text) if files else (0,)
+        sums[partition.id] = (
+            _figures(reader, f"FROM {table}", _lake_text, columns) if files else (0,)
+        )
     return sums
 
 
-def value_checks(source: Sums, lake: Sums) -> Iterator[Check]:
+def value_checks(source: Sums, lake: Sums, columns: Sequence[Column] = COLUMNS) -> Iterator[Check]:
     """Compare the two."""
     for partition_id, here in source.items():
         there = lake[partition_id]
@@ -63,10 +75,10 @@ def value_checks(source: Sums, lake: Sums) -> Iterator[Check]:
         yield Check("rows", partition_id, here[0] == there[0] > 0, told)
     for partition_id, here in source.items():
         there = lake[partition_id]
-        for number, name in enumerate([*(c.name for c in COLUMNS), "whole rows"]):
+        for number, name in enumerate([*(c.name for c in columns), "whole rows"]):
             one, other = (_of_column(figures, number) for figures in (here, there))
             place = f"{name}, partition {partition_id}"
-            seen = f"{len(COLUMNS)} columns and whole rows, sum and exclusive or"
+            seen = f"{len(columns)} columns and whole rows, sum and exclusive or"
             differs = f"ClickHouse {one}, lake {other}"
             same = one[:2] == other[:2]
             yield Check("checksums", place, same, seen if same else differs)
@@ -81,12 +93,12 @@ def _of_column(figures: tuple[int, ...], number: int) -> tuple[int, ...]:
 
 
 def _figures(
-    clickhouse: Connection, from_sql: str, text: Callable[[Column], str]
+    clickhouse: Connection, from_sql: str, text: Callable[[Column], str], columns: Sequence[Column]
 ) -> tuple[int, ...]:
     # NULL is no text, so that it differs from a string that reads like it.
-    texts = [f"ifNull(concat('=', {text(c)}), 'NULL')" for c in COLUMNS]
+    texts = [f"ifNull(concat('=', {text(c)}), 'NULL')" for c in columns]
     hashes = [f"sipHash64({t})" for t in texts] + [f"sipHash64({', '.join(texts)})"]
-    nulls = [f"countIf({c.name} IS NULL)" for c in COLUMNS] + ["0"]
+    nulls = [f"countIf({c.name} IS NULL)" for c in columns] + ["0"]
     asked = ", ".join(
         f"sum({hashed}), groupBitXor({hashed}), {null}"
         for hashed, null in zip(hashes, nulls, strict=True)

@@ -19,6 +19,7 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
 from urllib3.exceptions import HTTPError
 from urllib3.response import BaseHTTPResponse
 
+from catalog.clickhouse.connection import large_query_settings
 from catalog.clickhouse.server.answers import (
     HELD_BYTES,
     error_of_answer,
@@ -236,6 +237,7 @@ class ServerClient(Closing):
             "User-Agent": "mergeberg",
             **self.settings.credentials.headers(),
         }
+        parameters = (*parameters, *large_query_settings(sql))
         if self.settings.compress:
             parameters = (*parameters, ("enable_http_compression", "1"))
         if query_id is not None:

@@ -17,7 +17,12 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Row
+from catalog.clickhouse.connection import (
+    JSON_SETTINGS,
+    ClickHouseError,
+    Row,
+    large_query_settings,
+)
 from catalog.clickhouse.server.answers import refused, untagged_error
 from catalog.clickhouse.server.client import ServerClient, Settings
 from catalog.clickhouse.server.settings import Host
@@ -160,6 +165,7 @@ class ServerConnection(Closing):
         try:
             return self._client.query(sql, settings=settings, repeat=repeat)
         except ClickHouseError as error:
+            settings = (*settings, *large_query_settings(sql))
             forbidden = [one for one in settings if one[0] in error.reason]
             if error.code not in _SETTING_REFUSED or not forbidden:
                 raise

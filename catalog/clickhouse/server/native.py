@@ -21,6 +21,7 @@ from adbc_driver_manager import Error as AdbcError
 
 from catalog.clickhouse.capabilities import PERMISSIONS
 from catalog.clickhouse.connection import ClickHouseError
+from catalog.clickhouse.parts import allow_size
 from catalog.clickhouse.server.feeding import DECODING_SETTINGS, Feeding, OpenStream
 from catalog.clickhouse.server.pipes import named_pipe
 from tableformat.errors import SourceError
@@ -78,6 +79,7 @@ def _batches(sql: str) -> Iterator[pa.RecordBatch]:
         allowed = ", ".join(f"{name} = 1" for (name,) in cursor.fetchall())
         # A Nested is one column of the answer, not one for each of its members.
         cursor.execute(f"SET flatten_nested = 0, {allowed}")
+        allow_size(cursor, sql)
         cursor.execute(sql)
         with contextlib.closing(cursor.fetch_record_batch()) as reader:
             yield from reader
