@@ -329,13 +329,23 @@ class Ledger(History, Protocol):
         ...
 
     def write(self, row: Row) -> Row | Stale:
-        """Replace the row that has `row.version` (0: there must be none); return it."""
+        """Replace the row that has `row.version` (0: there must be none); return it.
+
+        One that was removed and made again has another `created`, and is another row.
+        """
         ...
 
     def write_all(self, rows: tuple[Row, ...]) -> tuple[Row | Stale, ...]:
         """Do what `write` does for rows of different keys, in one go; each has its own answer.
 
         After an error nobody knows which of them were written.
+        """
+        ...
+
+    def remove(self, row: Row) -> Stale | None:
+        """Remove the row that has `row.version`; None once it is gone, whoever removed it.
+
+        Epochs are not given again, and `highest_landed` stays what it was.
         """
         ...
 

@@ -8,7 +8,7 @@ is made from the row and decides nothing.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from tableformat.errors import LedgerError
@@ -24,9 +24,15 @@ __all__ = [
     "manifest",
     "manifest_of",
     "parse_manifest",
+    "stored_manifest",
 ]
 
-MANIFEST_FORMAT: Final = 2
+MANIFEST_FORMAT: Final = 3
+_FEWEST_BYTES: Final = 200
+"""Bytes that a part takes at least."""
+_MOST_ERROR: Final = 4000
+_MOST_SNAPSHOTS: Final = 1000
+"""Characters of an error, and landed snapshots, that a bounded text has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,8 @@ class Manifest:
     `completed` is true only when it landed and was settled; only then there are a `snapshot_id` and
     a `completed_time`, and the manifest refuses another export for `ttl` seconds (0: for ever),
     unless it was `forgotten`. `landed_snapshots` are those of all exports of the partition.
-    `keeper_node` is that of a replicated source table, None when it is not known.
+    `keeper_node` is that of a replicated source table, None when it is not known. `parts_left_out`
+    says how many are not among the `parts` of a stored one, which has a bound.
     """
 
     transaction_id: str
@@ -77,6 +84,7 @@ class Manifest:
     landed_snapshots: tuple[int, ...]
     last_error: str
     keeper_node: KeeperNode | None
+    parts_left_out: int = 0
 
 
 def manifest(row: Row, parts: tuple[ExportedPart, ...] | None = None) -> str:
@@ -87,7 +95,29 @@ def manifest(row: Row, parts: tuple[ExportedPart, ...] | None = None) -> str:
         parts: those of the export with the files that are finished by now, None for what the row
             says.
     """
-    body = asdict(manifest_of(row, parts))
+    return _rendered(manifest_of(row, parts))
+
+
+def stored_manifest(row: Row, most: int) -> str:
+    """Return the manifest as a ledger stores it with the row where a text has at most `most` bytes.
+
+    Parts are left out until it fits, and long before that the end of an error and old snapshots.
+    """
+    whole = manifest_of(row)
+    error, landed = whole.last_error, whole.landed_snapshots[-_MOST_SNAPSHOTS:]
+    error = error if len(error) <= _MOST_ERROR else f"{error[:_MOST_ERROR]} …"
+    whole = replace(whole, last_error=error, landed_snapshots=landed)
+    stays = min(len(whole.parts), most // _FEWEST_BYTES)
+    while True:
+        left_out = len(whole.parts) - stays
+        text = _rendered(replace(whole, parts=whole.parts[:stays], parts_left_out=left_out))
+        if len(text) <= most or not stays:
+            return text
+        stays = stays * most // len(text)
+
+
+def _rendered(made: Manifest) -> str:
+    body = asdict(made)
     tail = {"format_version": MANIFEST_FORMAT, "checksum": checksum(_sealed(body, MANIFEST_FORMAT))}
     return json.dumps({**body, **tail}, indent=2, ensure_ascii=True)
 
@@ -133,8 +163,8 @@ def parse_manifest(text: str) -> Manifest:
     try:
         raw: dict[str, Any] = json.loads(text)
         found = raw.pop("format_version")
-        # The one before has no nodes of Keeper.
-        if found not in (MANIFEST_FORMAT - 1, MANIFEST_FORMAT):
+        # The first has no nodes of Keeper, nor it and the second parts that are left out.
+        if found not in range(1, MANIFEST_FORMAT + 1):
             message = (
                 f"Cannot read a manifest of format {found}: this release reads {MANIFEST_FORMAT}. "
                 "Use the release that wrote it."

@@ -3,7 +3,8 @@
 Several processes of one host may use it at once.
 
 Layout (docs/spec/ledger.md): `ledger` one row with identity, format and epoch counter; `rows` one
-per key, compare-and-set on `version`; `leases`; `events`, bounded; `counters`. Every access is one
+per key, compare-and-set on `version`; `manifests`, the document of each row; `leases`; `events`,
+bounded; `counters`. Every access is one
 IMMEDIATE transaction that asks for the format first, so that a process of another release that has
 the file open is refused too. A write is on disk when it returns, only events may come later.
 Reading never makes a ledger: one that is not there is read as an empty one, and the first write, or
@@ -17,36 +18,31 @@ import sqlite3
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from catalog.ledgers.file_systems import network_file_system
 from catalog.ledgers.memory import milliseconds, running_exports
+from catalog.ledgers.sqlite_tables import (
+    SCHEMA,
+    held_lease,
+    remove_row,
+    take_lease,
+    write_row,
+)
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
-from tableformat.ledger_text import parse_row, render_row
+from tableformat.ledger_text import parse_row
+from tableformat.manifest import manifest
 
 __all__ = ["LEDGER_FORMAT", "SqliteLedger"]
 
-LEDGER_FORMAT: Final = 3
+LEDGER_FORMAT: Final = 4
+_WITHOUT_MANIFESTS: Final = 3
 _BUSY_SECONDS: Final = 60.0
 _PRIMARY: Final = 0xFF
 """The bits of SQLite's error codes that tell the kind of error."""
-_SCHEMA: Final = """
-CREATE TABLE ledger (one INTEGER PRIMARY KEY CHECK (one = 1), identity TEXT NOT NULL,
-                     format INTEGER NOT NULL, epoch INTEGER NOT NULL);
-CREATE TABLE rows (key TEXT PRIMARY KEY, version INTEGER NOT NULL, updated INTEGER NOT NULL,
-                   body TEXT NOT NULL);
-CREATE INDEX rows_by_update ON rows (updated DESC, key);
-CREATE TABLE leases (key TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL,
-                     start TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER NOT NULL);
-CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER NOT NULL,
-                     body TEXT NOT NULL);
-CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
-CREATE TABLE landed (destination TEXT PRIMARY KEY, sequence_number INTEGER NOT NULL);
-"""
 
 
 class SqliteLedger:
@@ -127,16 +123,26 @@ class SqliteLedger:
         made = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'ledger'").fetchone()[0]
         if not made:
             # Not executescript(): it would end the transaction that other openers wait for.
-            for statement in _SCHEMA.split(";")[:-1]:
+            for statement in SCHEMA.split(";")[:-1]:
                 db.execute(statement)
             db.execute("INSERT INTO ledger VALUES (1, ?, ?, 0)", (str(uuid.uuid4()), LEDGER_FORMAT))
+        elif _format_of(db) == _WITHOUT_MANIFESTS:
+            self._add_manifests(db)
         self._check_format(db)
         (identity,) = db.execute("SELECT identity FROM ledger").fetchone()
         db.execute("COMMIT")
         return str(identity)
 
+    def _add_manifests(self, db: sqlite3.Connection) -> None:
+        """Take over a ledger of the format before, which stores no manifest beside a row."""
+        db.execute("CREATE TABLE manifests (key TEXT PRIMARY KEY, body TEXT NOT NULL)")
+        for key, body, version in db.execute("SELECT key, body, version FROM rows").fetchall():
+            text = manifest(self._row(key, body, version))
+            db.execute("INSERT INTO manifests VALUES (?, ?)", (key, text))
+        db.execute("UPDATE ledger SET format = ?", (LEDGER_FORMAT,))
+
     def _check_format(self, db: sqlite3.Connection) -> None:
-        (found,) = db.execute("SELECT format FROM ledger").fetchone() or (None,)
+        found = _format_of(db)
         if found != LEDGER_FORMAT:
             message = (
                 f"Cannot open the ledger {self._path}: it has format {found}, this release reads "
@@ -198,7 +204,14 @@ class SqliteLedger:
     def write_all(self, rows: tuple[Row, ...]) -> tuple[Row | Stale, ...]:
         """Replace each row that has its version; the disk is waited for once."""
         with self._transaction() as db:
-            return tuple(_write(db, row) for row in rows)
+            return tuple(write_row(db, row) for row in rows)
+
+    def remove(self, row: Row) -> Stale | None:
+        """Remove the row that has `row.version`."""
+        if not self.is_made():
+            return None
+        with self._transaction() as db:
+            return remove_row(db, row)
 
     def next_epoch(self, count: int = 1) -> int:
         """Return the next number of the counter, the first of `count`."""
@@ -228,7 +241,7 @@ class SqliteLedger:
     ) -> Lease | LeaseHeld:
         """Give the lease when it is free, expired, or held by `owner` or `instead_of`."""
         with self._transaction() as db:
-            return _take(db, key, owner, seconds, instead_of, self._clock())
+            return take_lease(db, key, owner, seconds, instead_of, self._clock())
 
     def take_leases(
         self, keys: tuple[str, ...], owner: Owner, seconds: float
@@ -236,13 +249,13 @@ class SqliteLedger:
         """Give each lease that is free, expired, or held by `owner`."""
         with self._transaction() as db:
             now = self._clock()
-            return tuple(_take(db, key, owner, seconds, None, now) for key in keys)
+            return tuple(take_lease(db, key, owner, seconds, None, now) for key in keys)
 
     def renew(self, lease: Lease, seconds: float) -> Lease | LeaseHeld:
         """Lengthen a lease that its owner still has."""
         with self._transaction() as db:
             now = self._clock()
-            held = _held(db, lease.key)
+            held = held_lease(db, lease.key)
             if held is None:
                 return LeaseHeld(lease.owner, now, now)
             if held.owner != lease.owner:
@@ -255,7 +268,7 @@ class SqliteLedger:
         """Give back each lease that is still its owner's."""
         with self._transaction() as db:
             for lease in leases:
-                held = _held(db, lease.key)
+                held = held_lease(db, lease.key)
                 if held and held.owner == lease.owner:
                     db.execute("DELETE FROM leases WHERE key = ?", (lease.key,))
 
@@ -264,7 +277,7 @@ class SqliteLedger:
         if not self.is_made():
             return None
         with self._transaction() as db:
-            held = _held(db, key)
+            held = held_lease(db, key)
         return held if held and held.until > self._clock() else None
 
     def note(self, events: tuple[Event, ...]) -> None:
@@ -356,45 +369,5 @@ class SqliteLedger:
         )
 
 
-def _write(db: sqlite3.Connection, row: Row) -> Row | Stale:
-    key = row.key.hash
-    found = db.execute("SELECT version FROM rows WHERE key = ?", (key,)).fetchone()
-    if (found[0] if found else 0) != row.version:
-        return Stale(found[0] if found else None)
-    db.execute(
-        "INSERT INTO rows VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
-        "version = excluded.version, updated = excluded.updated, body = excluded.body",
-        (key, row.version + 1, row.updated, render_row(row)),
-    )
-    if row.landed:
-        db.execute(
-            "INSERT INTO landed VALUES (?, ?) ON CONFLICT (destination) DO UPDATE SET "
-            "sequence_number = max(sequence_number, excluded.sequence_number)",
-            (row.key.destination, max(x.sequence_number for x in row.landed)),
-        )
-    return replace(row, version=row.version + 1)
-
-
-def _take(
-    db: sqlite3.Connection,
-    key: str,
-    owner: Owner,
-    seconds: float,
-    instead_of: Owner | None,
-    now: int,
-) -> Lease | LeaseHeld:
-    held = _held(db, key)
-    if held and held.until > now and held.owner not in (owner, instead_of):
-        return held
-    until = now + int(seconds * 1000)
-    db.execute(
-        "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)",
-        (key, owner.host, owner.pid, owner.start, now, until),
-    )
-    return Lease(key, owner, until)
-
-
-def _held(db: sqlite3.Connection, key: str) -> LeaseHeld | None:
-    asked = "SELECT host, pid, start, since, until FROM leases WHERE key = ?"
-    found = db.execute(asked, (key,)).fetchone()
-    return LeaseHeld(Owner(*found[:3]), *found[3:]) if found else None
+def _format_of(db: sqlite3.Connection) -> object:
+    return (db.execute("SELECT format FROM ledger").fetchone() or (None,))[0]

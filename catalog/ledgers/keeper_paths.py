@@ -79,6 +79,10 @@ class KeeperPaths:
         """Return the node of a key hash: what moves by compare-and-set."""
         return f"{self.rows}/{key}"
 
+    def manifest(self, key: str, created: int) -> str:
+        """Return the node below a row's that has its manifest, and tells it from one made again."""
+        return f"{self.row(key)}/manifest-{created}"
+
     def lease(self, key: str) -> str:
         """Return the node of a key hash's lease."""
         return f"{self.leases}/{key}"

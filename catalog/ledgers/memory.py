@@ -49,6 +49,7 @@ class MemoryLedger:
         self._lock = threading.Lock()
         self._rows: dict[str, Row] = {}
         self._leases: dict[str, tuple[Owner, int, int]] = {}
+        self._landed: dict[str, int] = {}
         self._epoch = 0
         self._events: deque[Event] = deque(maxlen=most_events)
         self._totals: Counter[str] = Counter()
@@ -94,18 +95,36 @@ class MemoryLedger:
             return tuple(self._write(row) for row in rows)
 
     def _write(self, row: Row) -> Row | Stale:
-        found = self._rows.get(row.key.hash)
-        if (found.version if found else 0) != row.version:
-            return Stale(found.version if found else None)
+        if (stale := self._moved_on(row)) is not None:
+            return stale
         written = replace(row, version=row.version + 1)
         self._rows[row.key.hash] = written
+        of, known = row.key.destination, (x.sequence_number for x in row.landed)
+        self._landed[of] = max(self._landed.get(of, 0), *known, 0)
         return written
+
+    def _moved_on(self, row: Row) -> Stale | None:
+        """Return what is there instead of the row that a writer has read."""
+        found = self._rows.get(row.key.hash)
+        if found is None:
+            return Stale(None) if row.version else None
+        same = found.version == row.version and found.created == row.created
+        return None if same else Stale(found.version)
+
+    def remove(self, row: Row) -> Stale | None:
+        """Remove the row that has `row.version`."""
+        with self._lock:
+            found = self._rows.get(row.key.hash)
+            if found is None or found.created != row.created:
+                return None
+            if (stale := self._moved_on(row)) is None:
+                del self._rows[row.key.hash]
+            return stale
 
     def highest_landed(self, destination: str) -> int:
         """Return the greatest sequence number that any row of a destination knows."""
         with self._lock:
-            rows = [r for r in self._rows.values() if r.key.destination == destination]
-        return max((x.sequence_number for r in rows for x in r.landed), default=0)
+            return self._landed.get(destination, 0)
 
     def next_epoch(self, count: int = 1) -> int:
         """Return the next number of the counter, the first of `count`."""

@@ -57,6 +57,7 @@ class LedgerAgreement(RuleBasedStateMachine):
         name = f"ledger-{next(_NAMES)}"
         self.handles = [type(self).open_ledger(lambda: self.now, name) for _ in range(2)]
         self.leases: list[Lease] = []
+        self.removed: list[Row] = []
 
     def teardown(self) -> None:
         """Close both handles."""
@@ -97,6 +98,35 @@ class LedgerAgreement(RuleBasedStateMachine):
         assert found == self.model.write_all(rows)
         for row, seen, answer in zip(rows, before, found, strict=True):
             assert isinstance(answer, Stale) == (row.version != (seen.version if seen else 0))
+
+    @rule(key=st.sampled_from(_KEYS), by=st.integers(0, 1), is_current=st.booleans())
+    def remove(self, key: Key, by: int, *, is_current: bool) -> None:
+        seen = self.model.read(key.hash)
+        if seen is None:
+            return
+        row = seen if is_current else replace(seen, version=seen.version + 1)
+        found = self.handles[by].remove(row)
+        assert found == self.model.remove(row)
+        assert (found is None) == is_current
+        if is_current:
+            # A row that is made again is made later.
+            self.now += 1
+            self.removed.append(seen)
+
+    @rule(index=st.integers(0, 20), by=st.integers(0, 1), removes=st.booleans())
+    def come_late(self, index: int, by: int, *, removes: bool) -> None:
+        """Do something with a row that was removed, and may have been made again since."""
+        if not self.removed:
+            return
+        row = self.removed[index % len(self.removed)]
+        before = self.model.read(row.key.hash)
+        if removes:
+            assert self.handles[by].remove(row) is None
+        else:
+            found = self.handles[by].write(row)
+            assert found == self.model.write(row)
+            assert isinstance(found, Stale)
+        assert self.model.read(row.key.hash) == before
 
     def _next_row(
         self, key: Key, version: str, state: State, error: str, statement: str = ""

@@ -127,7 +127,8 @@ def _row(
     }
     known = ports.ledger.read(key)
     row = Row(
-        last.key, last.source_table, destination, State.FAILED, _claim(last, now), now, now,
+        last.key, last.source_table, destination, State.FAILED, _claim(last, now),
+        known.created if known is not None else now, now,
         version=known.version if known is not None else 0, keeper_node=last.keeper_node,
     )  # fmt: skip
     if len(whole) == 1 and len(next(iter(whole.values())).files) == len(files):

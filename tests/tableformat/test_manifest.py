@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from tableformat.errors import LedgerError
 from tableformat.ledger import Claim, ExportedPart, Key, Landed, Record, Row, State
 from tableformat.ledger_text import checksum
-from tableformat.manifest import Manifest, manifest, manifest_of, parse_manifest
+from tableformat.manifest import (
+    Manifest,
+    manifest,
+    manifest_of,
+    parse_manifest,
+    stored_manifest,
+)
 from tests.repository.source_files import ROOT
 from tests.strategies.ledger import ledger_rows
 
@@ -88,6 +94,26 @@ def test_a_replacement_that_runs_is_not_completed_and_what_landed_is_told() -> N
     assert found["landed_snapshots"] == [4711]
 
 
+@given(row=ledger_rows(), most=st.integers(2_000, 20_000))
+def test_what_is_stored_is_bounded_and_says_what_it_leaves_out(row: Row, most: int) -> None:
+    many = tuple(replace(_PARTS[0], name=f"202401_{n}_{n}_0") for n in range(100))
+    long = replace(row, state=State.RUNNING, claim=replace(row.claim, parts=many, statement=""))
+    wordy = replace(long, last_error="é" * 100_000)
+    for one in (row, long, wordy):
+        told, whole = parse_manifest(stored_manifest(one, most)), manifest_of(one)
+
+        assert len(told.parts) + told.parts_left_out == len(whole.parts)
+        assert told == replace(
+            whole,
+            parts=whole.parts[: len(told.parts)],
+            parts_left_out=told.parts_left_out,
+            last_error=told.last_error,
+        )
+        assert whole.last_error.startswith(told.last_error.removesuffix(" …"))
+        assert len(stored_manifest(one, most)) <= most or not told.parts
+    assert len(stored_manifest(wordy, 256 * 1024)) < 256 * 1024
+
+
 @given(row=ledger_rows())
 def test_it_comes_back_as_it_was_written(row: Row) -> None:
     assert parse_manifest(manifest(row)) == manifest_of(row)
@@ -136,7 +162,7 @@ def test_one_that_was_cut_off_is_refused(row: Row, place: float) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"format_version": 99}, "a manifest of format 99: this release reads 2"),
+        ({"format_version": 99}, "a manifest of format 99: this release reads 3"),
         ({"surprise": 1}, "not what its checksum was made of"),
         ({"checksum": None}, "not what its checksum was made of"),
     ],

@@ -124,6 +124,12 @@ class KeeperLedger:
         made = self._session.within("make the nodes", self._made)
         return self._session.within(doing, made.rows.writing(rows))
 
+    def remove(self, row: Row) -> Stale | None:
+        """Remove the row that has `row.version`, with all its nodes."""
+        doing = _doing("remove", [row.key.hash])
+        found = self._session.within("find the nodes", self._found)
+        return None if found is None else self._session.within(doing, found.rows.removing(row))
+
     def next_epoch(self, count: int = 1) -> int:
         """Return the next number of the counter, the first of `count`; one may be left out."""
 

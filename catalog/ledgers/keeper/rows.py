@@ -3,33 +3,27 @@
 The node begins with a line that says who wrote it (`write`, new for each write, by which a writer
 whose answer was lost finds its own) and of how many pieces the body is. A small body follows it; a
 large one is compressed and cut into nodes of their own, which are written before the row moves and
-are named by the version that it moves to. Whoever has moved the row removes the pieces of it and of
-versions before it that it does not refer to: nobody can move the row to these any more, and a
-reader that finds a piece gone reads the row again. What a writer leaves that ended meanwhile is
-removed by the next one.
+are named by the version that it moves to. Below the row is its manifest, in a node whose name says
+when the row was made: Keeper counts versions from 0 again where a row was removed and is made
+again, and whoever still has the row before must not write over this one.
+
+Whoever has moved the row removes the pieces of it and of versions before it that it does not refer
+to: nobody can move the row to these any more, and a reader that finds a piece gone reads the row
+again. What a writer leaves that ended meanwhile is removed by the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import uuid
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from catalog.ledgers.keeper.nodes import (
-    damaged,
-    json_members,
-    member,
-    members,
-    sealed,
-    sealed_members,
-    unsealed,
-)
+from catalog.ledgers.keeper.drafts import RowDraft, RowHead, row_head
+from catalog.ledgers.keeper.nodes import damaged, member, members, sealed, sealed_members, unsealed
 from catalog.ledgers.keeper.session import (
     IN_THE_WAY,
     Change,
@@ -49,80 +43,12 @@ from catalog.ledgers.keeper.session import (
 )
 from catalog.ledgers.keeper_paths import BodyName, KeeperPaths
 from tableformat.ledger import Row, Stale
-from tableformat.ledger_text import parse_row, render_row
+from tableformat.ledger_text import parse_row
 
 __all__ = ["KeeperRows", "confirmed", "other_ledger"]
 
-_INLINE: Final = 64 * 1024
-"""Bytes up to which a body stands in its row's node, as a text that people can read."""
-_PIECE: Final = 256 * 1024
-"""Bytes of a piece of a larger one, far below the 1 MB that Keeper takes."""
-_ROW_FORMAT: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What the node of a row says. `pieces` is 0 when the body stands behind it.
-
-    `version` is what Keeper counts, `written` what it was to be: an administrator who puts a node
-    back moves the one and not the other.
-    """
-
-    version: int
-    written: int
-    write: str
-    pieces: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A row that is to be written, and how."""
-
-    row: Row
-    body: bytes
-    pieces: tuple[bytes, ...]
-    write: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    @classmethod
-    def of(cls, row: Row) -> _Draft:
-        body = render_row(row).encode()
-        if len(body) <= _INLINE:
-            return cls(row, body, ())
-        small = zlib.compress(body)
-        return cls(row, b"", tuple(small[at : at + _PIECE] for at in range(0, len(small), _PIECE)))
-
-    @property
-    def key(self) -> str:
-        return self.row.key.hash
-
-    @property
-    def version(self) -> int:
-        """What the row will have."""
-        return self.row.version + 1
-
-    @property
-    def node(self) -> bytes:
-        head = {
-            "format_version": _ROW_FORMAT,
-            "version": self.version,
-            "write": self.write,
-            "pieces": len(self.pieces),
-        }
-        return sealed(json.dumps(head, separators=(",", ":")).encode() + b"\n" + self.body)
-
-    @property
-    def landed(self) -> int:
-        """The greatest sequence number that it knows."""
-        return max((x.sequence_number for x in self.row.landed), default=0)
-
-    def moving(self, paths: KeeperPaths) -> Change:
-        """Return the change that makes the row what this is."""
-        path = paths.row(self.key)
-        if self.row.version == 0:
-            return create(path, self.node)
-        # Keeper counts from 0. It takes -1 for any version, which no row is written over.
-        return set_data(path, self.node, self.row.version - 1)
+_WRITES: Final = 2
+"""How many changes of a request write a row; where one fails, the row is another by now."""
 
 
 class KeeperRows:
@@ -151,15 +77,15 @@ class KeeperRows:
         (found,) = confirmed(self._session, self._paths, read(path))
         return _sequence_number(found, path)
 
-    def _heads(self, keys: Sequence[str]) -> list[_Head | None]:
+    def _heads(self, keys: Sequence[str]) -> list[RowHead | None]:
         paths = [self._paths.row(key) for key in keys]
         answers = confirmed(self._session, self._paths, *(read(path) for path in paths))
         return [
-            None if isinstance(answer, NoNodeError) else _head(answer[0], answer[1], path)
+            None if isinstance(answer, NoNodeError) else row_head(answer[0], answer[1], path)
             for answer, path in zip(answers, paths, strict=True)
         ]
 
-    def _row(self, key: str, head: _Head) -> Row:
+    def _row(self, key: str, head: RowHead) -> Row:
         path = self._paths.row(key)
         body = head.body if not head.pieces else self._body(key, head)
         what = f"the node {path} of the ledger {self._session.shown}"
@@ -171,7 +97,7 @@ class KeeperRows:
             raise damaged(path, f"it holds the row of another key, {row.key.hash}")
         return row
 
-    def _body(self, key: str, head: _Head) -> bytes:
+    def _body(self, key: str, head: RowHead) -> bytes:
         """Return the body that a row refers to.
 
         Raises:
@@ -196,27 +122,28 @@ class KeeperRows:
 
     def writing(self, rows: Sequence[Row]) -> Callable[[], tuple[Row | Stale, ...]]:
         """Return what writes rows, and may be done again when an answer was lost."""
-        drafts = [_Draft.of(row) for row in rows]
+        drafts = [RowDraft.of(row) for row in rows]
         done: dict[str, Row | Stale] = {}
+        unsaid: set[str] = set()
 
         def attempt() -> tuple[Row | Stale, ...]:
             waiting = [draft for draft in drafts if draft.key not in done]
             bodies = self._bodies(waiting)
             self._write_pieces(waiting, bodies)
             while waiting := [draft for draft in waiting if draft.key not in done]:
-                self._move(waiting, done)
+                self._move(waiting, done, unsaid)
             self._sweep([d for d in drafts if d.key in bodies and isinstance(done[d.key], Row)])
             return tuple(done[draft.key] for draft in drafts)
 
         return attempt
 
-    def _bodies(self, drafts: Sequence[_Draft]) -> set[str]:
+    def _bodies(self, drafts: Sequence[RowDraft]) -> set[str]:
         """Return the keys whose bodies have, or had, nodes of their own."""
         asked = [stat(self._paths.bodies(draft.key)) for draft in drafts]
         answers = confirmed(self._session, self._paths, *asked)
         return {draft.key for draft, found in zip(drafts, answers, strict=True) if found}
 
-    def _write_pieces(self, drafts: Sequence[_Draft], bodies: set[str]) -> None:
+    def _write_pieces(self, drafts: Sequence[RowDraft], bodies: set[str]) -> None:
         large = [draft for draft in drafts if draft.pieces]
         wanted = [create(self._paths.bodies(d.key), b"") for d in large if d.key not in bodies]
         for draft in large:
@@ -233,19 +160,65 @@ class KeeperRows:
                     "(mergeberg exports rebuild)",
                 )
 
-    def _move(self, drafts: Sequence[_Draft], done: dict[str, Row | Stale]) -> None:
-        """Move rows, together with what is known of their destinations, in one turn."""
+    def removing(self, row: Row) -> Callable[[], Stale | None]:
+        """Return what removes a row, and may be done again when an answer was lost."""
+        key, path = row.key.hash, self._paths.row(row.key.hash)
+        manifest = self._paths.manifest(key, row.created)
+
+        def attempt() -> Stale | None:
+            (head,) = self._heads([key])
+            if head is None or self._row(key, head).created != row.created:
+                return None
+            if head.version != row.version:
+                return Stale(head.version)
+            (found,) = self._session.ask(stat(manifest))
+            below = [] if found is None else [delete(manifest)]
+            asked = changing(check(self._paths.mark), *below, delete(path, row.version - 1))
+            (answers,) = self._session.ask(asked)
+            if (failure := first_failure(answers)) is not None:
+                if failure[0] == 0:
+                    raise other_ledger()
+                raise Trouble("others write the row all the time", passes=True)
+            self._sweep_all(key)
+            return None
+
+        return attempt
+
+    def _sweep_all(self, key: str) -> None:
+        """Remove the pieces of a row that is gone, and what they are below."""
+        bodies = self._paths.bodies(key)
+        try:
+            (names,) = self._session.ask(children(bodies))
+            if isinstance(names, IN_THE_WAY):
+                return
+            gone = [*(f"{bodies}/{name}" for name in names), bodies]
+            self._session.ask(*(changing(delete(one)) for one in gone))
+        except Trouble:
+            # Whoever makes the row again removes them with its first write.
+            return
+
+    def _move(
+        self, drafts: Sequence[RowDraft], done: dict[str, Row | Stale], unsaid: set[str]
+    ) -> None:
+        """Move rows, together with what is known of their destinations, in one turn.
+
+        Rows of which it is `unsaid` when they were made are of an earlier release.
+        """
         destinations = sorted({d.row.key.destination for d in drafts if d.row.landed})
         paths = [self._paths.landed(one) for one in destinations]
         known = dict(zip(destinations, self._session.ask(*map(read, paths)), strict=True))
         raised: dict[str, int] = {}
-        sent: list[tuple[_Draft, Request]] = []
+        sent: list[tuple[RowDraft, Request]] = []
         for draft in drafts:
-            changes = self._with_landed(draft, known, raised)
+            writes = (
+                draft.moving(self._paths),
+                draft.manifesting(self._paths, anew=draft.key in unsaid),
+            )
+            changes = self._with_landed(draft, writes, known, raised)
             if changes is not None:
                 sent.append((draft, changing(check(self._paths.mark), *changes)))
         answers = self._session.ask(*(request for _, request in sent))
-        refused: list[_Draft] = []
+        refused: list[RowDraft] = []
         lacking: set[str] = set()
         for (draft, _), answer in zip(sent, answers, strict=True):
             failure = first_failure(answer)
@@ -256,13 +229,13 @@ class KeeperRows:
             if changed == 0:
                 raise other_ledger()
             if isinstance(why, NoNodeError):
-                lacking.add(self._paths.rows if changed == 1 else self._paths.destinations)
-            if changed == 1:
+                lacking.add(self._paths.rows if changed <= _WRITES else self._paths.destinations)
+            if changed <= _WRITES:
                 refused.append(draft)
         if lacking:
             self._check_there(sorted(lacking))
         if refused:
-            self._tell_apart(refused, done)
+            self._tell_apart(refused, done, unsaid)
 
     def _check_there(self, folders: Sequence[str]) -> None:
         """Tell a node that is not there from one below which nothing can be made."""
@@ -271,37 +244,53 @@ class KeeperRows:
             if found is None:
                 raise damaged(folder, "it is not there")
 
-    def _tell_apart(self, refused: Sequence[_Draft], done: dict[str, Row | Stale]) -> None:
-        """Tell writes of ours whose answers were lost from those of others."""
+    def _tell_apart(
+        self, refused: Sequence[RowDraft], done: dict[str, Row | Stale], unsaid: set[str]
+    ) -> None:
+        """Tell writes of ours whose answers were lost from those of others.
+
+        A row of an earlier release has no manifest that says when it was made: its own text does.
+        """
         for draft, head in zip(refused, self._heads([d.key for d in refused]), strict=True):
             if head is not None and head.write == draft.write:
                 done[draft.key] = replace(draft.row, version=draft.version)
+            elif (
+                head is not None
+                and head.version == draft.row.version
+                and draft.key not in unsaid
+                and self._row(draft.key, head).created == draft.row.created
+            ):
+                unsaid.add(draft.key)
             else:
                 done[draft.key] = Stale(head.version if head else None)
 
     def _with_landed(
-        self, draft: _Draft, known: dict[str, Any], raised: dict[str, int]
+        self,
+        draft: RowDraft,
+        writes: tuple[Change, ...],
+        known: dict[str, Any],
+        raised: dict[str, int],
     ) -> tuple[Change, ...] | None:
-        """Return the changes that write a row; None when it waits for another of its destination.
+        """Return all that changes with a row; None when it waits for another of its destination.
 
         The first of a destination that knows a greater number notes it, and those behind it that
         know no greater one say that it has to be noted.
         """
-        destination, move = draft.row.key.destination, draft.moving(self._paths)
+        destination = draft.row.key.destination
         if not draft.row.landed:
-            return (move,)
+            return writes
         path, found = self._paths.landed(destination), known[destination]
         if draft.landed <= _sequence_number(found, path):
-            return (move,)
+            return writes
         there = -1 if isinstance(found, NoNodeError) else int(found[1].version)
         if destination in raised:
             same = draft.landed <= raised[destination]
-            return (move, lambda made: made.check(path, there + 1)) if same else None
+            return (*writes, lambda made: made.check(path, there + 1)) if same else None
         raised[destination] = draft.landed
         data = sealed_members({"destination": destination, "sequence_number": draft.landed})
-        return (move, create(path, data) if there < 0 else set_data(path, data, there))
+        return (*writes, create(path, data) if there < 0 else set_data(path, data, there))
 
-    def _sweep(self, written: Sequence[_Draft]) -> None:
+    def _sweep(self, written: Sequence[RowDraft]) -> None:
         """Remove the pieces that nothing can refer to any more."""
         if not written:
             return
@@ -352,19 +341,6 @@ def _pieces(names: Sequence[str]) -> list[BodyName]:
         with contextlib.suppress(ValueError):
             pieces.append(BodyName.parse(name))
     return pieces
-
-
-def _head(stored: bytes, description: Any, path: str) -> _Head:
-    line, _, body = unsealed(stored, path).partition(b"\n")
-    head = json_members(line, path)
-    if (found := head.get("format_version")) != _ROW_FORMAT:
-        raise Trouble(
-            f"the node {path} has format {found}, this release reads {_ROW_FORMAT}",
-            "Use the release that wrote it",
-        )
-    written, pieces = (member(head, name, int, path) for name in ("version", "pieces"))
-    write = member(head, "write", str, path)
-    return _Head(description.version + 1, written, write, pieces, body)
 
 
 def _sequence_number(answer: Any, path: str) -> int:

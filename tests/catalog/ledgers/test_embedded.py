@@ -20,6 +20,7 @@ from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import RUNNING_EXPORTS, Counter, Event, EventKind
 from tableformat.ledger import Claim, Key, Lease, Row, Stale, State
 from tableformat.ledger_text import ROW_FORMAT, render_row
+from tableformat.manifest import manifest
 
 EVENT = Event(
     1, EventKind.EXPORT_PARTITION, "db.t", "lake.n.t", "202401", "", "committed",
@@ -75,7 +76,7 @@ def test_an_emptied_ledger_has_another_identity(tmp_path: Path) -> None:
     assert SqliteLedger(path).identity != identity
 
 
-@pytest.mark.parametrize("found", [1, LEDGER_FORMAT - 1, 99])
+@pytest.mark.parametrize("found", [1, LEDGER_FORMAT - 2, 99])
 def test_a_ledger_of_another_format_is_refused_by_name(tmp_path: Path, found: int) -> None:
     """Harm prevented: a release misreads what an older or newer one wrote."""
     path = tmp_path / "ledger.db"
@@ -84,6 +85,44 @@ def test_a_ledger_of_another_format_is_refused_by_name(tmp_path: Path, found: in
 
     with pytest.raises(LedgerError, match=f"format {found}, this release reads {LEDGER_FORMAT}"):
         SqliteLedger(path)
+
+
+def manifests_in(path: Path) -> dict[str, str]:
+    """Return the documents that the file has, by key."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return dict(db.execute("SELECT key, body FROM manifests").fetchall())
+
+
+def test_the_manifest_is_stored_with_the_row_and_goes_with_it(tmp_path: Path) -> None:
+    """As it is printed, so that people and tools find the layout in the file itself."""
+    path = tmp_path / "ledger.db"
+    ledger = SqliteLedger(path)
+    first = ledger.write(_ROW)
+    assert isinstance(first, Row)
+    assert manifests_in(path) == {_ROW.key.hash: manifest(_ROW)}
+    assert isinstance(ledger.write(replace(_ROW, last_error="of another")), Stale)
+    assert manifests_in(path) == {_ROW.key.hash: manifest(_ROW)}
+
+    second = ledger.write(replace(first, last_error="it failed"))
+
+    assert isinstance(second, Row)
+    assert manifests_in(path) == {_ROW.key.hash: manifest(second)}
+    assert ledger.remove(second) is None
+    assert manifests_in(path) == {}
+
+
+def test_a_ledger_of_the_format_before_gets_the_manifests_of_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    ledger = SqliteLedger(path)
+    written = ledger.write(_ROW)
+    ledger.close()
+    change(path, "DROP TABLE manifests")
+    change(path, "UPDATE ledger SET format = ?", LEDGER_FORMAT - 1)
+
+    again = SqliteLedger(path)
+
+    assert again.read(_ROW.key.hash) == written
+    assert manifests_in(path) == {_ROW.key.hash: manifest(_ROW)}
 
 
 def test_a_ledger_that_a_newer_release_takes_over_is_not_written_any_more(tmp_path: Path) -> None:
