@@ -31,7 +31,7 @@ from tableformat.committer import (
     Unknown,
 )
 from tableformat.effects import Step
-from tableformat.errors import DestinationError, InternalError, RefusedError, TableFormatError
+from tableformat.errors import DestinationError, RefusedError, TableFormatError
 from tableformat.export.empty_commits import send_empty
 from tableformat.export.leaving import LeavingMain, Planned, held_in_main
 from tableformat.export.loading import load_table
@@ -167,15 +167,10 @@ def _look(
 ) -> _Ready | None:
     """Steps 4 to 6 for one key; None when it has an outcome now, or must be looked at anew."""
     row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key.key))
-    if gone := _superseded(row, state, key):
+    gone = _superseded(row, state, key)
+    if gone or row is None:
         progress.end(key.key, Superseded(gone, may_land=_may_land(state, progress.attempts)))
         return None
-    if row is None:
-        message = (
-            f"The ledger lost the row of key {key.key} between claim and commit; this is a "
-            "bug, please report it."
-        )
-        raise InternalError(message)
     if mark := landed_mark(row, state, key):
         progress.end(key.key, _settle_landed(ports, row, state, mark, progress))
         return None
@@ -241,7 +236,11 @@ def _superseded(row: Row | None, state: LakeTableState, key: KeyCommit) -> str:
     mark = state.mark(key.key)
     if mark is not None and mark.epoch > key.epoch:
         return f"epoch {mark.epoch} of the same partition has landed in snapshot {mark.snapshot_id}"
-    if row is not None and (row.claim.epoch != key.epoch or row.state is not State.RUNNING):
+    if row is None:
+        return (
+            "the partition was forgotten (FORGET PARTITION): the ledger has no row of it any more"
+        )
+    if row.claim.epoch != key.epoch or row.state is not State.RUNNING:
         return (
             f"the ledger has the partition at epoch {row.claim.epoch} ({row.state}), this run is "
             f"epoch {key.epoch}"

@@ -134,7 +134,11 @@ def list_verdict(listed: Iterable[Listing], state: LakeTableState) -> Verdict | 
     exports = tuple(listed)
     if any(_is_of_use(one, state) for one in exports):
         return None
+    ours = any(one.row is not None for one in exports)
     for one in exports:
+        if one.row is None and ours:
+            # This ledger listed it together with the others: its partition was forgotten since.
+            continue
         if one.row is None:
             text = "not ours to judge: the ledger does not know an export on it"
             return Verdict(may_go=False, why=text)

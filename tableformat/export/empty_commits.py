@@ -18,7 +18,12 @@ __all__ = ["fence", "first_snapshot", "send_empty"]
 
 
 def send_empty(
-    ports: Ports, state: LakeTableState, why: str, *, step: Step = Step.SEND
+    ports: Ports,
+    state: LakeTableState,
+    why: str,
+    *,
+    step: Step = Step.SEND,
+    remove_marks: tuple[str, ...] = (),
 ) -> tuple[Staged, Sent]:
     """Stage an empty append on M and send it once; like every commit it sets the ledger's identity.
 
@@ -27,6 +32,7 @@ def send_empty(
         state: M.
         why: a word for the snapshot's summary, `mergeberg.<why>`.
         step: the name under which it is sent.
+        remove_marks: keys whose mark goes with it.
     """
     empty = Commit(
         (),
@@ -36,7 +42,9 @@ def send_empty(
         ports.ledger.next_epoch(),
     )
     staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, empty))
-    return staged, ports.effects(step, partial(ports.table.send, state, staged, empty, ()))
+    return staged, ports.effects(
+        step, partial(ports.table.send, state, staged, empty, remove_marks)
+    )
 
 
 def first_snapshot(ports: Ports, layout_of: Callable[[LakeTableState], None]) -> LakeTableState:

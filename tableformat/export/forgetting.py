@@ -14,7 +14,7 @@ from tableformat.export.archived import unarchive_command
 from tableformat.export.leases import one_lease
 from tableformat.ledger import LeaseHeld, Ledger, Owner, Row, Stale
 
-__all__ = ["forget"]
+__all__ = ["forget", "moved_meanwhile", "refuse_archived", "works_on_it"]
 
 
 def forget(
@@ -39,10 +39,7 @@ def forget(
     key = row.key.hash
     lease = one_lease(ledger, key, owner, is_alive=is_alive)
     if isinstance(lease, LeaseHeld):
-        seconds = max(0, now - lease.since) // 1000
-        raise _refused(
-            row, f"{lease.owner} has worked on it for {seconds} s. Wait until it has ended"
-        )
+        raise works_on_it(row, lease, now)
     try:
         return _forgotten(ledger, ledger.read(key) or row, now)
     finally:
@@ -53,24 +50,44 @@ def _forgotten(ledger: Ledger, row: Row, now: int) -> str:
     done = row.done
     if done is None:
         raise _refused(row, "no export of it has completed, so none refuses another. Export it")
-    if row.archived is not None:
-        why = (
-            "it is archived, and that is no refusal of a while. To let exports replace its rows "
-            f"again, run `{unarchive_command(row)}`"
-        )
-        raise _refused(row, why)
+    refuse_archived(row)
     what = f"partition {row.key.partition_id} of {row.source_table} in {row.destination_table}"
     if not done.refuses(now):
         why = "it was forgotten before" if done.forgotten else f"its TTL of {done.ttl} s is over"
         return f"{what}: nothing to do, {why}"
     written = ledger.write(replace(row, done=replace(done, forgotten=True), updated=now))
     if isinstance(written, Stale):
-        raise _refused(row, "its ledger row was changed at the same moment. Run the command again")
+        raise moved_meanwhile(row)
     return (
         f"{what}: exporting it again is no longer refused. The ledger still knows what landed, "
         f"last in snapshot {done.landed.snapshot_id}: the same content stays as it is, other "
         "content replaces it"
     )
+
+
+def works_on_it(row: Row, lease: LeaseHeld, now: int) -> RefusedError:
+    """Return the refusal to forget what somebody works on at `now`."""
+    seconds = max(0, now - lease.since) // 1000
+    return _refused(row, f"{lease.owner} has worked on it for {seconds} s. Wait until it has ended")
+
+
+def moved_meanwhile(row: Row) -> RefusedError:
+    """Return the refusal to forget what others changed meanwhile."""
+    return _refused(row, "its ledger row was changed at the same moment. Run the command again")
+
+
+def refuse_archived(row: Row) -> None:
+    """Refuse to forget a partition whose source is gone.
+
+    Raises:
+        RefusedError: it is archived.
+    """
+    if row.archived is not None:
+        why = (
+            "it is archived, and that is no refusal of a while. To let exports replace its rows "
+            f"again, run `{unarchive_command(row)}`"
+        )
+        raise _refused(row, why)
 
 
 def _refused(row: Row, why: str) -> RefusedError:

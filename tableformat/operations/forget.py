@@ -1,26 +1,44 @@
-"""ALTER TABLE … FORGET PARTITION: an empty partition may be exported anew at once.
+"""ALTER TABLE … FORGET PARTITION: what is known of an empty partition is removed.
 
-As in ClickHouse, one that is not empty is refused (code 716), and so is one that nobody ever knew
-(code 999). It ends the refusal only: what landed stays known (coverage.md reading 30).
+As in ClickHouse, one that is not empty is refused (code 716), and so is one that nobody knows (code
+999): never exported, or forgotten before. The row of each key goes with its manifest, mark, lists
+and receipts once nothing of it can come to main again: no snapshot, whatever branch or tag has it,
+holds rows of it, and every request that was sent for it is dead. An empty commit, the fence, makes
+them dead and takes the mark away, which a later export would take for its own. Until then what
+landed stays known, and only the refusal of another export ends: main may be moved back to where it
+had the rows, and they may be attached from there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
+from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.clickhouse_codes import CANNOT_FORGET_PARTITION, KEEPER_EXCEPTION
+from tableformat.committer import LakeTableState
 from tableformat.effects import Step
-from tableformat.errors import NotFoundError, RefusedError
-from tableformat.export.forgetting import forget
+from tableformat.errors import InternalError, NotFoundError, RefusedError
+from tableformat.export.cleaning import Cleaning
+from tableformat.export.commit_lists import list_location, listed_in
+from tableformat.export.empty_commits import send_empty
+from tableformat.export.forgetting import moved_meanwhile, refuse_archived, works_on_it
+from tableformat.export.in_main import Kind
+from tableformat.export.leases import Leases
+from tableformat.export.leaving import held_in_main
 from tableformat.export.loading import load_table
+from tableformat.export.marks import unsettled_mark
 from tableformat.export.outcome import Outcome, Status
-from tableformat.ledger import Row
+from tableformat.ledger import Row, Stale, State
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.statement import OperationPorts
 from tableformat.operations.which import OnePartition
 
 __all__ = ["Forget"]
+
+_IS_EMPTY: Final = (Kind.GONE, Kind.WHOLE)
+"""What main holds of a key of which it has no file, and is known to have no row elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +54,52 @@ class Forget:
     def run(
         self, ports: OperationPorts, partitions: Partitions, *, dry_run: bool = False
     ) -> Outcome:
-        """Forget the exports of it; return what became of it.
+        """Forget the partition; return what became of it.
 
         Raises:
-            RefusedError: main has files of it (code 716), or an export of it runs.
-            NotFoundError: nothing was ever exported of it (code 999).
+            RefusedError: main has files of it (code 716), or somebody works on it.
+            NotFoundError: nothing is known of it (code 999).
             TableFormatError: the table or the ledger failed.
         """
-        commit, partition_id = ports.commit, self.which.partition_id
-        state = load_table(commit)
+        commit = ports.commit
+        rows = self._rows(load_table(commit), partitions)
+        if dry_run:
+            return self._told(partitions, "it would be forgotten")
+        with Leases(
+            commit.ledger,
+            ports.owner,
+            effects=commit.effects,
+            is_alive=ports.is_alive,
+            note=ports.note,
+        ) as leases:
+            held = leases.take_all(tuple(row.key.hash for row in rows))
+            for row in rows:
+                if (one := held.get(row.key.hash)) is not None:
+                    raise works_on_it(row, one, commit.clock())
+            made = [_Forgetting(ports, partitions, row).run() for row in rows]
+        said = "; ".join(dict.fromkeys(one.text for one in made))
+        if not any(one.changed for one in made):
+            raise self._unknown(partitions, f"{self.which} was forgotten before: {said}")
+        return self._told(partitions, said)
+
+    def _told(self, partitions: Partitions, text: str) -> Outcome:
+        partition_id = str(self.which.partition_id)
+        return Outcome(partition_id, Status.FORGOTTEN, str(partitions.name), text)
+
+    def _unknown(self, partitions: Partitions, why: str) -> NotFoundError:
+        message = f"Cannot run {self} on {partitions.name}: {why}."
+        return NotFoundError(message, code=KEEPER_EXCEPTION)
+
+    def _rows(self, state: LakeTableState, partitions: Partitions) -> tuple[Row, ...]:
+        """Return the rows of a partition that main has no file of; some are of exports.
+
+        Raises:
+            RefusedError: main has files of it (code 716).
+            NotFoundError: no export of it is known (code 999).
+        """
+        partition_id = self.which.partition_id
         there = partitions.files(state, partition_id)
         named = partitions.files(state, partition_id, by_name=True)
-        rows = tuple(row for row in partitions.rows_named(state, partition_id) if row.done)
         if keys := there.keys or named.keys:
             files = sum(len(one.files) for one in keys)
             message = (
@@ -55,18 +107,171 @@ class Forget:
                 f"main has {files} file(s) of it. DROP PARTITION or DETACH PARTITION first."
             )
             raise RefusedError(message, code=CANNOT_FORGET_PARTITION)
-        if not rows:
-            message = (
-                f"Cannot run {self} on {partitions.name}: this ledger knows no export of "
-                f"partition {partition_id}, so that there is nothing to forget."
+        rows = tuple(r for r in partitions.rows_named(state, partition_id) if r.settled)
+        if not any(row.done for row in rows):
+            why = f"this ledger knows no export of partition {partition_id}, so that there is "
+            raise self._unknown(partitions, f"{why}nothing to forget")
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Forgotten:
+    """What became of a key, and whether that changed anything."""
+
+    text: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Forgetting:
+    """Forgets one key, whose lease the caller has."""
+
+    ports: OperationPorts
+    partitions: Partitions
+    row: Row
+
+    @property
+    def _key(self) -> str:
+        return self.row.key.hash
+
+    def run(self) -> _Forgotten:
+        """Remove what is known of the key; where it may be needed yet, end only the refusal."""
+        state = load_table(self.ports.commit)
+        cleaning = self._cleaning(state)
+        cleaning.clean(self._key)
+        row = self._read()
+        refuse_archived(row)
+        if why := self._needed_for(row, state):
+            return self._kept(row, why)
+        state = self._fenced(row)
+        if why := self._needed_for(row, state):
+            return self._kept(row, why)
+        self._remove_files(cleaning)
+        gone = self.ports.commit.effects(
+            Step.CLEAN_CLAIM, partial(self.ports.commit.ledger.remove, row)
+        )
+        if isinstance(gone, Stale):
+            raise moved_meanwhile(row)
+        return _Forgotten(f"{_named(row)}: nothing is known of it any more", changed=True)
+
+    def _cleaning(self, state: LakeTableState) -> Cleaning:
+        storage = self.ports.commit.storage
+        if storage is None:
+            message = "FORGET was not given what opens storage; this is a bug, please report it."
+            raise InternalError(message)
+        return Cleaning(self.ports.commit, storage, state.location)
+
+    def _read(self) -> Row:
+        """Return the row as it is now.
+
+        Raises:
+            RefusedError: it is gone, or others work on the key.
+        """
+        commit = self.ports.commit
+        row = commit.effects(Step.READ_LEDGER, partial(commit.ledger.read, self._key))
+        if row is None or row.claim.epoch != self.row.claim.epoch:
+            raise moved_meanwhile(self.row)
+        return row
+
+    def _needed_for(self, row: Row, state: LakeTableState) -> str:
+        """Say why the row is needed yet, '' where nothing of the key can come to main again."""
+        settled = row.settled
+        if settled is None or row.state is State.RUNNING or unsettled_mark(row, state):
+            return "what was begun with it has not ended. Run it again, or cancel it"
+        if row.old or (row.state in (State.KILLED, State.FAILED) and row.claim.recipe):
+            return (
+                "files of exports that did not land may be written yet. `gc` removes them, and "
+                "seven days after they were begun the partition can be forgotten"
             )
-            raise NotFoundError(message, code=KEEPER_EXCEPTION)
-        said = "it would be forgotten"
-        for row in () if dry_run else rows:
-            said = commit.effects(Step.SETTLE, partial(_forgotten, ports, row))
-        return Outcome(str(partition_id), Status.FORGOTTEN, str(partitions.name), said)
+        held = held_in_main(self.ports.commit, row, state, self._key)
+        if held.kind not in _IS_EMPTY or held.files:
+            return held.text.rstrip(".")
+        if holds := self._holding(row, state):
+            return f"{holds} has its rows, and they can be read and attached from there"
+        line = self._detached_line(state)
+        ours = {s.snapshot_id for s in state.ancestors()} | line
+        for one in state.snapshots.values():
+            before = one.sequence_number < settled.sequence_number
+            if one.snapshot_id not in ours or (before and one.snapshot_id not in line):
+                return f"snapshot {one.snapshot_id}, which main can be moved to, may have its rows"
+        return ""
+
+    def _holding(self, row: Row, state: LakeTableState) -> str:
+        """Return what refers to files of the key: branches and tags, else earlier snapshots."""
+        table = self.ports.commit.table
+        known = {c.transaction_id for c in (row.claim, *row.old)}
+        known |= {x.transaction_id for x in row.landed}
+        if not table.refers_to(state, self._key, known):
+            return ""
+        named = self.partitions.lake.references(state)
+        found = sorted(
+            name
+            for name, snapshot_id in named.items()
+            if name != MAIN_BRANCH and table.files_of(state, self._key, snapshot_id)
+        )
+        return f"{', '.join(found)} of the table" if found else "an earlier snapshot"
+
+    def _detached_line(self, state: LakeTableState) -> set[int]:
+        """Return the snapshots of what is detached, as far as they are known."""
+        at = self.partitions.lake.references(state).get(DETACHED_BRANCH)
+        line: set[int] = set()
+        while at is not None and at in state.snapshots and at not in line:
+            line.add(at)
+            at = state.snapshots[at].parent_id
+        return line
+
+    def _kept(self, row: Row, why: str) -> _Forgotten:
+        """End the refusal of another export, and nothing else."""
+        text = f"what landed stays known, because {why}"
+        done = row.done
+        if done is None or done.forgotten:
+            return _Forgotten(text, changed=False)
+        commit = self.ports.commit
+        after = replace(row, done=replace(done, forgotten=True), updated=commit.clock())
+        written = commit.effects(Step.SETTLE, partial(commit.ledger.write, after))
+        if isinstance(written, Stale):
+            raise moved_meanwhile(row)
+        return _Forgotten(f"{_named(row)}: exporting it again is not refused; {text}", changed=True)
+
+    def _fenced(self, row: Row) -> LakeTableState:
+        """Make every request for the key dead, and take its mark away; return M afterwards.
+
+        Raises:
+            RefusedError: others changed the row meanwhile, or no attempt was confirmed.
+        """
+        commit = self.ports.commit
+        first: int | None = None
+        for attempt in range(1, commit.most_attempts + 1):
+            state = load_table(commit)
+            if self._read().version != row.version or unsettled_mark(row, state):
+                raise moved_meanwhile(row)
+            mark = state.mark(self._key)
+            if first is not None and state.last_sequence_number > first and mark is None:
+                return state
+            first = state.last_sequence_number if first is None else first
+            if attempt > 1:
+                commit.pause(attempt - 1)
+            send_empty(commit, state, "fence", remove_marks=(self._key,) if mark else ())
+        message = (
+            f"Cannot forget {_named(row)}: the catalog confirmed none of {commit.most_attempts} "
+            "empty commits. Run the statement again."
+        )
+        raise RefusedError(message)
+
+    def _remove_files(self, cleaning: Cleaning) -> None:
+        """Remove the receipts of the key, and the lists of commits that name no other."""
+        effects = self.ports.commit.effects
+        for one in cleaning.receipts_of(self._key):
+            storage = cleaning.storage(one.location)
+            effects(Step.CLEAN_RECEIPT, partial(storage.delete, one.location))
+        for one in cleaning.begun_and_finished(list_location(cleaning.location)):
+            storage = cleaning.storage(one.location)
+            if one.location.rsplit("/", 1)[-1].startswith("."):
+                continue
+            text = effects(Step.FIND_DEAD_FILES, partial(storage.read, one.location))
+            if {listed.key.hash for listed in listed_in(one.location, text)} == {self._key}:
+                effects(Step.CLEAN_RECEIPT, partial(storage.delete, one.location))
 
 
-def _forgotten(ports: OperationPorts, row: Row) -> str:
-    ledger, now = ports.commit.ledger, ports.commit.clock()
-    return forget(ledger, row, owner=ports.owner, is_alive=ports.is_alive, now=now)
+def _named(row: Row) -> str:
+    return f"partition {row.key.partition_id} of {row.source_table} in {row.destination_table}"
