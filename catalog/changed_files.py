@@ -121,7 +121,7 @@ class FileWriter:
                     rows,
                     self.storages(path).create(path),
                     written_as,
-                    replace(self.format, bloom_columns=kept),
+                    replace(self.format, bloom_columns=kept, bloom_values=of.rows),
                     sort,
                     convert=lambda table: to_file(table, schema),
                 )

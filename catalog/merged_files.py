@@ -142,7 +142,7 @@ class MergeWriter:
                 rows,
                 self.storages(new.path).create(new.path),
                 written_as,
-                replace(self.format, bloom_columns=kept),
+                replace(self.format, bloom_columns=kept, bloom_values=len(numbers)),
                 self.order.columns,
                 convert=lambda table: to_file(table, self.schema),
             )

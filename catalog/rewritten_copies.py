@@ -121,7 +121,11 @@ class RewrittenCopies:
                 self.storages(path).create(path),
                 written_as,
                 # Names are the same on both sides, ids are not.
-                replace(self.format, bloom_columns=filters_kept((parquet,), file_schema(there))),
+                replace(
+                    self.format,
+                    bloom_columns=filters_kept((parquet,), file_schema(there)),
+                    bloom_values=file.rows,
+                ),
                 [
                     (ids[i], down, first)
                     for i, down, first in declared_order(parquet, file.path, ids)

@@ -321,7 +321,7 @@ def _write(
                 batches,
                 sink,
                 files.schema,
-                files.format,
+                files.format if expected is None else replace(files.format, bloom_values=expected),
                 plan.sort_fields,
                 convert=lambda table: to_file(table, files.lake_schema, escape=not plan.tree),
                 on_rows=progress.written,

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -30,6 +30,7 @@ from tableformat.export.slicing import SliceTarget, slices
 from tableformat.file_names import RECEIPTS, data_below
 from tableformat.hive.levels import Level, levels_of, tree_directory
 from tableformat.hive.rules import check_rules
+from tableformat.iceberg.bloom_filters import filters_of
 from tableformat.iceberg.evolution import evolve
 from tableformat.iceberg.existing import (
     ExistingTable,
@@ -201,16 +202,17 @@ def fit(
         what = f"export {plan.table.name} to {name}"
         check_rules(what, name, loaded.schema(), state.properties)
     order = loaded.sort_order()
+    written = written_schema(loaded.schema(), plan.columns)
     return Destination(
         name=name,
         lake=lake,
         plan=plan,
         layout=state.layout,
         location=state.location,
-        schema=written_schema(loaded.schema(), plan.columns),
+        schema=written,
         spec=loaded.spec(),
         sort_order_id=order.order_id if same_order(plan.order, order, loaded.schema()) else None,
-        format=fmt,
+        format=replace(fmt, bloom_columns=filters_of(state.properties, written)),
         tree=state.tree,
         levels=levels_of(loaded.schema(), loaded.spec()) if state.tree else (),
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tableformat.errors import DestinationError
+from tableformat.iceberg.bloom_filters import filter_properties
 from tableformat.iceberg.schema import MappedColumns
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable, Projection, SkipIndex
 from tableformat.mergetree.type_text import parse_type
@@ -99,6 +100,7 @@ def table_properties(table: MergeTreeTable, columns: MappedColumns) -> dict[str,
     return {
         **TABLE_SETTINGS,
         "write.metadata.metrics.default": metrics,
+        **filter_properties(table.indices, columns.schema),
         **{f"{_PREFIX}{name}": _utf8(text) for name, text in remembered.items()},
     }
 

@@ -29,13 +29,15 @@ __all__ = ["ClearIndex"]
 class ClearIndex:
     """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
 
-    `has_filters` says of a file whether it has bloom filters of the index.
+    `has_filters` says of a file whether it has bloom filters of the index; `unmoved` is what is
+    said where none has.
     """
 
     which: OnePartition | AllPartitions
     text: str
     has_filters: Callable[[BranchFile], bool]
     schema_id: int
+    unmoved: str = ""
     did: ClassVar[Status] = Status.CHANGED
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = False
@@ -54,7 +56,8 @@ class ClearIndex:
         """
         refuse_other_columns(self, there, self.schema_id)
         found = tuple(c for one in there.keys if (c := self._of_key(one, there)) is not None)
-        return Plan(found, kept=sum(f.rows for one in there.keys for f in one.files))
+        kept = sum(f.rows for one in there.keys for f in one.files)
+        return Plan(found, kept=kept, unmoved=self.unmoved)
 
     def _of_key(self, one: FilesOfKey, there: PartitionFiles) -> KeyChange | None:
         every = {f: Rewrite((f,), 0, (f.rows,) if f.rows else ()) for f in one.files}

@@ -12,7 +12,8 @@ class FileFormat:
     """How files are written. Sizes in bytes.
 
     `target_file_bytes` is the planner's, not the writer's. A row group ends at whichever of
-    `row_group_bytes` (Arrow memory) and `row_group_rows` comes first.
+    `row_group_bytes` (Arrow memory) and `row_group_rows` comes first. The bloom filters of
+    `bloom_columns` are as large as `bloom_values` different values of a row group need.
     """
 
     target_file_bytes: int = 512 * 1024 * 1024
@@ -22,3 +23,4 @@ class FileFormat:
     codec: str = "zstd"
     level: int = 3
     bloom_columns: tuple[str, ...] = ()
+    bloom_values: int = 1_000_000

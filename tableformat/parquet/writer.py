@@ -36,6 +36,8 @@ _NARROW_PAGE_ROWS: Final = 100_000
 # Larger than any row group: how rows are grouped is decided here, never by the library.
 _ONE_GROUP: Final = 1 << 40
 _DIGITS_OF_64_BITS: Final = 18
+# As ClickHouse's `bloom_filter` has it where nothing else is said.
+_FALSE_POSITIVES: Final = 0.025
 _LEAST: Final = -(1 << 127)
 _EXACT: Final = Context(prec=39)
 
@@ -243,7 +245,9 @@ def _options(
         if missing:
             message = f"Cannot write bloom filters: the file has no column {missing[0]!r}."
             raise InternalError(f"{message} This is a bug, please report it.")
-        options["bloom_filter_options"] = dict.fromkeys(fmt.bloom_columns, True)
+        values = max(1, min(fmt.bloom_values, fmt.row_group_rows))
+        size = {"ndv": values, "fpp": _FALSE_POSITIVES}
+        options["bloom_filter_options"] = dict.fromkeys(fmt.bloom_columns, size)
     return options
 
 

@@ -1,0 +1,80 @@
+"""Which columns have bloom filters in the data files of a lake table, by its properties.
+
+Iceberg's property `write.parquet.bloom-filter-enabled.column.<name>` says it to every engine. A new
+table gets it for the columns of the source's skip indices that tell single values apart. Readers
+compare hashes of what files hold: floating point numbers, of which 0 and -0 are equal, have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    FixedType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    UUIDType,
+)
+
+from tableformat.mergetree.expression import Call, ColumnName
+from tableformat.mergetree.expression_text import parse_expression
+from tableformat.mergetree.table import SkipIndex
+
+__all__ = ["FILTER_PROPERTY", "columns_told_apart", "filter_properties", "filters_of"]
+
+FILTER_PROPERTY: Final = "write.parquet.bloom-filter-enabled.column."
+_KINDS: Final = frozenset({"bloom_filter", "set", "tokenbf_v1", "ngrambf_v1"})
+_TYPES: Final = (
+    IntegerType,
+    LongType,
+    StringType,
+    BinaryType,
+    FixedType,
+    UUIDType,
+    DecimalType,
+    DateType,
+    TimestampType,
+    TimestamptzType,
+)
+
+
+def columns_told_apart(index: SkipIndex) -> frozenset[str]:
+    """Return the columns whose single values an index tells apart; none of other kinds.
+
+    What an expression makes of a column, `lower(s)`, is no value of it.
+    """
+    if index.type_text.partition("(")[0].strip() not in _KINDS:
+        return frozenset()
+    match parse_expression(f"tuple({index.expression})"):
+        case Call("tuple", (Call("tuple", members),)) | Call("tuple", members):
+            return frozenset(one.name for one in members if isinstance(one, ColumnName))
+        case _:
+            return frozenset()
+
+
+def filter_properties(indices: Iterable[SkipIndex], schema: Schema) -> dict[str, str]:
+    """Return the properties of a new table whose source has skip indices."""
+    told = frozenset[str]().union(*(columns_told_apart(one) for one in indices))
+    return {f"{FILTER_PROPERTY}{name}": "true" for name in _filterable(schema) if name in told}
+
+
+def filters_of(properties: Mapping[str, str], schema: Schema) -> tuple[str, ...]:
+    """Return the columns of files that have bloom filters, by what a table's properties say."""
+    wanted = {
+        key.removeprefix(FILTER_PROPERTY)
+        for key, value in properties.items()
+        if key.startswith(FILTER_PROPERTY) and value.lower() == "true"
+    }
+    return tuple(name for name in _filterable(schema) if name in wanted)
+
+
+def _filterable(schema: Schema) -> tuple[str, ...]:
+    return tuple(f.name for f in schema.fields if isinstance(f.field_type, _TYPES))
