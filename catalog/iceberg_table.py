@@ -25,6 +25,7 @@ from tableformat.committer import (
 )
 from tableformat.errors import NotFoundError
 from tableformat.iceberg import snapshot
+from tableformat.iceberg.expiry import expiry_request, made_by
 from tableformat.iceberg.main_files import MainFiles
 from tableformat.iceberg.references import References
 from tableformat.iceberg.tags import tag_request
@@ -139,6 +140,14 @@ class IcebergTable:
     def tag(self, state: LakeTableState, change: TagChange) -> Sent:
         """Ask the catalog, once, for other tags."""
         return self._request(state, *tag_request(state, change))
+
+    def snapshots_of(self, state: LakeTableState, ledger: str) -> frozenset[int]:
+        """Return the snapshots that a commit of a ledger made."""
+        return made_by(state, ledger)
+
+    def expire(self, state: LakeTableState, snapshot_ids: frozenset[int]) -> Sent:
+        """Ask the catalog, once, to expire snapshots."""
+        return self._request(state, *expiry_request(state, snapshot_ids))
 
     def in_use(self, state: LakeTableState, staged: Staged) -> bool:
         """Whether any snapshot refers to a manifest of the attempt."""

@@ -19,6 +19,7 @@ from spark_ext.wiring import commit_ports
 from tableformat.effects import Direct
 from tableformat.errors import NotFoundError, SourceError
 from tableformat.export.cleaning import Cleaning
+from tableformat.export.dropped import DroppedSnapshots
 from tableformat.export.leases import Leases
 from tableformat.export.sweeping import Sweeping, Thing
 from tableformat.ledger import LeaseHeld, Ledger
@@ -62,6 +63,7 @@ def sweep(
     *,
     older_than: int,
     removes: bool,
+    dropped: int | None = None,
 ) -> Swept:
     """Find what dead exports into a table left, and remove what may go where that is wanted.
 
@@ -71,6 +73,8 @@ def sweep(
         places: every host of a source whose staging tables are looked at, too.
         older_than: an age in milliseconds; what is younger stays. 0 when the user named none.
         removes: whether what may go goes.
+        dropped: an age in milliseconds; the snapshots before DROPs that are older are expired, and
+            what nothing else refers to goes. None for no snapshot.
 
     Raises:
         RefusedError: the table is of another ledger.
@@ -78,13 +82,17 @@ def sweep(
         LedgerError: the ledger cannot be read or written.
     """
     ports = commit_ports(lake, ledger)
+    expired: tuple[Thing, ...] = ()
+    if dropped is not None and isinstance(lake, IcebergTable):
+        snapshots = DroppedSnapshots(ports, lake, dropped, milliseconds())
+        expired = snapshots.expire() if removes else snapshots.find()
     location = lake.load().location
     cleaning = Cleaning(ports, lake.storages, location)
     with Leases(ledger, this_process(), effects=ports.effects, is_alive=may_be_alive) as leases:
         sweeping = Sweeping(cleaning, leases, _holder(ledger), older_than, milliseconds())
         found = sweeping.sweep() if removes else sweeping.find()
         staging = StagingSweep(ledger, ports.effects, older_than, sweeping.now, drops=removes)
-        return Swept(found, staging.everywhere(places))
+        return Swept((*expired, *found), staging.everywhere(places))
 
 
 def sweep_sources(

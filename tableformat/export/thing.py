@@ -16,6 +16,7 @@ class Kind(StrEnum):
     RECEIPT = "receipt"
     MANIFEST = "manifest"
     METADATA = "metadata file"
+    SNAPSHOT = "snapshot"
     LIST = "list of a commit"
     STOP_MARK = "mark to stop"
     VIEW_ROWS = "rows of a view"

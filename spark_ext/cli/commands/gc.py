@@ -53,13 +53,19 @@ __all__ = ["gc"]
     help="Only what was begun so long ago, e.g. 12h or 1d. It filters and proves nothing, but for "
     "staging tables of runs on other hosts, of which nobody here can see whether they are at work.",
 )
+@click.option(
+    "--expire-dropped",
+    metavar="AGE",
+    help="Expire, too, the snapshots before DROP PARTITION statements that are so old, e.g. 10m, "
+    "and remove the files that they alone had. Of other writers, branches and tags none is.",
+)
 @click.option("--yes", is_flag=True, help="Remove it; without this it is only told.")
 @ledger_options
 @catalog_options
 @output_options
 def gc(  # noqa: PLR0913, PLR0917  one parameter per option
     to: str | None, source: SourcePlace | None, cluster: str | None, table: str | None,
-    cluster_host: tuple[str, ...], older_than: str, warehouse: Path,
+    cluster_host: tuple[str, ...], older_than: str, expire_dropped: str | None, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts,
     *, yes: bool, as_json: bool
 ) -> int:  # fmt: skip
@@ -72,10 +78,12 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
     Examples:
       mergeberg gc --to lake.analytics.events
       mergeberg gc --to lake.analytics.events --older-than 1d --yes
+      mergeberg gc --to lake.analytics.events --expire-dropped 10m --yes
       mergeberg gc --to lake.analytics.events --source https://ch1.example,ch2.example --yes
       mergeberg gc --source https://ch1.example --cluster main --yes
     """  # noqa: D301  \b is Click's mark for lines to keep
     age = parse_duration("--older-than", older_than)
+    dropped = None if expire_dropped is None else parse_duration("--expire-dropped", expire_dropped)
     name = None if to is None else destination_name(to)
     if name is None and source is None:
         message = "Cannot clean up: name the lake table by --to, or a source by --source, or both."
@@ -88,7 +96,7 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
         catalog = open_destination(name, warehouse=warehouse, time_outs=time_outs, looks_only=True)
         lake, known = open_existing(catalog, name, f"clean up {name}", ledger=ledger)
         with contextlib.closing(known):
-            swept = sweep(lake, known, places, older_than=age, removes=yes)
+            swept = sweep(lake, known, places, older_than=age, removes=yes, dropped=dropped)
     _show(output_for(as_json=as_json), swept.things, yes=yes, as_json=as_json)
     swept.check_every_host()
     return 0

@@ -71,6 +71,23 @@ def test_with_yes_it_goes_and_then_nothing_is_left(places: Places) -> None:
     assert gc(places, "cleaned") == (0, "nothing to remove, 0 kept\n", "")
 
 
+def test_what_was_dropped_is_deleted_after_the_age_that_is_given(places: Places) -> None:
+    """As ClickHouse does by itself; told first, and nothing goes without being asked for."""
+    assert places.run(*JANUARY, "--to", "lake.n.dropped")[0] == 0
+    dropped = ("drop", "lake.n.dropped", "--partition-id", "202401", "--yes")
+    assert places.run(*dropped)[0] == 0
+    files = set((places.warehouse / "n" / "dropped").rglob("*.parquet"))
+    assert files
+
+    assert gc(places, "dropped", "--expire-dropped", "1h", "--yes")[1].startswith("nothing")
+    code, out, _ = gc(places, "dropped", "--expire-dropped", "0s")
+    assert (code, "which DROP PARTITION ID '202401' dropped" in out) == (0, True)
+    assert set((places.warehouse / "n" / "dropped").rglob("*.parquet")) == files
+    assert gc(places, "dropped", "--expire-dropped", "0s", "--yes")[0] == 0
+
+    assert not set((places.warehouse / "n" / "dropped").rglob("*.parquet"))
+
+
 def test_what_can_be_gone_on_with_is_kept_and_why_is_said(places: Places) -> None:
     """Harm prevented: finished files of an interrupted export are written again."""
     file = interrupted(places, "kept")

@@ -1,0 +1,147 @@
+"""Snapshots before our own DROPs: expired after an age, so that the bytes of what was dropped go.
+
+ClickHouse deletes a dropped partition in about ten minutes. Here the snapshots from the export to
+the DROP have its files. They are expired when each of them is a commit of this ledger, an ancestor
+of the DROP and named by no branch or tag: no other writer's snapshot is, nor one that somebody
+keeps. What main has is never touched, and a partition that came back keeps all of its snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from tableformat.committer import LakeTable, LakeTableState, Sent
+from tableformat.effects import Step
+from tableformat.errors import RefusedError
+from tableformat.export.loading import load_table
+from tableformat.export.settling import Ports
+from tableformat.export.thing import Kind, Thing
+from tableformat.ledger import Landed, Row
+
+__all__ = ["DroppedSnapshots", "ExpiringLake"]
+
+_DROP: Final = "DROP PART"
+
+
+class ExpiringLake(LakeTable, Protocol):
+    """An Iceberg table of which snapshots can be expired."""
+
+    def references(self, state: LakeTableState) -> Mapping[str, int]:
+        """Return the snapshots of all branches and tags, by name."""
+        ...
+
+    def snapshots_of(self, state: LakeTableState, ledger: str) -> frozenset[int]:
+        """Return the snapshots whose summaries say that a commit of a ledger made them."""
+        ...
+
+    def expire(self, state: LakeTableState, snapshot_ids: frozenset[int]) -> Sent:
+        """Ask the catalog, once, to expire snapshots; requires main as in `state`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedSnapshots:
+    """Looks for them in one table, of DROPs that are `age` milliseconds old at `now`."""
+
+    ports: Ports
+    lake: ExpiringLake
+    age: int
+    now: int
+
+    def find(self) -> tuple[Thing, ...]:
+        """Return the snapshots that may be expired, and those that keep dropped files.
+
+        Raises:
+            RefusedError: the table is of another ledger.
+            DestinationError: the table cannot be read.
+            LedgerError: the ledger cannot be read.
+        """
+        return tuple(thing for _, thing in self._found(load_table(self.ports)))
+
+    def expire(self) -> tuple[Thing, ...]:
+        """Expire what may be; return what was, and what keeps dropped files.
+
+        Raises:
+            RefusedError: the table is of another ledger, or the catalog confirmed no request.
+            DestinationError: the table cannot be read.
+            LedgerError: the ledger cannot be read.
+        """
+        error = ""
+        for attempt in range(1, self.ports.most_attempts + 1):
+            state = load_table(self.ports)
+            found = self._found(state)
+            gone = frozenset(snapshot_id for snapshot_id, thing in found if thing.may_go)
+            if not gone:
+                return tuple(thing for _, thing in found)
+            sent = self.ports.effects(Step.CLEAN_ATTEMPT, partial(self.lake.expire, state, gone))
+            if sent.applied:
+                return tuple(thing for _, thing in found)
+            error = sent.error
+            self.ports.pause(attempt)
+        message = (
+            "Cannot expire the snapshots before what was dropped: the catalog confirmed none of "
+            f"{self.ports.most_attempts} requests; the last answer: {error}. Run the command again."
+        )
+        raise RefusedError(message)
+
+    def _found(self, state: LakeTableState) -> list[tuple[int, Thing]]:
+        ports, uuid = self.ports, state.layout.table_uuid
+        rows = ports.effects(Step.READ_LEDGER, lambda: tuple(ports.ledger.rows()))
+        ours = self.lake.snapshots_of(state, ports.ledger.identity)
+        named = {at: name for name, at in sorted(self.lake.references(state).items())}
+        found: dict[int, Thing] = {}
+        for row in sorted((r for r in rows if r.key.destination == uuid), key=lambda r: r.key):
+            dropped = self._dropped(row, state)
+            if dropped is None:
+                continue
+            have = [s for s in state.snapshots if self.lake.files_of(state, row.key.hash, s)]
+            before = _ancestors(state, dropped.snapshot_id)
+            keeps = {s: why for s in have if (why := _kept(s, before, ours, named))}
+            for one in sorted(keeps or have):
+                why = f"it has files of {row.key.partition_id}, which {dropped.statement} dropped"
+                if one in keeps:
+                    told = Thing(
+                        Kind.SNAPSHOT, str(one), 0, may_go=False, why=f"{why}; {keeps[one]}",
+                        partition_id=row.key.partition_id,
+                    )  # fmt: skip
+                    found[one] = told
+                elif one not in found:
+                    found[one] = Thing(
+                        Kind.SNAPSHOT, str(one), 0, may_go=True, why=why,
+                        partition_id=row.key.partition_id,
+                    )  # fmt: skip
+        return list(found.items())
+
+    def _dropped(self, row: Row, state: LakeTableState) -> Landed | None:
+        """Return the DROP after which main has nothing of a key, where it is old enough."""
+        last = row.settled
+        if last is None or not last.statement.startswith(_DROP) or last.holds != ():
+            return None
+        at = state.snapshots.get(last.snapshot_id)
+        if at is None or not state.is_ancestor(last.snapshot_id):
+            return None
+        return last if at.made + self.age <= self.now else None
+
+
+def _kept(
+    snapshot_id: int, before: frozenset[int], ours: frozenset[int], named: Mapping[int, str]
+) -> str:
+    """Say why a snapshot is not expired, '' where it is."""
+    if snapshot_id in named:
+        return f"{named[snapshot_id]} keeps it"
+    if snapshot_id not in before:
+        return "it is not from before that"
+    return "" if snapshot_id in ours else "another writer made it"
+
+
+def _ancestors(state: LakeTableState, snapshot_id: int) -> frozenset[int]:
+    """Return the snapshots before one, as far as they are known."""
+    found: set[int] = set()
+    at = state.snapshots[snapshot_id].parent_id
+    while at is not None and at in state.snapshots:
+        found.add(at)
+        at = state.snapshots[at].parent_id
+    return frozenset(found)
