@@ -19,8 +19,8 @@ from catalog.clickhouse.frozen.uri import is_parts, parse_parts
 from catalog.clickhouse.row_partitions import RowPartitions
 from catalog.foreign_files import ForeignFiles
 from catalog.parquet_directory import ForeignFile, ParquetDirectory
-from catalog.replicated_tables import tables_under
-from catalog.sources import open_source, server_of
+from catalog.replicated_tables import replica_at, tables_under
+from catalog.sources import SourcePlace, open_source, server_of
 from spark_ext.operations.copying_from import copying, fetched_from
 from spark_ext.operations.fetching_parts import PartsOrigin, fetching_parts
 from spark_ext.operations.other_tables import OtherTables, RememberingTable
@@ -28,7 +28,7 @@ from tableformat.clickhouse_codes import BAD_ARGUMENTS, KEEPER_EXCEPTION, NO_REP
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.iceberg.live_files import lake_part_name
 from tableformat.ledger import Key
-from tableformat.names import PartitionId, quote_string, split_identifiers
+from tableformat.names import PartitionId, TableName, quote_string, split_identifiers
 from tableformat.operations.copying import OtherKey
 from tableformat.operations.fetching import Fetch
 from tableformat.operations.running import Running
@@ -113,7 +113,8 @@ def _replicated(what: str, path: str, others: OtherTables, stack: ExitStack) -> 
 
     Raises:
         NotFoundError: no source of the session has one (code 999, as ClickHouse says it).
-        RefusedError: several have: a path may mean another table in another ZooKeeper.
+        RefusedError: several have, and they are not replicas of one table: a path may mean another
+            table in another ZooKeeper.
         SourceError: a source cannot be read.
     """
     found = [
@@ -129,16 +130,42 @@ def _replicated(what: str, path: str, others: OtherTables, stack: ExitStack) -> 
             "server of one as a source, or its part folders: 'parts:/directory?ddl=/file.sql'."
         )
         raise NotFoundError(message, code=KEEPER_EXCEPTION)
-    if len(found) > 1:
+    best = _best(found, path)
+    if best is None:
         several = ", ".join(f"{name}.{table}" for name, _, table in found)
         message = (
             f"{what}: {several} are replicated under this path, which may be of different "
             "ZooKeepers. Run it in a session with one of these sources."
         )
         raise RefusedError(message, code=BAD_ARGUMENTS)
-    ((_, place, table),) = found
+    _, place, table = best
     source = stack.enter_context(open_source(place, is_exporting=True))
     return PartsOrigin(quote_string(path), source, table, server_of(place))
+
+
+def _best(
+    found: list[tuple[str, SourcePlace, TableName]], path: str
+) -> tuple[str, SourcePlace, TableName] | None:
+    """Return the replica that is behind the least; None where they are not of one table.
+
+    They are where their Keepers have the same node under the path. One that has lost its Keeper, or
+    is read-only, may lack what the others have.
+
+    Raises:
+        SourceError: a source cannot be read.
+    """
+    if len(found) == 1:
+        return found[0]
+    replicas = [replica_at(place, table, path) for _, place, table in found]
+    nodes = {one.node for one in replicas}
+    if None in nodes or len(nodes) > 1:
+        return None
+    ranked = [
+        (one.lag.rank, number)
+        for number, one in enumerate(replicas)
+        if one.lag is not None and not one.lag.read_only
+    ]
+    return found[min(ranked)[1]] if ranked else None
 
 
 def _part(what: str, which: OnePart, files: tuple[ForeignFile, ...]) -> tuple[ForeignFile, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from catalog.altering import pass_on
 from catalog.sources import SourcePlace
 from spark_ext import wiring
+from spark_ext.operations import fetching_from
 from tableformat.errors import NotFoundError, RefusedError, SourceError
+from tableformat.mergetree.keeper_node import KeeperNode
 from tableformat.names import TableName
 from tests.child_writer import ChildWriter
 from tests.services.old_clickhouse import OldPair
@@ -82,7 +85,7 @@ def test_a_partition_comes_from_the_table_that_is_replicated_under_the_path(
     assert old_servers.query(1, left) == "0"
 
 
-def test_a_path_of_no_table_or_of_two_is_refused_the_first_with_the_code_of_clickhouse(
+def test_a_path_of_no_table_is_refused_with_the_code_of_clickhouse(
     old_servers: OldPair, session: NoSpark, tmp_path: Path
 ) -> None:
     made(old_servers, "there")
@@ -101,11 +104,78 @@ def test_a_path_of_no_table_or_of_two_is_refused_the_first_with_the_code_of_clic
     assert told.value.code == theirs.value.code
     assert len(rows(tmp_path, "there")) == 2
 
-    # Another ZooKeeper may have another table under the same path.
-    session.settings["spark.mergeberg.source.other"] = old_servers.url(2)
-    session.settings["spark.mergeberg.source.other.allow-insecure"] = "true"
-    both = r"ch\.fetched\.there, other\.fetched\.there are"
+
+def also_at(session: NoSpark, name: str, url: str) -> None:
+    """Give the session one more source."""
+    session.settings[f"spark.mergeberg.source.{name}"] = url
+    session.settings[f"spark.mergeberg.source.{name}.allow-insecure"] = "true"
+
+
+@pytest.mark.parametrize("behind", [1, 2])
+def test_of_two_replicas_of_one_table_the_one_that_is_behind_the_least_is_read(
+    old_servers: OldPair, session: NoSpark, tmp_path: Path, behind: int
+) -> None:
+    """Harm prevented: rows that the better replica has are left behind."""
+    name, ahead = f"behind{behind}", 3 - behind
+    made(old_servers, name)
+    also_at(session, "another", old_servers.url(2))
+    alter(
+        session,
+        f"ALTER TABLE ch.fetched.{name} EXPORT PARTITION 2 TO TABLE lake.n.{name} {ALLOWED}",
+    )
+    old_servers.query(behind, f"SYSTEM STOP FETCHES fetched.{name}")
+    try:
+        filled = f"INSERT INTO fetched.{name} SELECT 1, 10 + number, 'c' FROM numbers(4)"
+        old_servers.query(ahead, filled)
+
+        (row,) = alter(
+            session, f"ALTER TABLE lake.n.{name} FETCH PARTITION 1 FROM '{PATH.format(name)}'"
+        )
+    finally:
+        old_servers.query(behind, f"SYSTEM START FETCHES fetched.{name}")
+
+    assert (row["status"], row["rows"]) == ("fetched", 7)
+    assert len(rows(tmp_path, name)) == 2
+
+
+def test_a_part_comes_from_the_table_that_is_replicated_under_the_path(
+    old_servers: OldPair, session: NoSpark, tmp_path: Path
+) -> None:
+    """FETCH PART brings that part and no other, and ATTACH PARTITION what was fetched."""
+    made(old_servers, "in_parts")
+    old_servers.query(1, "INSERT INTO fetched.in_parts SELECT 1, 10 + number, 'c' FROM numbers(4)")
+    name = "lake.n.in_parts"
+    alter(session, f"ALTER TABLE ch.fetched.in_parts EXPORT PARTITION 2 TO TABLE {name} {ALLOWED}")
+
+    (row,) = alter(
+        session, f"ALTER TABLE {name} FETCH PART '1_0_0_0' FROM '{PATH.format('in_parts')}'"
+    )
+
+    assert (row["status"], row["rows"]) == ("fetched", 3)
+    assert [r for r in rows(tmp_path, "in_parts") if r[0] == 1] == []
+    alter(session, f"ALTER TABLE {name} ATTACH PARTITION 1")
+    assert [r for r in rows(tmp_path, "in_parts") if r[0] == 1] == [(1, n, "a") for n in range(3)]
+
+
+def test_tables_of_two_zookeepers_under_one_path_are_refused(
+    old_servers: OldPair, session: NoSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: rows of another table that happens to have the same path elsewhere."""
+    made(old_servers, "twice")
+    alter(
+        session, f"ALTER TABLE ch.fetched.twice EXPORT PARTITION 2 TO TABLE lake.n.twice {ALLOWED}"
+    )
+    also_at(session, "other", old_servers.url(2))
+    # One ensemble serves both servers; another one would have made its node by another change.
+    numbers, found = iter(range(2)), fetching_from.replica_at
+    monkeypatch.setattr(
+        fetching_from,
+        "replica_at",
+        lambda *of: replace(found(*of), node=KeeperNode(next(numbers), 1)),
+    )
+
+    both = r"ch\.fetched\.twice, other\.fetched\.twice are"
     with pytest.raises(RefusedError, match=both) as twice:
-        alter(session, f"ALTER TABLE lake.n.there FETCH PARTITION 1 FROM '{PATH.format('there')}'")
+        alter(session, f"ALTER TABLE lake.n.twice FETCH PARTITION 1 FROM '{PATH.format('twice')}'")
     assert twice.value.code == 36
-    assert len(rows(tmp_path, "there")) == 2
+    assert len(rows(tmp_path, "twice")) == 2

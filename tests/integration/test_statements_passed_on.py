@@ -84,6 +84,24 @@ def test_a_partition_is_fetched_from_a_path_in_keeper_and_attached(old_servers: 
     assert [rows_at(old_servers, number, table) for number in (1, 2)] == ["3,0\n3,1"] * 2
 
 
+def test_a_part_is_fetched_by_servers_that_can_and_refused_in_the_words_of_others(
+    old_servers: OldPair,
+) -> None:
+    """FETCH PART came after this oldest release: it says so itself, and nothing is changed."""
+    table = made(old_servers, "in_part")
+    made(old_servers, "of_in_part", "SELECT 3, number FROM numbers(2)")
+
+    with pytest.raises(SourceError, match="Syntax error") as refused:
+        pass_on(
+            at(old_servers, 1),
+            table,
+            "ALTER TABLE passed.in_part FETCH PART '3_0_0_0' FROM '/tables/passed/of_in_part'",
+        )
+
+    assert refused.value.code == 62
+    assert [rows_at(old_servers, number, table) for number in (1, 2)] == ["", ""]
+
+
 def test_on_cluster_is_done_on_every_server_of_the_cluster(old_servers: OldPair) -> None:
     for number in (1, 2):
         old_servers.query(number, "CREATE DATABASE IF NOT EXISTS passed")
