@@ -39,9 +39,7 @@ from tableformat.iceberg.existing import (
     written_schema,
 )
 from tableformat.iceberg.partition_proof import directory, partition_values, value_texts
-from tableformat.iceberg.properties import (
-    grown_properties,
-)
+from tableformat.iceberg.properties import grown_properties, parts_apart
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.sort_order import (
     file_order,
@@ -212,7 +210,11 @@ def fit(
         schema=written,
         spec=loaded.spec(),
         sort_order_id=order.order_id if same_order(plan.order, order, loaded.schema()) else None,
-        format=replace(fmt, bloom_columns=filters_of(state.properties, written)),
+        format=replace(
+            fmt,
+            bloom_columns=filters_of(state.properties, written),
+            parts_apart=parts_apart(state.properties),
+        ),
         tree=state.tree,
         levels=levels_of(loaded.schema(), loaded.spec()) if state.tree else (),
     )

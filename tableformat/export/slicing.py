@@ -80,7 +80,8 @@ def slices(
     Args:
         partition: complete and checked.
         target: what the files are for.
-        fmt: its `target_file_bytes` bounds the expected bytes of a slice.
+        fmt: its `target_file_bytes` bounds the expected bytes of a slice; `parts_apart` says up to
+            how many parts each has slices of its own.
         bytes_ratio: expected file bytes per byte on the source's disk; above 0.
         columns: of the table; bounds how many parts are merged.
         first_number: of the first slice; the others follow.
@@ -91,6 +92,7 @@ def slices(
     expected = sum(_expected_bytes(part, bytes_ratio) for part in partition.parts)
     share = max(_LEAST_SPLIT_BYTES, -(-expected // max(1, slots)))
     most = max(1, min(fmt.target_file_bytes, share) if slots > 1 else fmt.target_file_bytes)
+    apart = sum(part.visible_rows > 0 for part in partition.parts) <= fmt.parts_apart
     bins: list[list[_Cut]] = []
     open_bins: dict[str, list[_Cut]] = {}
     for part in partition.parts:
@@ -101,7 +103,7 @@ def slices(
         if size > most and ranges:
             bins.extend([cut] for cut in _ranges(part, size, most))
             continue
-        held = open_bins.get(place)
+        held = None if apart else open_bins.get(place)
         full = held is not None and (
             len(held) == most_parts(columns) or sum(cut.bytes for cut in held) + size > most
         )

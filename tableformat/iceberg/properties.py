@@ -27,6 +27,7 @@ __all__ = [
     "TABLE_SETTINGS",
     "RememberedSource",
     "grown_properties",
+    "parts_apart",
     "remembered_source",
     "table_properties",
 ]
@@ -37,6 +38,7 @@ MAPPING_VERSION: Final = 1
 _PREFIX: Final = "mergeberg.source."
 _VERSION: Final = f"{_PREFIX}mapping-version"
 _COLUMNS: Final = f"{_PREFIX}columns"
+_PARTS_APART: Final = "mergeberg.parts-apart"
 _WIDE: Final = 200
 # Every commit writes all properties again, and a thousand columns are 60 kB of text.
 _LONGEST_TEXT: Final = 4000
@@ -158,6 +160,16 @@ def grown_properties(
         if c.name in changed
     }
     return {_COLUMNS: _packed(list(known.values()))}
+
+
+def parts_apart(properties: Mapping[str, str]) -> int:
+    """Return up to how many parts of a source's partition an export keeps in files of their own.
+
+    Parts that share a file are merged in the order of its key, and no statement finds the rows of
+    one of them again.
+    """
+    text = properties.get(_PARTS_APART, "0")
+    return int(text) if text.isdecimal() else 0
 
 
 def _table(texts: Mapping[str, str], columns: list[dict[str, str]]) -> MergeTreeTable:

@@ -114,7 +114,8 @@ class OnePart:
                 message = (
                     f"Cannot change part {self.part} alone: {min(own & paths)} holds rows of part "
                     f"{name}, too. Name the file as a part (the system tables parts and "
-                    "detached_parts list them), or change the partition."
+                    "detached_parts list them), or change the partition. Exports keep parts in "
+                    "files of their own where the table property mergeberg.parts-apart allows it."
                 )
                 raise RefusedError(message)
         return tuple(f for f in of.files if f.path in own)

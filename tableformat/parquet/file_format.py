@@ -13,7 +13,8 @@ class FileFormat:
 
     `target_file_bytes` is the planner's, not the writer's. A row group ends at whichever of
     `row_group_bytes` (Arrow memory) and `row_group_rows` comes first. The bloom filters of
-    `bloom_columns` are as large as `bloom_values` different values of a row group need.
+    `bloom_columns` are as large as `bloom_values` different values of a row group need. Of a
+    partition of at most `parts_apart` parts each is in files of its own, the planner's, too.
     """
 
     target_file_bytes: int = 512 * 1024 * 1024
@@ -24,3 +25,4 @@ class FileFormat:
     level: int = 3
     bloom_columns: tuple[str, ...] = ()
     bloom_values: int = 1_000_000
+    parts_apart: int = 0

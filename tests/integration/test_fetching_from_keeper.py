@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from catalog import replicated_tables
 from catalog.altering import pass_on
 from catalog.sources import SourcePlace
 from spark_ext import wiring
@@ -167,7 +168,7 @@ def test_tables_of_two_zookeepers_under_one_path_are_refused(
     )
     also_at(session, "other", old_servers.url(2))
     # One ensemble serves both servers; another one would have made its node by another change.
-    numbers, found = iter(range(2)), fetching_from.replica_at
+    numbers, found = iter(range(2)), replicated_tables.replica_at
     monkeypatch.setattr(
         fetching_from,
         "replica_at",

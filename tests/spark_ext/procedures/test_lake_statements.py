@@ -17,7 +17,7 @@ from tableformat.errors import (
     UnsupportedError,
     UsageError,
 )
-from tests.session_lake import alter, export_all, opened, rows_of
+from tests.session_lake import ALLOWED, alter, export_all, opened, rows_of
 from tests.session_without_spark import NoSpark
 from tests.system_tables import asked
 from tests.wrong.places import Places
@@ -159,6 +159,41 @@ def test_a_part_is_named_as_the_lake_or_as_the_source_names_it(
     )
     alter(session, f"ALTER TABLE lake.n.{dropped_from} DROP PART '{source}'")
     assert rows_of(places, dropped_from) == 2
+
+
+def test_small_parts_of_the_source_that_are_kept_apart_go_and_come_back_by_name(
+    places: Places, session: NoSpark
+) -> None:
+    """As the page has it: DETACH PART 'name' of one part of several, and ATTACH PART of that."""
+    places.reads_parts = True
+    filled = [f"INSERT INTO db.small SELECT 1, {n} * 10 + number FROM numbers(3)" for n in range(3)]
+    created = (
+        "CREATE TABLE db.small (p UInt8, id Int64) ENGINE = MergeTree PARTITION BY p ORDER BY id"
+    )
+    stop = "SYSTEM STOP MERGES db.small"
+    places.clickhouse_run("DROP TABLE IF EXISTS db.small SYNC", created, stop, *filled)
+    name = "lake.n.small"
+    export_all(session, "small", "small")
+    with pytest.raises(RefusedError, match="table property mergeberg.parts-apart"):
+        alter(session, f"ALTER TABLE {name} DETACH PART '1_2_2_0'")
+    with opened(places, "small").transaction() as change:
+        change.set_properties({"mergeberg.parts-apart": "3"})
+    alter(session, f"ALTER TABLE {name} DROP PARTITION ALL")
+    forced = f"{ALLOWED}, export_merge_tree_partition_force_export = 1"
+    alter(session, f"ALTER TABLE ch.db.small EXPORT PARTITION ALL TO TABLE {name} {forced}")
+
+    (gone,) = alter(session, f"ALTER TABLE {name} DETACH PART '1_2_2_0'")
+
+    def ids() -> list[int]:
+        return sorted(opened(places, "small").scan().to_arrow().column("id").to_pylist())
+
+    assert (gone["status"], gone["rows"]) == ("detached", 3)
+    assert ids() == [0, 1, 2, 20, 21, 22]
+    alter(session, f"ALTER TABLE {name} ATTACH PART '1_2_2_0'")
+    assert ids() == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+    assert {r["status"] for r in export_all(session, "small", "small")} == {"already_exported"}
+    alter(session, f"ALTER TABLE {name} DROP PART '1_1_1_0'")
+    assert ids() == [10, 11, 12, 20, 21, 22]
 
 
 def test_a_part_that_is_not_there_is_said(session: NoSpark, dropped_from: str) -> None:

@@ -195,3 +195,18 @@ def test_idle_slots_may_be_used_for_one_partition() -> None:
     assert len(cut(frozen, 512 << 20)) == 1
     assert len(cut(frozen, 512 << 20, slots=2)) == 2
     assert len(cut(frozen, 512 << 20, slots=100)) == 4
+
+
+@settings(deadline=None)
+@given(frozen=partitions(), most=st.integers(0, 40))
+def test_up_to_so_many_parts_are_kept_apart(frozen: FrozenPartition, most: int) -> None:
+    """Harm prevented: rows of two parts in one file, where each is to be found again."""
+    fmt = FileFormat(target_file_bytes=50_000, parts_apart=most)
+    found = slices(frozen, TARGET, fmt=fmt, bytes_ratio=1.0, columns=20)
+
+    parts = sum(one.visible_rows > 0 for one in frozen.parts)
+    apart = all(len({r.name for r in one.ranges}) == 1 for one in found)
+    assert apart or parts > most
+    assert parts <= most or found == slices(
+        frozen, TARGET, fmt=dataclasses.replace(fmt, parts_apart=0), bytes_ratio=1.0, columns=20
+    )
