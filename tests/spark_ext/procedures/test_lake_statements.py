@@ -174,7 +174,7 @@ def test_small_parts_of_the_source_that_are_kept_apart_go_and_come_back_by_name(
     places.clickhouse_run("DROP TABLE IF EXISTS db.small SYNC", created, stop, *filled)
     name = "lake.n.small"
     export_all(session, "small", "small")
-    with pytest.raises(RefusedError, match="table property mergeberg.parts-apart"):
+    with pytest.raises(RefusedError, match=r"table property mergeberg\.parts-apart"):
         alter(session, f"ALTER TABLE {name} DETACH PART '1_2_2_0'")
     with opened(places, "small").transaction() as change:
         change.set_properties({"mergeberg.parts-apart": "3"})
