@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from kazoo.client import KazooClient
 
 from catalog.ledgers.keeper.nodes import sealed
 from catalog.ledgers.keeper.rows import KeeperRows
@@ -21,7 +20,6 @@ from catalog.ledgers.keeper_paths import KeeperPaths
 from tableformat.errors import LedgerError
 from tableformat.history import MOST_EVENTS, Counter, Event, EventKind
 from tableformat.ledger import Row, Stale, State
-from tableformat.manifest import manifest, parse_manifest
 from tests.keeper_ledgers import (
     ME,
     a_row,
@@ -144,75 +142,6 @@ def test_a_ledger_that_was_removed_is_not_written_any_more(
             ):
                 attempt()
         assert client.exists(f"{address.chroot}/mergeberg/v1/rows/{KEY}") is None
-
-
-def manifests_below(client: KazooClient, paths: KeeperPaths) -> dict[str, str]:
-    """Return the documents in the nodes below a row, by their names."""
-    row = paths.row(KEY)
-    return {name: client.get(f"{row}/{name}")[0].decode() for name in client.get_children(row)}
-
-
-def test_a_node_of_its_own_has_the_manifest_of_the_row_as_it_is_printed(
-    zookeeper_server: ZooKeeper,
-) -> None:
-    """Nothing else stands in it, so that a tool reads it as it is; and it goes with the row."""
-    address = address_of(zookeeper_server.address)
-    with opened(address) as ledger, peeking(address) as client:
-        paths = paths_of(address, ledger.identity)
-        first = written(ledger.write(a_row()))
-        assert manifests_below(client, paths) == {"manifest-1": manifest(a_row())}
-        assert isinstance(ledger.write(replace(a_row(), last_error="of another")), Stale)
-        assert manifests_below(client, paths) == {"manifest-1": manifest(a_row())}
-
-        second = written(ledger.write(replace(first, state=State.COMPLETED, landed=(landed(7),))))
-
-        assert manifests_below(client, paths) == {"manifest-1": manifest(second)}
-        assert ledger.remove(second) is None
-        assert KEY not in str(nodes_below(client, address.chroot))
-
-
-def test_a_manifest_of_many_parts_leaves_some_out_and_says_how_many(
-    zookeeper_server: ZooKeeper,
-) -> None:
-    """Harm prevented: a node that Keeper refuses, and with it the row."""
-    address = address_of(zookeeper_server.address)
-    with opened(address) as ledger, peeking(address) as client:
-        written(ledger.write(LARGE))
-
-        (text,) = manifests_below(client, paths_of(address, ledger.identity)).values()
-
-        told = parse_manifest(text)
-        assert len(text) <= 256 * 1024
-        assert len(told.parts) > 400
-        assert len(told.parts) + told.parts_left_out == 1200
-
-
-def test_the_pieces_of_a_row_that_is_removed_go_with_it(zookeeper_server: ZooKeeper) -> None:
-    address = address_of(zookeeper_server.address)
-    with opened(address) as ledger, peeking(address) as client:
-        row = written(ledger.write(LARGE))
-        assert any("/bodies/" in path for path in nodes_below(client, address.chroot))
-
-        assert ledger.remove(row) is None
-
-        assert KEY not in str(nodes_below(client, address.chroot))
-        assert written(ledger.write(LARGE)) == row
-
-
-def test_a_row_that_has_no_manifest_yet_gets_one_with_its_next_write(
-    zookeeper_server: ZooKeeper,
-) -> None:
-    """Of an earlier release; a writer of another row of the key stays refused."""
-    address = address_of(zookeeper_server.address)
-    with opened(address) as ledger, peeking(address) as client:
-        row = written(ledger.write(a_row()))
-        paths = paths_of(address, ledger.identity)
-        client.delete(paths.manifest(KEY, row.created))
-
-        assert ledger.write(replace(row, created=2)) == Stale(1)
-        second = written(ledger.write(replace(row, last_error="it failed")))
-
-        assert manifests_below(client, paths) == {"manifest-1": manifest(second)}
 
 
 @given(
