@@ -279,8 +279,8 @@ _ALL: Final = (
     TypedStatement(
         "forget_partition",
         "forget",
-        "Let",
-        "a partition without files be exported again before its manifest TTL is over.",
+        "Forget",
+        "a partition without files: what is known of it goes, once nothing has its rows.",
         _ONE,
         lambda given: Forget(given.partition()),
         (_OF_MONTH,),
