@@ -216,7 +216,7 @@ def fit(
             parts_apart=parts_apart(state.properties),
         ),
         tree=state.tree,
-        levels=levels_of(loaded.schema(), loaded.spec()) if state.tree else (),
+        levels=levels_of(loaded.schema(), loaded.spec(), state.properties) if state.tree else (),
     )
 
 

@@ -12,15 +12,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
-from pyiceberg.types import NestedField
+from pyiceberg.types import FixedType, NestedField, TimestamptzType
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
 from tableformat.hive.layout import check_directories
-from tableformat.hive.levels import Level, why_no_directory
+from tableformat.hive.levels import (
+    TEXT_OR_HEX,
+    Level,
+    remembering_spellings,
+    spelled_in_utc,
+    why_no_directory,
+)
 from tableformat.hive.named import NamedDirectory, check_names, remembering
-from tableformat.hive.rules import CURRENT_RULES
+from tableformat.hive.rules import rules_of
 from tableformat.iceberg.column_types import TypeMapping
+from tableformat.iceberg.key_columns import plain_type
 from tableformat.iceberg.partition_spec import DerivedSpec, derive_spec
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
 from tableformat.mergetree.expression import ColumnName, Expression
@@ -30,7 +37,7 @@ from tableformat.mergetree.expression_text import (
 )
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.mergetree.type_text import render_type
-from tableformat.mergetree.types import DataType
+from tableformat.mergetree.types import DataType, DateTime, DateTime64, FixedString
 from tableformat.mergetree.wire_types import qualified
 from tableformat.names import PartitionId, quote_identifier
 
@@ -93,11 +100,14 @@ def tree_key(table: MergeTreeTable, columns: MappedColumns, names: KeyNames) -> 
     every = _with(columns, made)
     called: dict[Expression, str] = {one.expression: one.name for one in named}
     types = {c.name: c.type for c in every.columns}
-    check_directories(table, types, called)
+    spelled = {c.name: how for c in every.columns if (how := _spelling(c))}
+    check_directories(table, types, called, spelled)
     # Every member is a column by now: of the files, or of the directories alone.
     key = ", ".join(quote_identifier(_name(m, called)) for m in members)
     engine = replace(table.engine, partition_by=f"tuple({key})") if named else table.engine
     spec = derive_spec(replace(table, engine=engine), every)
+    names_of_levels = {_name(m, called) for m in members}
+    used = {name: how for name, how in spelled.items() if name in names_of_levels}
     return TreeKey(
         every,
         replace(spec, key=table.engine.partition_by),
@@ -108,7 +118,7 @@ def tree_key(table: MergeTreeTable, columns: MappedColumns, names: KeyNames) -> 
             )
             for one in named
         },
-        {**CURRENT_RULES, **remembering(named)},
+        {**rules_of(used), **remembering(named), **remembering_spellings(used)},
     )
 
 
@@ -140,6 +150,19 @@ def check_values(
             f"{'; '.join(reasons)}. Export it to an Iceberg table."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def _spelling(column: MappedColumn) -> str:
+    """Return how a time or a fixed text is spelled, '' for what needs no rule, or has none."""
+    match plain_type(column.source.type), column.type:
+        case DateTime(), TimestamptzType():
+            return spelled_in_utc(0)
+        case DateTime64(precision), TimestamptzType():
+            return spelled_in_utc(precision)
+        case FixedString(), FixedType():
+            return TEXT_OR_HEX
+        case _:
+            return ""
 
 
 def _name(member: Expression, called: Mapping[Expression, str]) -> str:

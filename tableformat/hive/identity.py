@@ -20,11 +20,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2, new_table_metadata
 from pyiceberg.table.sorting import SortOrder
-from pyiceberg.types import BooleanType, IcebergType, IntegerType, LongType
+from pyiceberg.types import BooleanType, IntegerType, LongType
 
 from tableformat.committer import LakeTableState, Layout
 from tableformat.hive.layout import TreePaths
-from tableformat.hive.levels import Level, levels_of
+from tableformat.hive.levels import Level, levels_of, value_in_files
 from tableformat.hive.named import remembered_names
 from tableformat.hive.sealed import damaged, opened, sealed
 from tableformat.hive_names import directory_values
@@ -67,7 +67,7 @@ class TreeIdentity:
     @property
     def levels(self) -> tuple[Level, ...]:
         """The levels of directories, from the root."""
-        return levels_of(self.metadata.schema(), self.metadata.spec())
+        return levels_of(self.metadata.schema(), self.metadata.spec(), self.metadata.properties)
 
     def values_of(self, path: str) -> dict[str, str | int | bool | None]:
         """Return the columns of a data file that its directories alone have, by name.
@@ -76,9 +76,9 @@ class TreeIdentity:
             path: of the file, from the root.
         """
         named = remembered_names(self.metadata.properties)
-        schema = self.metadata.schema()
+        levels = {level.name: level for level in self.levels}
         return {
-            name: _typed(text, schema.find_type(name))
+            name: _typed(text, levels[name])
             for name, text in directory_values(path).items()
             if name in named
         }
@@ -116,11 +116,11 @@ def new_identity(
     )
 
 
-def _typed(text: str | None, of: IcebergType) -> str | int | bool | None:
-    match of:
+def _typed(text: str | None, level: Level) -> str | int | bool | None:
+    match level.type:
         case IntegerType() | LongType() if text is not None:
             return int(text)
         case BooleanType() if text is not None:
             return text == "true"
         case _:
-            return text
+            return None if text is None else value_in_files(level, text)

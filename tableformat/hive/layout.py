@@ -15,10 +15,12 @@ from pyiceberg.types import (
     BooleanType,
     DateType,
     DecimalType,
+    FixedType,
     IcebergType,
     IntegerType,
     LongType,
     StringType,
+    TimestamptzType,
 )
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
@@ -84,16 +86,18 @@ def check_directories(
     table: MergeTreeTable,
     types: Mapping[str, IcebergType],
     named: Mapping[Expression, str] = MappingProxyType({}),
+    spelled: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Refuse a table whose partition key has no directories that every reader takes apart alike.
 
-    A key is one member, a tuple of them, or none; of numbers, dates and texts. A member is a plain
-    column, or an expression that the user has named (N-30, N-41, N-42; coverage.md reading 31).
+    A key is one member, a tuple of them, or none; of numbers, dates, times and texts. A member is a
+    plain column, or an expression that the user has named (N-30, N-41, N-42).
 
     Args:
         table: the source.
         types: of its columns in the files, and of the directories that are named.
         named: the names of directories by their expressions.
+        spelled: how times and fixed texts are spelled, by name (`levels.py`).
 
     Raises:
         UnsupportedError: the key has something else (code 48); all of it is named.
@@ -107,10 +111,7 @@ def check_directories(
                 f"{text} is an expression, which has no directory name of its own; give it one "
                 f"with --hive-column NAME={text}"
             )
-        elif not isinstance(
-            types.get(name),
-            BooleanType | IntegerType | LongType | DecimalType | DateType | StringType,
-        ):
+        elif not _has_directories(types.get(name), spelled.get(name, "")):
             reasons.append(f"{text} is a {types.get(name)}, which readers spell differently")
         elif why := why_no_name(name):
             reasons.append(f"{text} {why}")
@@ -121,3 +122,13 @@ def check_directories(
             "export it to an Iceberg table, which knows such keys."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def _has_directories(of: IcebergType | None, spelling: str) -> bool:
+    match of:
+        case TimestamptzType() | FixedType():
+            return spelling != ""
+        case BooleanType() | IntegerType() | LongType() | DecimalType() | DateType():
+            return True
+        case _:
+            return isinstance(of, StringType)

@@ -1,7 +1,9 @@
 """The rules by which a tree was made: a number that its identity has, for ever.
 
 Trees without it follow the first rules, whose files have names of columns as Iceberg escapes them
-(`n_x2Ea`). Since the second ones they have the table's own. A tree is never of both.
+(`n_x2Ea`). Since the second ones they have the table's own. A tree is never of both. Trees that
+are divided by times or fixed texts follow the third ones (`levels.py`); every other tree that is
+made now is of the second, which earlier releases know, too.
 """
 
 from __future__ import annotations
@@ -15,14 +17,21 @@ from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import DestinationError, UnsupportedError
 from tableformat.names import LakeName
 
-__all__ = ["CURRENT_RULES", "check_rules"]
+__all__ = ["check_rules", "rules_of"]
 
 _PROPERTY: Final = "mergeberg.tree.rules"
 _FIRST: Final = "1"
 _SECOND: Final = "2"
+_THIRD: Final = "3"
 
-CURRENT_RULES: Final = {_PROPERTY: _SECOND}
-"""The property of a tree that is made now."""
+
+def rules_of(spelled: Mapping[str, str]) -> dict[str, str]:
+    """Return the property of a tree that is made now.
+
+    Args:
+        spelled: how its times and fixed texts are spelled, by level.
+    """
+    return {_PROPERTY: _THIRD if spelled else _SECOND}
 
 
 def check_rules(what: str, to: LakeName, schema: Schema, properties: Mapping[str, str]) -> None:
@@ -39,10 +48,10 @@ def check_rules(what: str, to: LakeName, schema: Schema, properties: Mapping[str
         DestinationError: a newer release made it.
     """
     rules = properties.get(_PROPERTY, _FIRST)
-    if rules not in (_FIRST, _SECOND):
+    if rules not in (_FIRST, _SECOND, _THIRD):
         message = (
             f"Cannot {what}: the tree {to} was made by the rules {rules}, and this release has "
-            f"{_SECOND}. Use the release that made the tree, or a newer one."
+            f"{_THIRD}. Use the release that made the tree, or a newer one."
         )
         raise DestinationError(message)
     names = [f.name for f in index_by_id(schema).values()] if rules == _FIRST else []

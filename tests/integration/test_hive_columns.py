@@ -242,7 +242,6 @@ def test_names_that_cannot_be_used_are_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
-        ("toStartOfHour(t)", "is a timestamptz"),
         ("(k, k + 1)", "is a struct"),
         ("toUUID(s)", "is a uuid"),
     ],

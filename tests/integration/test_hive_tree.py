@@ -164,7 +164,7 @@ def test_a_run_again_exports_nothing(trees: RealTree, exported: TableName) -> No
 def test_an_expression_in_the_key_is_refused_with_the_codes_name(trees: RealTree) -> None:
     """N-30, N-41: reading 31."""
     table = trees.clickhouse.table(
-        "ENGINE = MergeTree PARTITION BY (toYYYYMM(d), t) ORDER BY k", "d Date, t DateTime, k Int64"
+        "ENGINE = MergeTree PARTITION BY (toYYYYMM(d), u) ORDER BY k", "d Date, u UUID, k Int64"
     )
 
     with pytest.raises(UnsupportedError) as refused:
@@ -172,7 +172,7 @@ def test_an_expression_in_the_key_is_refused_with_the_codes_name(trees: RealTree
 
     assert refused.value.code == 48
     assert "toYYYYMM(d) is an expression" in refused.value.message
-    assert "t is a timestamptz" in refused.value.message
+    assert "u is a uuid" in refused.value.message
     assert not trees.root(table).exists()
 
 

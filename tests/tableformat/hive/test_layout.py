@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pyiceberg.types import DateType, IntegerType, StringType, TimestamptzType, UUIDType
+from pyiceberg.types import (
+    DateType,
+    FixedType,
+    IntegerType,
+    StringType,
+    TimestamptzType,
+    UUIDType,
+)
 
 from tableformat.errors import UnsupportedError
 from tableformat.hive.layout import TreePaths, check_directories
@@ -16,6 +23,7 @@ TYPES = {
     "retention": IntegerType(),
     "p": StringType(),
     "t": TimestamptzType(),
+    "f": FixedType(4),
     "u": UUIDType(),
     "a b": StringType(),
     "a=b": StringType(),
@@ -34,12 +42,19 @@ def test_plain_columns_a_tuple_of_them_or_nothing_have_directories(key: str) -> 
     check_directories(replace(TABLE, engine=replace(TABLE.engine, partition_by=key)), TYPES)
 
 
+def test_times_and_fixed_texts_have_directories_where_a_rule_spells_them() -> None:
+    table = replace(TABLE, engine=replace(TABLE.engine, partition_by="(t, f)"))
+
+    check_directories(table, TYPES, spelled={"t": "UTC", "f": "text-or-hex"})
+
+
 @pytest.mark.parametrize(
     ("key", "why"),
     [
         ("toYYYYMM(eventDate)", "toYYYYMM(eventDate) is an expression"),
         ("(eventDate, retention % 10)", "modulo(retention, 10) is an expression"),
         ("t", "t is a timestamptz"),
+        ("f", "f is a fixed[4]"),
         ("(p, u)", "u is a uuid"),
         ("gone", "gone is a None"),
         ("_p", "_p begins with _, and readers pass over"),

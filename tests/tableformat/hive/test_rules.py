@@ -7,7 +7,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from tableformat.errors import DestinationError, UnsupportedError
-from tableformat.hive.rules import CURRENT_RULES, check_rules
+from tableformat.hive.rules import check_rules, rules_of
 from tableformat.names import HiveName
 
 TREE = HiveName.at("file:///lake/tree")
@@ -34,14 +34,21 @@ def test_a_tree_of_an_earlier_release_with_escaped_names_is_refused(
 
     assert refused.value.code == 48
     assert names in refused.value.message
-    check_rules("export db.t to it", TREE, schema, CURRENT_RULES)
+    check_rules("export db.t to it", TREE, schema, rules_of({}))
 
 
 def test_a_tree_of_an_earlier_release_whose_names_need_no_escape_goes_on() -> None:
     check_rules("export db.t to it", TREE, Schema(NestedField(1, "k_1", IntegerType())), {})
-    check_rules("export db.t to it", TREE, PLAIN, CURRENT_RULES)
+    check_rules("export db.t to it", TREE, PLAIN, rules_of({}))
 
 
 def test_a_tree_of_a_newer_release_is_refused() -> None:
-    with pytest.raises(DestinationError, match="by the rules 3"):
-        check_rules("export db.t to it", TREE, PLAIN, {"mergeberg.tree.rules": "3"})
+    with pytest.raises(DestinationError, match="by the rules 4"):
+        check_rules("export db.t to it", TREE, PLAIN, {"mergeberg.tree.rules": "4"})
+
+
+def test_a_tree_of_times_is_one_that_earlier_releases_refuse() -> None:
+    """Harm prevented: an earlier release that spells the times of a tree in another way."""
+    assert rules_of({}) == {"mergeberg.tree.rules": "2"}
+    assert rules_of({"t": "UTC"}) == {"mergeberg.tree.rules": "3"}
+    check_rules("export db.t to it", TREE, ODD, rules_of({"t": "UTC"}))
