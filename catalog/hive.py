@@ -2,7 +2,8 @@
 
 The log of a tree decides what is committed, by put-if-absent; a commit file tells it to everybody
 else (docs/spec/hive.md). Whoever loads a tree to export into it writes the commit files that a run
-before it owed, after comparing the data files with what was written.
+before it owed, after comparing the data files with what was written, and removes those of exports
+that were replaced. The data files of these stay for `grace`, and then are in nobody's way.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +23,7 @@ from pyiceberg.table.sorting import SortOrder
 from catalog.ledgers.memory import milliseconds
 from catalog.storages.opening import Storages, is_far
 from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
-from catalog.tree_files import TreeFiles
+from catalog.tree_files import PublishedCommits, TreeFiles
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import (
     Commit,
@@ -40,14 +42,18 @@ from tableformat.errors import (
 )
 from tableformat.file_names import key_in
 from tableformat.hive.commit_file import CommitFile
+from tableformat.hive.exported import Added, Exported
 from tableformat.hive.identity import TreeIdentity, new_identity
 from tableformat.hive.layout import TreePaths
 from tableformat.hive.levels import tree_directory
-from tableformat.hive.log import LogEntry, LoggedExport, entry_of, state_after
+from tableformat.hive.log import LogEntry, entry_of, state_after
 from tableformat.names import HiveName, LakeName
 from tableformat.storage import Storage
 
-__all__ = ["HiveTable", "OpenedTree", "open_tree"]
+__all__ = ["GRACE", "HiveTable", "OpenedTree", "open_tree"]
+
+GRACE: Final = 86_400_000
+"""Milliseconds for which data files stay after their export was replaced."""
 
 _SNAPSHOT_BITS: Final = 62
 _ENTRY: Final = re.compile(r"\d+\.json")
@@ -81,13 +87,15 @@ class OpenedTree:
     """A tree or its place: a `tableformat.export.ports.Lake` that has this one table.
 
     `storages` open what its locations belong to; `local_warehouse` is where the ledger is when the
-    user names none, None for nowhere.
+    user names none, None for nowhere. `grace` is how long, in milliseconds, the data files of an
+    export that was replaced are kept for readers that began before.
     """
 
     name: HiveName
     storages: Storages
     local_warehouse: Path | None = None
     completes: bool = True
+    grace: int = GRACE
     storage: Storage = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -155,16 +163,6 @@ class OpenedTree:
             yield from self.files.commits(identity.uuid)
 
 
-@dataclass(frozen=True, slots=True)
-class _Committed:
-    """A data file that an entry of the log adds."""
-
-    entry: LogEntry
-    export: LoggedExport
-    location: str
-    rows: int
-
-
 class HiveTable:
     """A tree that is made. One object serves one process; entries of the log never change."""
 
@@ -176,10 +174,8 @@ class HiveTable:
         self._identity = identity
         self._empty = identity.state(opened.name.uri)
         self._known: dict[int, LogEntry] = {}
-        self._by_key: dict[str, list[_Committed]] = {}
-        self._by_location: dict[str, _Committed] = {}
-        self._commits: dict[str, CommitFile] = {}
-        self._there: set[str] = set()
+        self._exported = Exported.of((), opened.paths)
+        self._published = PublishedCommits(opened.files)
 
     def load(self) -> LakeTableState:
         """Load the log anew; what landed has its commit file afterwards.
@@ -196,15 +192,10 @@ class HiveTable:
             )
             raise NotFoundError(message, code=UNKNOWN_TABLE)
         self._read_log()
-        state = state_after(self._empty, self._entries)
+        state = state_after(self._empty, self._exported.entries)
         if self._opened.completes:
-            self._complete()
+            self._published.complete(self._exported)
         return state
-
-    @property
-    def _entries(self) -> tuple[LogEntry, ...]:
-        """The log as it was read last, in its order."""
-        return tuple(self._known[number] for number in sorted(self._known))
 
     def _read_log(self) -> None:
         known: dict[int, LogEntry] = {}
@@ -217,47 +208,8 @@ class HiveTable:
                 )
         if known != self._known:
             self._known = known
-            self._sort()
-
-    def _sort(self) -> None:
-        """Sort the files of the log: it is asked for thousands of keys one after the other."""
-        found = [
-            _Committed(entry, export, self._paths.absolute(file.path), file.rows)
-            for entry in self._entries
-            for export in entry.exports
-            for file in export.commit.files
-        ]
-        self._commits = {
-            e.commit.transaction_id: e.commit for entry in self._entries for e in entry.exports
-        }
-        self._by_location = {one.location: one for one in found}
-        self._by_key = {}
-        for one in found:
-            self._by_key.setdefault(one.export.key, []).append(one)
-
-    def _complete(self) -> None:
-        """Write the commit files that are owed: of a run that died, or that somebody removed.
-
-        One that was there once is not looked for again by this process.
-
-        Raises:
-            DestinationError: a data file is not what was written, or a commit file is refused.
-        """
-        made = self._commits.values()
-        if all(commit.name in self._there for commit in made):
-            return
-        listed = self._storage.list(self._paths.commits)
-        self._there |= {o.location.rsplit("/", 1)[-1] for o in listed}
-        for commit in made:
-            if commit.name not in self._there:
-                for file in commit.files:
-                    self._opened.files.check(commit, file, content=True)
-                self._publish(commit)
-
-    def _publish(self, commit: CommitFile) -> None:
-        # Of two runs at once both write the same bytes.
-        self._storage.put_if_absent(self._paths.commit(commit.name), commit.to_bytes())
-        self._there.add(commit.name)
+            entries = (known[number] for number in sorted(known))
+            self._exported = Exported.of(tuple(entries), self._paths)
 
     def unseen(self, transaction_id: str) -> str:
         """Say why nobody takes an export of the log for exported, '' when its commit file is there.
@@ -265,7 +217,7 @@ class HiveTable:
         Raises:
             DestinationError: the commit file cannot be read, or is not what was written.
         """
-        name = self._commits[transaction_id].name
+        name = self._exported.commits[transaction_id].name
         try:
             self._opened.files.commit(name, self._identity.uuid)
         except MissingError:
@@ -279,22 +231,23 @@ class HiveTable:
         """Return the data files that exports of a key hash added, up to a snapshot or all."""
         last = _number(state, state.main if at is None else at)
         return tuple(
-            FileInMain(one.location, one.rows, deletes=False)
-            for one in self._by_key.get(key, ())
-            if one.entry.number <= last
+            FileInMain(one.location, one.rows, deletes=False, bytes=one.bytes)
+            for one in self._exported.by_key.get(key, ())
+            if one.is_in(last)
         )
 
     def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
         """Return the locations of all data files that are committed."""
         last = _number(state, state.main)
-        return tuple(at for at, one in self._by_location.items() if one.entry.number <= last)
+        return tuple(at for at, one in self._exported.by_location.items() if one.is_in(last))
 
     def files_in(
         self, state: LakeTableState, partition: tuple[str | None, ...]
     ) -> tuple[PartitionFile, ...]:
         """Return the data files in the directory of a partition, whoever wrote them.
 
-        Of those that no commit names the rows are not known: they count as 0, in snapshot 0.
+        Of those that no commit names the rows are not known: they count as 0, in snapshot 0. Those
+        of exports that were replaced are in the directory for a while, and are none of it.
         """
         last = _number(state, state.main)
         below = tree_directory(self._identity.levels, partition)
@@ -302,8 +255,10 @@ class HiveTable:
         found = []
         for at in (o.location for o in self._storage.list(directory)):
             if self._paths.is_data(at):
-                one = self._by_location.get(at)
-                known = one is not None and one.entry.number <= last
+                one = self._exported.by_location.get(at)
+                known = one is not None and one.is_in(last)
+                if one is not None and one.entry.number <= last and not known:
+                    continue
                 rows, snapshot = (one.rows, one.entry.snapshot_id) if one and known else (0, 0)
                 found.append(PartitionFile(at, rows, snapshot, key_in(at), whole=True))
         return tuple(found)
@@ -311,30 +266,50 @@ class HiveTable:
     def refers_to(
         self, state: LakeTableState, key: str, transaction_ids: Collection[str]
     ) -> frozenset[str]:
-        """Return the locations of the committed data files of these exports of a key."""
+        """Return the locations of the committed data files of these exports of a key.
+
+        Also those that were replaced, for as long as readers may use them.
+        """
         last = _number(state, state.main)
+        of_key = self._exported.by_key.get(key, ())
+        asked = (o for o in of_key if o.export.commit.transaction_id in transaction_ids)
         return frozenset(
             one.location
-            for one in self._by_key.get(key, ())
-            if one.entry.number <= last and one.export.commit.transaction_id in transaction_ids
+            for one in asked
+            if one.is_in(last) or (one.entry.number <= last and self._is_kept(one))
         )
+
+    def _is_kept(self, one: Added) -> bool:
+        """Whether readers may still use a file whose export was replaced.
+
+        That is for a time, and until the commit file of the export that counts is there and its own
+        is not: until then somebody may be told to read it.
+        """
+        if one.until is None or milliseconds() - one.until.made < self._opened.grace:
+            return True
+        names = self._opened.files.listed()
+        # Of the exports of a key the last one counts.
+        _, counting = self._exported.exports[one.export.key][-1]
+        return counting.name not in names or one.export.commit.name in names
 
     def metadata_files(self, state: LakeTableState) -> frozenset[str]:
         """Return the locations of the log's entries."""
         uuid, last = self._identity.uuid, _number(state, state.main)
         return frozenset(self._paths.log_entry(uuid, number) for number in range(1, last + 1))
 
-    def stage(self, state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:  # noqa: ARG002  nothing is written yet
+    def stage(self, state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
         """Begin an attempt; what it says is written when it is sent.
 
         Raises:
-            UnsupportedError: files are to leave the tree (code 48).
+            UnsupportedError: files are to leave the tree that no export of its keys wrote (code
+                48).
         """
-        if leaves:
+        replaced = {f.path for key in commit.keys for f in self.files_of(state, key.key)}
+        if others := [path for path in leaves if path not in replaced]:
             message = (
-                f"Cannot replace {len(leaves)} file(s) of {self._opened.name}: readers that list "
-                "its directories would see old and new rows at once. Export to another tree, or to "
-                "an Iceberg table."
+                f"Cannot remove {len(others)} file(s) of {self._opened.name}, for example "
+                f"{others[0]}: no export of the partition wrote them, and files of others never "
+                "leave a tree of Hive directories. Remove them yourself."
             )
             raise UnsupportedError(message, code=NOT_IMPLEMENTED)
         return Staged(
@@ -348,13 +323,20 @@ class HiveTable:
         self, state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
     ) -> Sent:
         """Put the next entry of the log, once, and then the commit files of its exports."""
-        entry = entry_of(state, staged, commit, remove_marks, made=milliseconds())
+        entry = entry_of(
+            state,
+            staged,
+            commit,
+            remove_marks,
+            made=milliseconds(),
+            earlier=partial(self._exported.earlier, last=_number(state, state.main)),
+        )
         at = self._paths.log_entry(self._identity.uuid, entry.number)
         try:
             if not self._storage.put_if_absent(at, entry.to_bytes()):
                 return Sent(applied=False, error=f"another commit has number {entry.number}")
             for export in entry.exports:
-                self._publish(export.commit)
+                self._published.put(export.commit)
         except DestinationError as error:
             return Sent(applied=False, error=str(error))
         return Sent(applied=True)

@@ -9,13 +9,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from tableformat.errors import DestinationError, MissingError
-from tableformat.hive.commit_file import CommitFile, CommittedFile, is_commit_name
+from tableformat.hive.commit_file import (
+    CommitFile,
+    CommittedFile,
+    commit_name,
+    is_commit_name,
+    without_replaced,
+)
+from tableformat.hive.exported import Exported
 from tableformat.hive.layout import TreePaths
 from tableformat.storage import Storage
 
-__all__ = ["TreeFiles"]
+__all__ = ["PublishedCommits", "TreeFiles"]
+
+_MOST_LOOKS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,7 @@ class TreeFiles:
         )
 
     def commits(self, tree: str) -> Iterator[CommitFile]:
-        """Yield what is exported, as the commit files say.
+        """Yield what is exported, as the commit files say: those that no other one replaces.
 
         Args:
             tree: its uuid.
@@ -70,10 +80,28 @@ class TreeFiles:
         Raises:
             DestinationError: one of them was changed since it was written, or is of another tree.
         """
-        for stored in self.storage.list(self.paths.commits):
-            name = stored.location.rsplit("/", 1)[-1]
-            if is_commit_name(name):
-                yield self.commit(name, tree)
+        last: MissingError | None = None
+        for _ in range(_MOST_LOOKS):
+            try:
+                yield from without_replaced(self._all(tree))
+            except MissingError as error:
+                # It was replaced between the two looks: its successor is on the next list.
+                last = error
+            else:
+                return
+        message = (
+            f"Cannot read the commit files in {self.paths.commits}: {_MOST_LOOKS} times one was "
+            f"gone that was listed, the last: {last}. Run the command again."
+        )
+        raise DestinationError(message)
+
+    def _all(self, tree: str) -> tuple[CommitFile, ...]:
+        return tuple(self.commit(name, tree) for name in sorted(self.listed()))
+
+    def listed(self) -> set[str]:
+        """Return the names of the commit files that are there, also of replaced exports."""
+        names = (o.location.rsplit("/", 1)[-1] for o in self.storage.list(self.paths.commits))
+        return {name for name in names if is_commit_name(name)}
 
     def commit(self, name: str, tree: str) -> CommitFile:
         """Return the commit file of a name.
@@ -91,3 +119,49 @@ class TreeFiles:
             )
             raise DestinationError(message)
         return found
+
+
+class PublishedCommits:
+    """The commit files that one process puts, and removes. One that was seen is not looked for."""
+
+    def __init__(self, files: TreeFiles) -> None:
+        """Start without having looked."""
+        self._files = files
+        self._there: set[str] = set()
+
+    def complete(self, exported: Exported) -> None:
+        """Write the commit files that are owed: of a run that died, or that somebody removed.
+
+        Those of exports that were replaced go, after their successors are there.
+
+        Raises:
+            DestinationError: a data file is not what was written, or a commit file is refused.
+        """
+        made = exported.counting
+        if not all(commit.name in self._there for commit in made):
+            self._there |= self._files.listed()
+        for commit in made:
+            if commit.name not in self._there:
+                for file in commit.files:
+                    self._files.check(commit, file, content=True)
+                self.put(commit)
+        for replaced in exported.until:
+            self._withdraw(exported.commits[replaced].name)
+
+    def put(self, commit: CommitFile) -> None:
+        """Put a commit file, and then remove those that it replaces."""
+        # Of two runs at once both write the same bytes.
+        at = self._files.paths.commit(commit.name)
+        self._files.storage.put_if_absent(at, commit.to_bytes())
+        self._there.add(commit.name)
+        for replaced in commit.replaces:
+            self._withdraw(commit_name(commit.partition_id, replaced))
+
+    def _withdraw(self, name: str) -> None:
+        """Remove a commit file of an export that was replaced, where it was seen.
+
+        One that is put again by a run that was held up counts for nobody: its successors name it.
+        """
+        if name in self._there:
+            self._files.storage.delete(self._files.paths.commit(name))
+            self._there.discard(name)

@@ -117,7 +117,8 @@ class LakeTableState:
 
     `snapshots` is by id; `main` is None on a table that never had a snapshot. `handle` is the
     implementation's own object for the same metadata. `tree` is the root of a tree of Hive
-    directories (`tableformat/hive`), '' for a table of a catalog.
+    directories (`tableformat/hive`), '' for a table of a catalog; `replaced` are the transaction
+    ids of exports that later ones in a tree replaced.
     """
 
     layout: Layout
@@ -130,6 +131,7 @@ class LakeTableState:
     metadata_location: str
     handle: object = field(default=None, compare=False, repr=False)
     tree: str = ""
+    replaced: frozenset[str] = frozenset()
 
     @property
     def data_location(self) -> str:

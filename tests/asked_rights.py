@@ -14,9 +14,14 @@ EXPORT = (
 ENDS: dict[str, Value] = {"table": "lake.n.t", "source": "ch.db.t"}
 ONE: dict[str, Value] = {**ENDS, "partition_id": "1"}
 DELETE = "ALTER DELETE ON lake.n.t"
+REPLACING = "export_merge_tree_partition_replace_partition = 1"
 STATEMENTS = {
     f"ALTER TABLE ch.db.t EXPORT PARTITION ID '1' TO TABLE lake.n.t {ALLOWED}": EXPORT,
     f"ALTER TABLE db.t EXPORT PARTITION ALL TO TABLE lake.n.t {ALLOWED}": EXPORT,
+    # Rows of others go, as by REPLACE.
+    f"ALTER TABLE ch.db.t EXPORT PARTITION ALL TO TABLE lake.n.t {ALLOWED}, {REPLACING}": (
+        f"{EXPORT}, {DELETE}"
+    ),
     f"ALTER TABLE ch.db.t EXPORT PART 'all_1_1_0' TO TABLE lake.n.t {ALLOWED}": EXPORT,
     f"ALTER TABLE ch.db.t EXPORT PARTITION ALL TO TABLE hive.`/a/b` {ALLOWED}": EXPORT.replace(
         "lake.n.t", "hive.`file:///a/b`"

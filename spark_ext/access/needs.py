@@ -18,6 +18,7 @@ from spark_ext.sql.catalogs import names_of
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.names import Names, Parts
 from spark_ext.sql.session_settings import SourceTable
+from spark_ext.sql.statement_settings import read_statement_settings
 from spark_ext.sql.statements import (
     Alter,
     Attach,
@@ -85,7 +86,18 @@ def needs_of(asked: Procedure | SystemTable, call: Call) -> tuple[Need, ...]:
 def _statement(call: Call) -> tuple[Need, ...]:
     statement = parse_statement(call.text("statement"))
     names = names_of(call.spark, call.conf, current=call.current)
-    return () if statement is None else _of_statement(statement, names)
+    if statement is None:
+        return ()
+    return (*_of_statement(statement, names), *_replacing(statement, call.conf, names))
+
+
+def _replacing(statement: Statement, conf: Mapping[str, str], names: Names) -> tuple[Need, ...]:
+    """Return what exports need besides that take rows of others out, as their settings say."""
+    commands = statement.commands if isinstance(statement, Alter) else ()
+    exports = [one for one in commands if isinstance(one, Export)]
+    if not exports or not read_statement_settings(statement, conf).replace_partition:
+        return ()
+    return tuple(Need(Privilege.ALTER_DELETE, _destination(names, e.to.parts)) for e in exports)
 
 
 def _typed(typed: TypedStatement, call: Call) -> tuple[Need, ...]:

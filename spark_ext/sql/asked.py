@@ -21,6 +21,7 @@ from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import Alter, DottedName, Export, Statement
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from tableformat.export.claim import check_wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
 from tableformat.mergetree.expression_text import render_expression
@@ -133,7 +134,7 @@ def _asked(
         table=source.table,
         to=to,
         selection=_selection(export),
-        wish=settings.wish,
+        wish=check_wish(settings.wish) if settings.replace_partition else settings.wish,
         conversions={},
         directories=settings.directories,
         max_retries=settings.max_retries,

@@ -101,6 +101,7 @@ _SLICES: Final = "background_move_pool_size"
 _RULES: Final = (
     SettingRule(GATE, _BOOL, 0, "allows EXPORT, which is refused without it"),
     SettingRule(f"{_PARTITION}_force_export", _BOOL, 0, "`--force`"),
+    SettingRule(f"{_PARTITION}_replace_partition", _BOOL, 0, "`--replace-partition`"),
     SettingRule(f"{_PARTITION}_manifest_ttl", _NUMBER, MANIFEST_TTL, "`--manifest-ttl`"),
     SettingRule(f"{_PARTITION}_abandoned_ttl", _NUMBER, ABANDONED_TTL, "`--abandoned-ttl`"),
     SettingRule(f"{_PARTITION}_max_retries", _NUMBER, MAX_RETRIES, "`--max-retries`"),
@@ -144,6 +145,7 @@ class StatementSettings:
     manifest_ttl: int = MANIFEST_TTL
     abandoned_ttl: int = ABANDONED_TTL
     overwrite_file_if_exists: bool = False
+    replace_partition: bool = False
     allow_empty: bool = False
     max_retries: int = MAX_RETRIES
     max_bytes_per_file: int = 0
@@ -160,6 +162,7 @@ class StatementSettings:
             ttl=self.manifest_ttl,
             allow_empty=self.allow_empty,
             beside=self.overwrite_file_if_exists,
+            whole=self.replace_partition,
         )
 
     @property
@@ -225,6 +228,7 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
         manifest_ttl=int(said[f"{_PARTITION}_manifest_ttl"]),
         abandoned_ttl=int(said[f"{_PARTITION}_abandoned_ttl"]),
         overwrite_file_if_exists=bool(said[f"{_PART}_overwrite_file_if_exists"]),
+        replace_partition=bool(said[f"{_PARTITION}_replace_partition"]),
         allow_empty=bool(said["allow_replace_partition_from_empty_source"]),
         max_retries=int(said[f"{_PARTITION}_max_retries"]),
         max_bytes_per_file=int(said[f"{_PART}_max_bytes_per_file"]),

@@ -30,8 +30,9 @@ __all__ = [
     "check_wish",
     "claimed",
     "content_of",
+    "in_tree",
     "is_merged",
-    "never_replacing",
+    "seen_twice",
     "settled",
     "shrinks",
     "source_gone",
@@ -64,7 +65,9 @@ class Wish:
     `beside`: a first export goes on where main has files of others. `whole`, with `force`:
     everything that main holds in the lake partition is replaced, whoever wrote it. `same_table`:
     the source table is the one that was exported, although its node in Keeper is another;
-    `same_as`: it is the one that was exported under this identity. `shards` is how many tables of
+    `same_as`: it is the one that was exported under this identity. `supersedes`, with `force`: in a
+    tree of Hive directories what was exported is replaced, although who lists them sees old and new
+    files for a while. `shards` is how many tables of
     this name hold rows of the same partitions. `attaches` and `replaces`: it is ATTACH or REPLACE
     PARTITION … FROM the table.
     """
@@ -77,6 +80,7 @@ class Wish:
     same_table: bool = False
     same_as: str = ""
     shards: int = 1
+    supersedes: bool = False
     attaches: bool = False
     replaces: bool = False
 
@@ -108,6 +112,14 @@ def check_wish(wish: Wish) -> Wish:
         )
         raise UsageError(message)
     return wish
+
+
+def in_tree(wish: Wish) -> Wish:
+    """Return a wish as a tree of Hive directories takes it.
+
+    Files of others never leave a tree, so that its whole partition is what was exported of it.
+    """
+    return replace(wish, whole=False, supersedes=wish.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,18 +295,18 @@ def _made_anew(key: Key, done: Record, content: Content) -> str:
     return min((name for name in now if name in then), default="")
 
 
-def never_replacing(said: Answer | Go, held: Holding) -> Answer | Go:
-    """Refuse what would take files out of a tree of Hive directories.
+def seen_twice(said: Answer | Go, held: Holding, wish: Wish) -> Answer | Go:
+    """Refuse to replace files of a tree of Hive directories where that was not asked for.
 
-    No single act moves readers that list directories from old files to new ones
-    (docs/decisions/0010-hive-destination.md).
+    Readers of commit files are moved from the old files to the new ones by one act, those that list
+    directories by none (docs/decisions/0010-hive-destination.md).
     """
-    if isinstance(said, Answer) or not held.files:
+    if isinstance(said, Answer) or wish.supersedes or not held.files:
         return said
     text = (
-        f"the tree holds {held.rows:,} rows of it, and what is in a tree of Hive directories is "
-        "never replaced: readers would see old and new rows at once. Export to another tree, or to "
-        "an Iceberg table"
+        f"the tree holds {held.rows:,} rows of it, and who lists its directories would see old and "
+        "new rows until `mergeberg gc` removes the old files. Use --force --replace-partition to "
+        "replace them all the same, or export to another tree, or to an Iceberg table"
     )
     return Answer(Status.REFUSED, text)
 

@@ -13,7 +13,9 @@ dead in M and no snapshot of M refers to them. This file proves the first; it ne
 * Requests of the landed transaction itself were staged before its mark was seen, with a number of
   s at most: files of it that did not land never will. They are told from those that did because
   the snapshots refer to as many files of it as landed. Where its snapshot was expired, what no
-  other snapshot refers to is gone for good: a new one is made of those that there are.
+  other snapshot refers to is gone for good: a new one is made of those that there are. In a tree
+  of Hive directories an export that a later one replaced is gone for good, too, once its files are
+  kept for readers no more.
 * A manifest is dead when seq(M) has reached the sequence number that its name tells
   (`manifest_names.py`), whoever staged it.
 
@@ -110,6 +112,11 @@ def _of_landed(row: Row, state: LakeTableState, referred: int, landed: Landed) -
     under_way = row.state is State.RUNNING and row.claim.transaction_id == landed.transaction_id
     if under_way or not 0 < landed.sequence_number <= state.last_sequence_number:
         return Verdict(may_go=False, why="whether a request of it is under way cannot be told")
+    if landed.transaction_id in state.replaced:
+        if referred:
+            why = "a later export replaced it, and readers may still use its files"
+            return Verdict(may_go=False, why=why)
+        return Verdict(may_go=True, why="a later export replaced it")
     if landed.snapshot_id not in state.snapshots:
         text = f"it landed in {landed.snapshot_id}, which was expired, and no snapshot refers to it"
         return Verdict(may_go=True, why=text)

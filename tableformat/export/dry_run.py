@@ -36,7 +36,7 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row
 from tableformat.main_change import Leaving
 from tableformat.mergetree.parts import Part
-from tableformat.names import PartitionId, TableName
+from tableformat.names import HiveName, PartitionId, TableName
 from tableformat.source import FrozenPart, FrozenPartition, ProbedValue, Source
 from tableformat.storage import Storage
 
@@ -125,7 +125,9 @@ def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that h
     looked_at = look_at_table(request, source, lake, ledger, effects=Direct(), note=note)
     plan = looked_at.plan
     found = _existing(looked_at, source, ledger, storage)
-    if request.wish.whole:
+    if isinstance(request.to, HiveName):
+        request = replace(request, wish=claim.in_tree(request.wish))
+    elif request.wish.whole:
         check_one_to_one(plan, request.to)
     ids = select(
         request.selection,
@@ -188,7 +190,7 @@ class _Existing:
         files_at = partial(self.table.files_of, self.state, key.hash)
         in_main = holding(row, self.state, key.hash, files_at)
         said = answered(row, content, wish, in_main, now)
-        said = claim.never_replacing(said, in_main) if self.state.tree else said
+        said = claim.seen_twice(said, in_main, wish) if self.state.tree else said
         return said if isinstance(said, claim.Answer) else in_main
 
     def _is_gone(self, name: TableName) -> bool:

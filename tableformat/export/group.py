@@ -162,7 +162,7 @@ class GroupJob:
             return self._told(partition_id.value, Status.REFUSED, other, row, begun)
         held = held_in_main(self._commit_ports, row, state, key.hash)
         said = answered(row, content if parts else None, self._wish, held, begun)
-        said = claim.never_replacing(said, held) if self._to.tree else said
+        said = claim.seen_twice(said, held, self._wish) if self._to.tree else said
         if isinstance(said, claim.Answer):
             self._abandoning.after(row, said.status)
             told = self._told(partition_id.value, said.status, said.message, row, begun)

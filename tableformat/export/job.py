@@ -17,7 +17,7 @@ from typing import Final
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError, StoppedError, UsageError
-from tableformat.export.claim import Wish
+from tableformat.export.claim import Wish, in_tree
 from tableformat.export.commit import Ports, unsettled_mark
 from tableformat.export.destination import Destination, fit
 from tableformat.export.directories import NO_NAMES, KeyNames
@@ -48,7 +48,7 @@ from tableformat.export.watermark import list_source
 from tableformat.hive.named import check_names, names_in_force
 from tableformat.ledger import Key, Ledger, State
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.names import LakeName, PartitionId, TableName, new_query_id
+from tableformat.names import HiveName, LakeName, PartitionId, TableName, new_query_id
 from tableformat.source import Source
 
 __all__ = [
@@ -156,7 +156,8 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
     )  # fmt: skip
     plan, state = looked_at.plan, looked_at.state
     table = plan.table
-    if request.wish.whole:
+    wish = in_tree(request.wish) if isinstance(request.to, HiveName) else request.wish
+    if wish.whole:
         check_one_to_one(plan, request.to)
     selected = select(
         request.selection,
@@ -184,7 +185,7 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
             ports,
             destination,
             leases,
-            request.wish,
+            wish,
             listing,
             slots=slots,
             commit_every=request.commit_every,

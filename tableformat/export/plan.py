@@ -13,11 +13,10 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 
-from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import (
     LakeTableState,
 )
-from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from tableformat.errors import RefusedError, UsageError
 from tableformat.export.claim import Content, content_of
 from tableformat.export.directories import NO_NAMES, KeyNames, TreeKey, tree_key
 from tableformat.export.ports import SliceFailure
@@ -206,15 +205,8 @@ def check_one_to_one(plan: TablePlan, to: LakeName) -> None:
     """Refuse to replace whole lake partitions of a table in which they are not the source's.
 
     Raises:
-        RefusedError: several source partitions may lie in one lake partition, or nothing is ever
-            replaced there (code 48).
+        RefusedError: several source partitions may lie in one lake partition.
     """
-    if isinstance(to, HiveName):
-        message = (
-            f"Cannot replace whole partitions of {to}: what is in a tree of Hive directories is "
-            "never replaced. Export to another tree, or to an Iceberg table."
-        )
-        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     why = why_not_one_to_one(plan.table, plan.columns, plan.spec)
     if why:
         message = (

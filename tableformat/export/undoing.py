@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tableformat.export.outcome import Status
-from tableformat.names import LakeName
+from tableformat.names import HiveName, LakeName
 
 __all__ = ["undo_statement"]
 
@@ -29,6 +29,8 @@ def undo_statement(
         partition_id: the partition that this is, or lies in; None for all.
         before: the snapshot that main was.
     """
+    if isinstance(table, HiveName):
+        return ""
     if did is Status.DETACHED:
         return f"ALTER TABLE {table} ATTACH {which}"
     if before is None or did not in _TAKES_ROWS:

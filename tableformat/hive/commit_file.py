@@ -1,18 +1,20 @@
 """A commit file: what tells the outside that a partition is exported, and by which files.
 
-It is written whole by put-if-absent, once for each export, and never changed (N-19, N-24 ... N-26;
-docs/spec/hive.md). A file of the tree that no commit file names is not, or not yet, exported.
+It is written whole by put-if-absent, once for each export, and never changed (docs/spec/hive.md). A
+file of the tree that no commit file names is not, or not yet, exported. One that replaces earlier
+exports of the partition names all of them: from the moment that it is there, none of them counts.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
-from tableformat.hive.sealed import damaged, opened, sealed
+from tableformat.hive.sealed import REPLACING_FORMAT, TREE_FORMAT, damaged, opened, sealed
 
-__all__ = ["CommitFile", "CommittedFile", "commit_name", "is_commit_name"]
+__all__ = ["CommitFile", "CommittedFile", "commit_name", "is_commit_name", "without_replaced"]
 
 _REMEDY: Final = "remove it: the next export writes it anew"
 _NAME: Final = re.compile(r"commit_[A-Za-z0-9-]+_\d{1,20}")
@@ -33,6 +35,7 @@ class CommitFile:
     """One export of a partition; `tree` is the tree's identity, `source_table` a name for people.
 
     `fingerprint` stands for the parts that were exported. No files: the partition had no rows.
+    `replaces` are the transaction ids of every earlier export of the same key.
     """
 
     tree: str
@@ -41,6 +44,7 @@ class CommitFile:
     transaction_id: str
     fingerprint: str
     files: tuple[CommittedFile, ...]
+    replaces: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -54,7 +58,19 @@ class CommitFile:
 
     def to_bytes(self) -> bytes:
         """Return the stored form; equal exports have equal bytes, whoever writes them."""
-        return sealed({**asdict(self), "rows": self.rows})
+        return sealed({**self.body(), "rows": self.rows}, self.format)
+
+    @property
+    def format(self) -> int:
+        """The format of a document that has it: earlier releases refuse what replaces."""
+        return REPLACING_FORMAT if self.replaces else TREE_FORMAT
+
+    def body(self) -> dict[str, Any]:
+        """Return its fields as documents have them, without `replaces` where there is none."""
+        found = asdict(self)
+        if not self.replaces:
+            del found["replaces"]
+        return found
 
     @classmethod
     def from_bytes(cls, data: bytes, what: str) -> CommitFile:
@@ -71,6 +87,7 @@ class CommitFile:
         try:
             rows = raw.pop("rows")
             raw["files"] = tuple(CommittedFile(**f) for f in raw["files"])
+            raw["replaces"] = tuple(raw.get("replaces", ()))
             found = cls(**raw)
         except (KeyError, TypeError) as error:
             raise damaged(what, repr(error), _REMEDY) from error
@@ -88,3 +105,10 @@ def commit_name(partition_id: str, transaction_id: str) -> str:
 def is_commit_name(name: str) -> bool:
     """Whether a name is that of a commit file."""
     return _NAME.fullmatch(name) is not None
+
+
+def without_replaced(found: Iterable[CommitFile]) -> tuple[CommitFile, ...]:
+    """Return those commit files of a tree that no other one replaces."""
+    every = tuple(found)
+    replaced = {one for commit in every for one in commit.replaces}
+    return tuple(commit for commit in every if commit.transaction_id not in replaced)

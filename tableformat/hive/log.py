@@ -8,7 +8,7 @@ commit files alone, which are made of the entries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from tableformat.committer import Commit, LakeTableState, SnapshotSeen, Staged
 from tableformat.errors import DestinationError
 from tableformat.hive.commit_file import CommitFile, CommittedFile
 from tableformat.hive.layout import TreePaths
-from tableformat.hive.sealed import damaged, opened, sealed
+from tableformat.hive.sealed import TREE_FORMAT, damaged, opened, sealed
 
 __all__ = ["LogEntry", "LoggedExport", "entry_of", "state_after", "why_not_whole"]
 
@@ -55,7 +55,9 @@ class LogEntry:
 
     def to_bytes(self) -> bytes:
         """Return the stored form."""
-        return sealed(asdict(self))
+        exports = [{**asdict(e), "commit": e.commit.body()} for e in self.exports]
+        form = max((e.commit.format for e in self.exports), default=TREE_FORMAT)
+        return sealed({**asdict(self), "exports": exports}, form)
 
     @classmethod
     def from_bytes(cls, data: bytes, what: str) -> LogEntry:
@@ -86,6 +88,7 @@ def entry_of(
     remove_marks: tuple[str, ...],
     *,
     made: int,
+    earlier: Callable[[str], tuple[str, ...]],
 ) -> LogEntry:
     """Return the entry of an attempt.
 
@@ -95,6 +98,7 @@ def entry_of(
         commit: what is to become visible.
         remove_marks: keys whose mark has done its duty.
         made: now, in milliseconds since 1970.
+        earlier: returns the transaction ids of the exports of a key that the log has in `state`.
     """
     change = property_change(state, staged, commit, remove_marks)
     paths = TreePaths(state.tree)
@@ -112,6 +116,7 @@ def entry_of(
                     CommittedFile(paths.relative(r.file_path), r.file_bytes, r.rows, r.sha256)
                     for r in key.receipts
                 ),
+                replaces=earlier(key.key),
             ),
         )
         for key in commit.keys
@@ -177,6 +182,7 @@ def state_after(empty: LakeTableState, entries: Sequence[LogEntry]) -> LakeTable
         metadata_location=empty.metadata_location,
         handle=empty.handle,
         tree=empty.tree,
+        replaced=frozenset(t for e in entries for x in e.exports for t in x.commit.replaces),
     )
 
 
@@ -185,14 +191,22 @@ def _seen(entry: LogEntry) -> SnapshotSeen:
         entry.snapshot_id,
         entry.parent,
         entry.number,
-        "append",
+        _operation(entry),
         sum(f.rows for f in entry.files),
         len(entry.files),
         entry.made,
     )
 
 
+def _operation(entry: LogEntry) -> str:
+    """Return what an entry did, in the words of Iceberg's snapshots."""
+    if not any(e.commit.replaces for e in entry.exports):
+        return "append"
+    return "overwrite" if entry.files else "delete"
+
+
 def _export(raw: dict[str, Any]) -> LoggedExport:
     told = dict(raw["commit"])
     told["files"] = tuple(CommittedFile(**f) for f in told["files"])
+    told["replaces"] = tuple(told.get("replaces", ()))
     return LoggedExport(raw["key"], CommitFile(**told))

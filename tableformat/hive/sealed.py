@@ -13,15 +13,17 @@ from typing import Any, Final
 from tableformat.errors import DestinationError
 from tableformat.ledger_text import checksum
 
-__all__ = ["PUT_BACK", "TREE_FORMAT", "damaged", "opened", "sealed"]
+__all__ = ["PUT_BACK", "REPLACING_FORMAT", "TREE_FORMAT", "damaged", "opened", "sealed"]
 
 TREE_FORMAT: Final = 1
+REPLACING_FORMAT: Final = 2
+"""The format of a document that says that an export replaces others."""
 PUT_BACK: Final = "put it back from a copy"
 
 
-def sealed(body: Mapping[str, Any]) -> bytes:
+def sealed(body: Mapping[str, Any], form: int = TREE_FORMAT) -> bytes:
     """Return the stored form of a document; equal documents have equal bytes."""
-    whole = {"format_version": TREE_FORMAT, **body}
+    whole = {"format_version": form, **body}
     return json.dumps({**whole, "checksum": checksum(whole)}, indent=1).encode()
 
 
@@ -39,10 +41,10 @@ def opened(data: bytes, what: str, remedy: str = PUT_BACK) -> dict[str, Any]:
     try:
         raw: dict[str, Any] = json.loads(data)
         found = raw["format_version"]
-        if found != TREE_FORMAT:
+        if found not in (TREE_FORMAT, REPLACING_FORMAT):
             message = (
-                f"Cannot read {what}: it has format {found}, this release reads {TREE_FORMAT}. Use "
-                "the release that wrote it, or a newer one."
+                f"Cannot read {what}: it has format {found}, this release reads "
+                f"{REPLACING_FORMAT}. Use the release that wrote it, or a newer one."
             )
             raise DestinationError(message)
         if raw.pop("checksum") != checksum(raw):

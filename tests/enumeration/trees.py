@@ -174,13 +174,16 @@ def check_visible(world: TreeWorld, contents: dict[str, set[int]]) -> None:
             seen.add(file.path)
 
 
-def check_end(world: TreeWorld, expected: dict[str, int], fault: Fault) -> None:
+def check_end(
+    world: TreeWorld, expected: dict[str, int], fault: Fault, *, replaces: bool = False
+) -> None:
     """Check a world in which the command was run again after a fault.
 
     Args:
         world: as it is.
         expected: the rows of each partition.
         fault: what had happened.
+        replaces: whether the command replaces what was exported, each time that it is run.
     """
     made, rows = commits(world), rows_of(world)
     assert {p: found[0].rows for p, found in made.items()} == expected
@@ -189,13 +192,17 @@ def check_end(world: TreeWorld, expected: dict[str, int], fault: Fault) -> None:
         assert row.state is State.COMPLETED, row
         assert row.done is not None
         landed = row.done.landed
-        assert len(row.landed) == 1, "it landed more than once"
+        assert replaces or len(row.landed) == 1, "it landed more than once"
+        assert commit.replaces == tuple(x.transaction_id for x in row.landed[:-1])
         assert (landed.transaction_id, landed.rows, landed.data_files) == (
             commit.transaction_id, commit.rows, len(commit.files),
         )  # fmt: skip
         assert landed.fingerprint == commit.fingerprint
     committed = {f.path for found in made.values() for f in found[0].files}
-    left = [p for p in _data_files(world) if p not in committed]
+    replaced = {(r.key.hash, x.transaction_id) for r in rows.values() for x in r.landed[:-1]}
+    left = [p for p in _data_files(world) if p not in committed and exported_by(p) not in replaced]
+    listed = {p.name for p in Path(world.tree.paths.commits.removeprefix("file://")).iterdir()}
+    assert listed == {found[0].name for found in made.values()}, "a replaced commit file is left"
     # Another run that takes this one for dead writes what this one is writing.
     doubled = fault in PAUSES and not fault.others_live
     assert doubled or left == [], "data files are left that no commit file names"

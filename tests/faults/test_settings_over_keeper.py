@@ -116,7 +116,7 @@ def test_other_content_is_refused_within_the_ttl_and_counted(kept: Kept) -> None
     kept.assert_once(15)
 
 
-def test_force_replaces_a_partition_of_a_table_and_no_directory(kept: Kept) -> None:
+def test_force_replaces_a_partition_of_a_table_and_a_directory_by_one_more_word(kept: Kept) -> None:
     """Harm prevented: rows twice; or readers of directories that see old and new files at once."""
     kept.said(Wish(ttl=180))
     before = kept.rows()
@@ -131,6 +131,9 @@ def test_force_replaces_a_partition_of_a_table_and_no_directory(kept: Kept) -> N
         grown = row.claim.epoch > before[partition].claim.epoch
         assert grown is not kept.is_tree
         assert len(row.landed) == (1 if kept.is_tree else 2)
+    if kept.is_tree:
+        assert kept.said(Wish(ttl=180, force=True, whole=True)) == every("replaced")
+        kept.assert_once(17)
 
 
 def test_files_of_others_are_refused_and_with_the_setting_left_alone(kept: Kept) -> None:

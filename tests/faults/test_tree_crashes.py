@@ -61,14 +61,46 @@ def without_commit_file(world: TreeWorld, request: ExportRequest) -> None:
         Path(world.tree.paths.commit(found[0].name).removeprefix("file://")).unlink()
 
 
+def exported_and_changed(world: TreeWorld, request: ExportRequest) -> None:
+    """Export everything that is there, and then rows are inserted into the first partition."""
+    world.run(replace(request, wish=Wish()))
+    world.source.by_id["p1"] = parts_of("p1", 7, 5, 2)
+
+
+def exported_one_and_changed(world: TreeWorld, request: ExportRequest) -> None:
+    """Export one of two partitions, and then rows are inserted into it."""
+    exported_and_changed(world, replace(request, selection=ONE.selection))
+
+
+def replaced_and_changed(world: TreeWorld, request: ExportRequest) -> None:
+    """Export and replace, and then rows are deleted."""
+    exported_and_changed(world, request)
+    world.run(request)
+    world.source.by_id["p1"] = parts_of("p1", 7)
+
+
+def replaced_in_part(world: TreeWorld, request: ExportRequest) -> None:
+    """Die when the first file of a replacement is written."""
+    exported_and_changed(world, request)
+    with pytest.raises(Dies):
+        world.run(request, most_files=1)
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A command in a prepared world."""
+    """A command in a prepared world; `always`: the partitions that are exported all the time."""
 
     name: str
     request: ExportRequest
     parts: Mapping[str, tuple[int, ...]]
     prepare: Callable[[TreeWorld, ExportRequest], None] = nothing
+    always: frozenset[str] = frozenset()
+    before: int = 0
+
+    @property
+    def replaces(self) -> bool:
+        """Whether each run replaces what the one before it exported."""
+        return self.request.wish.force
 
     def world(self, directory: Path) -> TreeWorld:
         """Make the world in which it begins."""
@@ -81,6 +113,8 @@ class Scenario:
 
 
 TWO = {"p1": (7, 5), "p2": (3, 6)}
+REPLACING = Wish(force=True, whole=True)
+FORCED = replace(EVERYTHING, wish=REPLACING)
 SCENARIOS = (
     Scenario("first export of one partition", ONE, {"p1": (7, 5)}),
     Scenario("two partitions in one commit", EVERYTHING, TWO),
@@ -88,7 +122,14 @@ SCENARIOS = (
     Scenario("resume of an interrupted export", EVERYTHING, TWO, interrupted),
     Scenario("after a dead export of other rows", ONE, {"p1": (7, 5)}, left_by_a_dead_one),
     Scenario("commit files that were removed", EVERYTHING, TWO, without_commit_file),
-)
+    Scenario("replacement of one partition", replace(ONE, wish=REPLACING), {"p1": (7, 5)},
+             exported_and_changed, frozenset({"p1"})),
+    Scenario("replacement beside a first export", FORCED, TWO, exported_one_and_changed,
+             frozenset({"p1"})),
+    Scenario("replacement of a replacement", FORCED, {"p1": (7, 5)}, replaced_and_changed,
+             frozenset({"p1"}), before=14),
+    Scenario("resume of a replacement", FORCED, TWO, replaced_in_part, frozenset(TWO)),
+)  # fmt: skip
 
 
 @pytest.fixture(params=SCENARIOS, ids=[s.name for s in SCENARIOS])
@@ -139,6 +180,7 @@ def check(scenario: Scenario, directory: Path, fault: Fault, number: int) -> Non
     request = replace(scenario.request, to=world.to)
     expected = {p: sum(x.rows for x in held) for p, held in world.source.by_id.items()}
     contents = {p: {rows, sum(scenario.parts[p])} for p, rows in expected.items()}
+    contents["p1"].add(scenario.before)
 
     def other() -> None:
         ran = world.run(request, others_live=fault.others_live)
@@ -152,11 +194,12 @@ def check(scenario: Scenario, directory: Path, fault: Fault, number: int) -> Non
         ran = Ran((), None)
     assert len(acts.names) > number, "it was not met"
     check_visible(world, contents)
+    assert scenario.always <= set(commits(world)), "what was exported is seen by nobody"
     answers_are_true(world, ran.outcomes)
     run_again(world, request)
     check_visible(world, contents)
-    check_end(world, expected, fault)
-    if fault in DEATHS and number < len(acts.names):
+    check_end(world, expected, fault, replaces=scenario.replaces)
+    if fault in DEATHS and number < len(acts.names) and not scenario.replaces:
         assert max(world.written.values(), default=0) <= 1, "a finished file was written again"
 
 
@@ -224,6 +267,9 @@ def test_the_acts_are_those_of_the_tree_too(tmp_path: Path) -> None:
     assert [n.split()[0] for n in names[send + 1 : send + 4]] == ["put_if_absent"] * 3
     assert names[send + 2 : send + 4] == ["put_if_absent commits"] * 2
     assert acts_of(SCENARIOS[5], tmp_path / "removed").count("put_if_absent commits") == 2
+    replacing = acts_of(SCENARIOS[6], tmp_path / "replacing")
+    entry = replacing.index("send") + 1
+    assert replacing[entry + 1 : entry + 3] == ["put_if_absent commits", "delete commits"]
     assert all(sample(names, fault) for fault in Fault)
 
 
@@ -261,17 +307,41 @@ def test_an_export_that_is_given_up_while_its_commit_is_held_up_never_appears(
     check_end(world, {"p1": 12}, fault)
 
 
-def test_wishes_that_replace_are_refused_and_change_nothing(tmp_path: Path) -> None:
+def test_force_alone_replaces_nothing_and_names_the_words_that_do(tmp_path: Path) -> None:
+    """Harm prevented: who lists directories sees old and new rows, and nobody asked for it."""
     world = SCENARIOS[0].world(tmp_path / "forced")
     request = replace(ONE, to=world.to)
     world.run(request)
     before = commits(world)
 
     (outcome,) = world.run(replace(request, wish=Wish(force=True))).outcomes
-    whole = world.run(replace(request, wish=Wish(force=True, whole=True))).error
 
     assert outcome.status is Status.REFUSED
-    assert "never replaced" in outcome.message
-    assert whole is not None
-    assert whole.code == 48
+    assert "--force --replace-partition" in outcome.message
     assert commits(world) == before
+
+
+def test_a_run_that_was_held_up_puts_a_replaced_commit_file_and_nobody_counts_it(
+    tmp_path: Path,
+) -> None:
+    """Harm prevented: rows of an export that was replaced twice since, once it wakes up."""
+    world = SCENARIOS[0].world(tmp_path / "held up")
+    request = replace(ONE, to=world.to, wish=REPLACING)
+    acts_before = acts_of(SCENARIOS[0], tmp_path / "undisturbed")
+    put = acts_before.index("put_if_absent commits")
+
+    def twice() -> None:
+        for rows in ((7, 5, 2), (7,)):
+            world.source.by_id["p1"] = parts_of("p1", *rows)
+            (outcome,) = world.run(request).outcomes
+            assert outcome.status in IN_MAIN, outcome
+
+    world.acts = acts = Acts(put, Fault.PAUSED_BEFORE_BY_THE_DEAD, twice)
+    world.run(replace(ONE, to=world.to), effects=acts)
+
+    assert acts.names[put] == "put_if_absent commits"
+    (commit,) = commits(world)["p1"]
+    assert commit.rows == 7
+    assert len(list(Path(world.tree.paths.commits.removeprefix("file://")).iterdir())) == 2
+    world.run(request)
+    check_end(world, {"p1": 7}, Fault.PAUSED_BEFORE_BY_THE_DEAD, replaces=True)

@@ -77,7 +77,9 @@ _MIB: Final = 1024 * 1024
     "whole",
     is_flag=True,
     help="With --force: everything in the lake partition goes, also files that other engines "
-    "rewrote and rows of others. Only where a lake partition holds one source partition.",
+    "rewrote and rows of others. Only where a lake partition holds one source partition. In a tree "
+    "of Hive directories: what was exported of the partition goes, and who lists directories sees "
+    "old and new files until gc removes the old ones.",
 )
 @click.option(
     "--overwrite-file-if-exists",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from catalog.hive import OpenedTree
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import hosts_to_look_at
 from catalog.sources import SourcePlace
@@ -59,13 +61,22 @@ __all__ = ["gc"]
     help="Expire, too, the snapshots before DROP PARTITION statements that are so old, e.g. 10m, "
     "and remove the files that they alone had. Of other writers, branches and tags none is.",
 )
+@click.option(
+    "--keep-replaced",
+    default="1d",
+    show_default=True,
+    metavar="AGE",
+    help="In a tree of Hive directories: how long files of exports that were replaced stay for "
+    "readers that began before.",
+)
 @click.option("--yes", is_flag=True, help="Remove it; without this it is only told.")
 @ledger_options
 @catalog_options
 @output_options
 def gc(  # noqa: PLR0913, PLR0917  one parameter per option
     to: str | None, source: SourcePlace | None, cluster: str | None, table: str | None,
-    cluster_host: tuple[str, ...], older_than: str, expire_dropped: str | None, warehouse: Path,
+    cluster_host: tuple[str, ...], older_than: str, expire_dropped: str | None,
+    keep_replaced: str, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts,
     *, yes: bool, as_json: bool
 ) -> int:  # fmt: skip
@@ -84,6 +95,7 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
     """  # noqa: D301  \b is Click's mark for lines to keep
     age = parse_duration("--older-than", older_than)
     dropped = None if expire_dropped is None else parse_duration("--expire-dropped", expire_dropped)
+    kept = parse_duration("--keep-replaced", keep_replaced)
     name = None if to is None else destination_name(to)
     if name is None and source is None:
         message = "Cannot clean up: name the lake table by --to, or a source by --source, or both."
@@ -94,6 +106,8 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
             swept = sweep_sources(known, places, older_than=age, removes=yes)
     else:
         catalog = open_destination(name, warehouse=warehouse, time_outs=time_outs, looks_only=True)
+        if isinstance(catalog, OpenedTree):
+            catalog = replace(catalog, grace=kept)
         lake, known = open_existing(catalog, name, f"clean up {name}", ledger=ledger)
         with contextlib.closing(known):
             swept = sweep(lake, known, places, older_than=age, removes=yes, dropped=dropped)

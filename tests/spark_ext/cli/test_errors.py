@@ -194,6 +194,13 @@ def _changed_content(places: Places, _: pytest.MonkeyPatch) -> Said:
     return inside
 
 
+def _forced_in_tree(places: Places, _: pytest.MonkeyPatch) -> Said:
+    tree = f"hive:{places.root}/tree"
+    words = export("--partition-id", "202401", table="db.other", to=tree)
+    places.run(*words, "--hive-column", "month=toYYYYMM(ts)")
+    return said(places, (*words, "--force"))
+
+
 def _other_ledger(places: Places, _: pytest.MonkeyPatch) -> Said:
     words = ("--partition-id", "202401")
     places.run(*export(*words, to="lake.n.kept"))
@@ -263,6 +270,7 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
     "a table without a UUID was renamed": replacements.renamed,
     "Keeper does not answer": replacements.silent_keeper,
     "the partition changed since it was exported": _changed_content,
+    "`--force` into a tree of Hive directories": _forced_in_tree,
     "the ledger of another table": _other_ledger,
     "the catalog gives no answer to a commit": _lost_answers,
     "another process exports the partition": _in_progress,

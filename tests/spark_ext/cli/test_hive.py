@@ -189,7 +189,6 @@ def test_an_interrupted_export_is_cancelled_and_exported_anew(
         ((*EXPORT, "{tree}", "--hive-column", "d"), None, "it is not NAME=VALUE"),
         ((*EXPORT, "{tree}", "--hive-column", "day=d"), 36, "d is a column, and its directory"),
         ((*EXPORT, "lake.n.t", "--hive-column", "day=d"), None, "only trees of Hive directories"),
-        ((*EXPORT, "{tree}", "--force", "--replace-partition"), 48, "never replaced"),
         ((*EXPORT, "hive:"), None, "it names no directory"),
     ],
 )

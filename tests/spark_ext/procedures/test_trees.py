@@ -65,6 +65,32 @@ def test_a_statement_and_the_command_line_export_to_one_tree_by_one_ledger(
     }
 
 
+def test_a_changed_partition_of_a_tree_is_replaced_by_two_settings(
+    keyed: Places, session: NoSpark, tmp_path: Path
+) -> None:
+    """ForceExport: what the SQL of the requirement says, and one word more; `read` sees one."""
+    tree, force = tmp_path / "tree", "export_merge_tree_partition_force_export = 1"
+    also = "export_merge_tree_partition_replace_partition"
+    assert alter(session, tree, "(202401, 1)", f"{ALLOWED}, {NAMED}")[0][1] == "committed"
+    keyed.clickhouse_run("INSERT INTO db.keyed VALUES ('2024-01-31', 3)")
+
+    with pytest.raises(RefusedError) as refused:
+        alter(session, tree, "(202401, 1)", f"{ALLOWED}, {force}")
+    assert f"Use `{force}`, `{also} = 1` to replace" in in_statement(refused.value.message)
+    with pytest.raises(UsageError, match=r"it says what .* replaces"):
+        alter(session, tree, "(202401, 1)", f"{ALLOWED}, {also} = 1")
+    forced = alter(session, tree, "(202401, 1)", f"{ALLOWED}, {force}, {also} = 1")
+    compared = session.call(
+        "verify_partition", table=f"hive.`{tree}`", source="ch.db.keyed", partition_id="202401-1"
+    )
+
+    code, out, _ = keyed.run("read", f"hive:{tree}", "--rows")
+    assert forced == [("202401-1", "replaced")]
+    assert (code, sorted(json.loads(line)["k"] for line in out.splitlines())) == (0, [1, 3])
+    assert [(r["status"], r["rows"]) for r in compared] == [("equal", 2)]
+    assert len(list(tree.rglob("*.parquet"))) == 2
+
+
 def test_the_command_alter_exports_to_a_tree(keyed: Places, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     statement = f"ALTER TABLE db.keyed EXPORT PARTITION ALL TO TABLE hive.`{tree}` SETTINGS "

@@ -88,6 +88,15 @@ def test_settings_of_a_statement_say_how_it_is_exported() -> None:
     assert not found.wait
 
 
+def test_settings_say_what_force_replaces() -> None:
+    """Harm prevented: in SQL a changed partition of a tree can never be exported again."""
+    forced, whole = "export_merge_tree_partition_force_export", "export_merge_tree_partition"
+    found = settings_of(f"SETTINGS {forced} = 1, {whole}_replace_partition = 1")
+
+    assert found.wish == Wish(force=True, whole=True)
+    assert settings_of("", **{f"{whole}_replace_partition": "1"}).replace_partition
+
+
 def test_a_statement_goes_before_its_session_and_the_session_before_the_default() -> None:
     ttl = "export_merge_tree_partition_manifest_ttl"
 

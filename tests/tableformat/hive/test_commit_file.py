@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.errors import DestinationError
-from tableformat.hive.commit_file import CommitFile, CommittedFile, is_commit_name
+from tableformat.hive.commit_file import (
+    CommitFile,
+    CommittedFile,
+    is_commit_name,
+    without_replaced,
+)
 
 FILES = st.builds(
     CommittedFile,
@@ -26,6 +32,7 @@ COMMITS = st.builds(
     transaction_id=st.integers(0, 2**63).map(str),
     fingerprint=st.text("0123456789abcdef"),
     files=st.lists(FILES, max_size=3).map(tuple),
+    replaces=st.lists(st.integers(0, 2**63).map(str), max_size=3, unique=True).map(tuple),
 )
 ONE = CommitFile("t", "db.t", "202401", "77", "f", (CommittedFile("p=1/a.parquet", 9, 3, "00"),))
 
@@ -80,7 +87,7 @@ def test_a_change_by_hand_is_told_by_the_checksum(commit: CommitFile, name: str)
         (b"[]", "Cannot read x"),
         (b"{}", "format_version"),
         (ONE.to_bytes()[:-20], "Cannot read x"),
-        (ONE.to_bytes().replace(b'"format_version": 1', b'"format_version": 2'), "it has format 2"),
+        (ONE.to_bytes().replace(b'"format_version": 1', b'"format_version": 3'), "it has format 3"),
     ],
 )
 def test_what_is_cut_off_or_newer_is_refused_by_name(data: bytes, why: str) -> None:
@@ -91,3 +98,21 @@ def test_what_is_cut_off_or_newer_is_refused_by_name(data: bytes, why: str) -> N
 @pytest.mark.parametrize("name", ["commit_all", "commit_a_b", "x_all_1", "commit_all_1.json", ""])
 def test_other_names_are_none_of_commit_files(name: str) -> None:
     assert not is_commit_name(name)
+
+
+def test_what_replaces_is_of_a_format_that_earlier_releases_refuse() -> None:
+    """Harm prevented: an earlier release that counts both an export and its successor."""
+    raw = json.loads(replace(ONE, replaces=("76",)).to_bytes())
+
+    assert (raw["format_version"], raw["replaces"]) == (2, ["76"])
+
+
+def test_of_exports_that_replace_each_other_the_last_counts() -> None:
+    """Also where one is put again by a run that was held up: its successors name all before."""
+    first, other = ONE, replace(ONE, partition_id="202402", transaction_id="5")
+    second = replace(ONE, transaction_id="78", replaces=("77",))
+    third = replace(ONE, transaction_id="79", replaces=("77", "78"))
+
+    assert without_replaced((third, second, other, first)) == (third, other)
+    assert without_replaced((third, first)) == (third,)
+    assert without_replaced((first, other)) == (first, other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -24,13 +25,17 @@ EMPTY = IDENTITY.state("file:///tree")
 
 
 def appended(
-    state: LakeTableState, key: str, number: int, remove_marks: tuple[str, ...] = ()
+    state: LakeTableState,
+    key: str,
+    number: int,
+    remove_marks: tuple[str, ...] = (),
+    earlier: tuple[str, ...] = (),
 ) -> LogEntry:
     """Return the entry of a commit of one key on a state."""
     staged = Staged(1000 + number, state.main, state.last_sequence_number + 1, ())
     keys = (KeyCommit(key, number, str(number), "content", (), partition_id="all"),)
     commit = Commit(keys, state.layout, "ledger", number=number)
-    return entry_of(state, staged, commit, remove_marks, made=5)
+    return entry_of(state, staged, commit, remove_marks, made=5, earlier=lambda _: earlier)
 
 
 def log(*keys: str) -> tuple[LogEntry, ...]:
@@ -58,6 +63,20 @@ def test_entries_are_read_as_written_and_the_last_mark_of_a_key_counts(keys: lis
     }
     assert state.highest_epoch == len(keys)
     assert state.properties["a"] == "b"
+
+
+def test_an_entry_that_replaces_says_so_and_is_of_a_format_that_earlier_releases_refuse() -> None:
+    (first,) = log("a")
+    second = appended(state_after(EMPTY, (first,)), "a", 2, earlier=("1",))
+
+    state = state_after(EMPTY, (first, second))
+
+    assert LogEntry.from_bytes(second.to_bytes(), "x") == second
+    assert [json.loads(e.to_bytes())["format_version"] for e in (first, second)] == [1, 2]
+    assert "replaces" not in json.loads(first.to_bytes())["exports"][0]["commit"]
+    assert second.exports[0].commit.replaces == ("1",)
+    assert state.replaced == {"1"}
+    assert [s.operation for s in state.snapshots.values()] == ["append", "delete"]
 
 
 def test_a_mark_that_is_removed_is_gone() -> None:

@@ -1,0 +1,87 @@
+"""What the log of a tree says to be exported: data files by key and place, and what was replaced.
+
+An export counts from its own entry to the one that names it in `replaces`; the state of a tree as
+of an entry is what counts then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tableformat.hive.commit_file import CommitFile
+from tableformat.hive.layout import TreePaths
+from tableformat.hive.log import LogEntry, LoggedExport
+
+__all__ = ["Added", "Exported"]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A data file that an entry of the log adds; `until`: the entry that replaces its export."""
+
+    entry: LogEntry
+    export: LoggedExport
+    location: str
+    rows: int
+    bytes: int
+    until: LogEntry | None
+
+    def is_in(self, last: int) -> bool:
+        """Whether it is exported when the log ends with the entry of a number."""
+        return self.entry.number <= last and (self.until is None or last < self.until.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """All of a log, sorted once: it is asked for thousands of keys one after the other.
+
+    `exports` are those of a key in their order, each with the number of its entry. `commits` and
+    `until` are by transaction id: what the commit file of an export says, and by which entry it was
+    replaced.
+    """
+
+    entries: tuple[LogEntry, ...]
+    exports: Mapping[str, Sequence[tuple[int, CommitFile]]]
+    by_key: Mapping[str, Sequence[Added]]
+    by_location: Mapping[str, Added]
+    commits: Mapping[str, CommitFile]
+    until: Mapping[str, LogEntry]
+
+    @classmethod
+    def of(cls, entries: tuple[LogEntry, ...], paths: TreePaths) -> Exported:
+        """Sort a log, which is given in its order."""
+        until: dict[str, LogEntry] = {}
+        for entry in entries:
+            for replaced in (t for e in entry.exports for t in e.commit.replaces):
+                until.setdefault(replaced, entry)
+        found = [
+            Added(
+                entry,
+                export,
+                paths.absolute(file.path),
+                file.rows,
+                file.bytes,
+                until.get(export.commit.transaction_id),
+            )
+            for entry in entries
+            for export in entry.exports
+            for file in export.commit.files
+        ]
+        by_key: dict[str, list[Added]] = {}
+        for one in found:
+            by_key.setdefault(one.export.key, []).append(one)
+        exports: dict[str, list[tuple[int, CommitFile]]] = {}
+        for number, export in ((entry.number, e) for entry in entries for e in entry.exports):
+            exports.setdefault(export.key, []).append((number, export.commit))
+        commits = {c.transaction_id: c for of_key in exports.values() for _, c in of_key}
+        return cls(entries, exports, by_key, {one.location: one for one in found}, commits, until)
+
+    @property
+    def counting(self) -> tuple[CommitFile, ...]:
+        """What the commit files say of the exports that no later one replaced."""
+        return tuple(c for t, c in self.commits.items() if t not in self.until)
+
+    def earlier(self, key: str, *, last: int) -> tuple[str, ...]:
+        """Return the transaction ids of all exports of a key, up to the entry of a number."""
+        return tuple(c.transaction_id for number, c in self.exports.get(key, ()) if number <= last)
