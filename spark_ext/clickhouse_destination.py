@@ -1,9 +1,9 @@
 """What a table of ClickHouse is as a destination: one over Hive directories is its tree, no other.
 
-An S3 table with `partition_strategy = 'hive'` resolves to the tree that it reads, where its
-structure and its partition key are those of the source; anything else of ClickHouse is refused. The
-words are the requirement's (RQ...Restrictions.SameTable, .DestinationSupport; coverage.md reading
-14), the codes ClickHouse's.
+A table of S3, GCS, AzureBlobStorage or HDFS over Hive directories (`object_tables.py`) resolves to
+the tree that it reads, where its structure and its partition key are those of the source; anything
+else of ClickHouse is refused. The words are the requirement's (RQ...Restrictions.SameTable,
+.DestinationSupport), the codes ClickHouse's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from catalog.clickhouse.object_tables import ObjectTable
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.s3_addresses import s3_location
+from catalog.object_addresses import abfs_location, gs_location, hdfs_location, s3_location
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.mergetree.expression import ColumnName
@@ -24,7 +24,19 @@ from tableformat.names import HiveName, TableName
 
 __all__ = ["clickhouse_destination", "unsupported"]
 
-_S3: Final = "S3"
+_REACHED: Final[Mapping[str, str]] = {
+    "S3": "its address is not in the S3 that is reached from here (AWS_ENDPOINT_URL)",
+    "GCS": (
+        "its address is not in the Google Cloud Storage that is reached from here "
+        "(STORAGE_EMULATOR_HOST)"
+    ),
+    "AzureBlobStorage": (
+        "its account is not the one that is reached from here (AZURE_STORAGE_CONNECTION_STRING)"
+    ),
+}
+_OTHERS: Final = (
+    "only trees of the engines S3, GCS, AzureBlobStorage and HDFS are found by their table"
+)
 _PARQUET: Final = "Parquet"
 _TREE: Final = "Name the tree itself by its location: hive.`uri` in SQL, hive:URI elsewhere."
 
@@ -49,6 +61,7 @@ def clickhouse_destination(
 
     Raises:
         UnsupportedError: it stands for no tree, or for one that is not reached from here (code 48).
+        TableFormatError: the environment does not say how its store is reached, or as whom.
         RefusedError: it has other columns (code 122), or another partition key (36).
         UsageError: an expression of `directories` cannot be read.
         SourceError: the source cannot be read.
@@ -61,14 +74,10 @@ def clickhouse_destination(
         raise unsupported(what, "MergeTree" if engine.endswith("MergeTree") else engine, where)
     if found.format != _PARQUET:
         raise unsupported(what, f"{engine} of the format {found.format or 'of its own'}", where)
-    location = s3_location(found.address, os.environ) if engine == _S3 else None
+    location = _location(found)
     if location is None:
-        why = (
-            "its address is not in the S3 that is reached from here (AWS_ENDPOINT_URL)"
-            if engine == _S3
-            else "only trees of the engine S3 are found by their table"
-        )
-        raise unsupported(what, f"{engine} with Hive directories ({why})", _TREE)
+        why = _REACHED.get(found.engine, _OTHERS)
+        raise unsupported(what, f"{found.engine} with Hive directories ({why})", _TREE)
     _check_fits(found, exported(), directories, what)
     return HiveName.at(location)
 
@@ -80,6 +89,25 @@ def unsupported(what: str, storage: str, where: str) -> UnsupportedError:
         f"unsupported partitioning. {where}"
     )
     return UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def _location(found: ObjectTable) -> str | None:
+    """Return the location of the directories, None when they are not reached from here.
+
+    Raises:
+        TableFormatError: the environment does not say as whom they are reached.
+    """
+    match found.engine:
+        case "S3" | "GCS":
+            # Google's objects are reached by the protocol of S3, too, where that is said.
+            in_s3 = s3_location(found.address, os.environ)
+            return in_s3 or gs_location(found.address, os.environ)
+        case "AzureBlobStorage":
+            return abfs_location(found.address, found.container, found.path, os.environ)
+        case "HDFS":
+            return hdfs_location(found.address)
+        case _:
+            return None
 
 
 def _check_fits(

@@ -1,7 +1,14 @@
 """Tables of ClickHouse over objects: where they are, and how ClickHouse divides them.
 
 `engine_full` has the arguments of the engine as they were given, secrets hidden. Nothing of it is
-shown: an access key is no secret there.
+shown: an access key is no secret there. Engines say in their own ways that rows are in directories
+`column=value`:
+
+    S3, GCS           partition_strategy = 'hive', by name
+    AzureBlobStorage  (connection or address, container, path, [account, key,] format, compression,
+                      'hive'), by position
+    HDFS              knows no strategy; a pattern of all Parquet files below a directory,
+                      `hdfs://host:port/dir/**/*.parquet`, and PARTITION BY
 """
 
 from __future__ import annotations
@@ -21,17 +28,26 @@ from tableformat.names import TableName
 __all__ = ["ObjectTable", "object_table"]
 
 _HIVE: Final = "hive"
+_AZURE: Final = "AzureBlobStorage"
+_HDFS: Final = "HDFS"
+_BELOW: Final = ("/**/*.parquet", "/**.parquet")
+_PLACE: Final = 3
+"""Arguments of AzureBlobStorage that say where it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectTable:
     """A table over objects; `address` is '' where a named collection has it.
 
-    `is_hive` tells that its rows are in directories `column=value` (`partition_strategy`).
+    In Azure `address` is a connection string or that of an account, and `container` and `path` are
+    there; in HDFS it is that of the directory. `is_hive` tells that its rows are in directories
+    `column=value`.
     """
 
     engine: str
     address: str
+    container: str
+    path: str
     format: str
     is_hive: bool
     partition_by: str
@@ -56,16 +72,34 @@ def object_table(connection: Connection, name: TableName) -> ObjectTable | None:
         # What is not written like functions of literals is no engine of this kind.
         return None
     given = whole.arguments if isinstance(whole, Call) else ()
-    options = _options(given)
-    first = given[0] if given else None
+    placed = _placed(engine.name, _texts(given), _options(given), divided=bool(engine.partition_by))
     columns = texts(connection, f"SELECT name FROM system.columns WHERE {of_table(name)}")
-    return ObjectTable(
-        engine.name,
-        first.value if isinstance(first, Literal) and isinstance(first.value, str) else "",
-        options.get("format", ""),
-        options.get("partition_strategy", "").lower() == _HIVE,
-        engine.partition_by,
-        columns,
+    return ObjectTable(engine.name, *placed, engine.partition_by, columns)
+
+
+def _placed(
+    engine: str, given: tuple[str, ...], options: Mapping[str, str], *, divided: bool
+) -> tuple[str, str, str, str, bool]:
+    """Return address, container, path and format, and whether the table is over directories."""
+    first = given[0] if given else ""
+    if engine == _AZURE and len(given) >= _PLACE:
+        address, container, path, *rest = given
+        # It stands behind the format and its compression.
+        at = next((n for n, one in enumerate(rest) if n > 1 and one.lower() == _HIVE), None)
+        return address, container, path, "" if at is None else rest[at - 2], at is not None
+    if engine == _HDFS:
+        below = next((first.removesuffix(end) for end in _BELOW if first.endswith(end)), "")
+        return below, "", "", given[1] if len(given) > 1 else "", bool(below) and divided
+    is_hive = options.get("partition_strategy", "").lower() == _HIVE
+    return first, "", "", options.get("format", ""), is_hive
+
+
+def _texts(given: tuple[Expression, ...]) -> tuple[str, ...]:
+    """Return the arguments that are given by position, as texts; '' for any other."""
+    unnamed = (one for one in given if not (isinstance(one, Call) and one.function == "equals"))
+    return tuple(
+        one.value if isinstance(one, Literal) and isinstance(one.value, str) else ""
+        for one in unnamed
     )
 
 

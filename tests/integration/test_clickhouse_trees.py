@@ -1,4 +1,4 @@
-"""Tables of ClickHouse as destinations: one over Hive directories in S3 is its tree."""
+"""Tables of ClickHouse as destinations: one over Hive directories is its tree."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ import pytest
 from catalog.clickhouse.embedded import EmbeddedConnection
 from spark_ext import wiring
 from spark_ext.cli.main import invoke
-from tests.services.minio import MinIO
+from tests.services.s3_server import S3Server
 from tests.session_without_spark import NoSpark
+from tests.store_kinds import AbfsPlace, GsPlace, HdfsPlace, S3ProxyPlace
+from tests.store_places import Place, over
 from tests.wrong.places import Places
 
 HIVE = "format = 'Parquet', partition_strategy = 'hive'"
+ACME = "'https://acme.blob.core.windows.net', 'box'"
 ALLOWED = "SETTINGS allow_experimental_export_merge_tree_part = 1"
 
 
 @pytest.fixture
-def bucket(minio_server: MinIO, monkeypatch: pytest.MonkeyPatch) -> str:
+def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the address of a bucket, which is reached as the environment says."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", minio_server.endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", minio_server.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", minio_server.secret_key)
-    monkeypatch.setenv("AWS_REGION", minio_server.region)
-    monkeypatch.setenv("SSL_CERT_FILE", str(minio_server.ca_file))
-    return f"{minio_server.endpoint}/{minio_server.make_bucket()}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
+    monkeypatch.setenv("AWS_REGION", s3_server.region)
+    monkeypatch.setenv("SSL_CERT_FILE", str(s3_server.ca_file))
+    return f"{s3_server.endpoint}/{s3_server.make_bucket()}"
 
 
 @pytest.fixture
@@ -49,7 +52,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
     return made
 
 
-def over(places: Places, engine: str, key: str, columns: str = "d Date, k UInt8") -> None:
+def over_directories(
+    places: Places, engine: str, key: str, columns: str = "d Date, k UInt8"
+) -> None:
     by = f"PARTITION BY {key}" if key else ""
     places.clickhouse_run(f"CREATE OR REPLACE TABLE db.tree ({columns}) ENGINE = {engine} {by}")
 
@@ -68,7 +73,7 @@ def read(location: str) -> list[dict[str, object]]:
 
 def test_a_table_over_hive_directories_in_s3_is_its_tree(places: Places, bucket: str) -> None:
     """DestinationSupport, reading 14: the same tree from the command line and from SQL."""
-    over(places, f"S3('{bucket}/a/plain/', 'key', 'secret', {HIVE})", "d")
+    over_directories(places, f"S3('{bucket}/a/plain/', 'key', 'secret', {HIVE})", "d")
     location = f"s3://{bucket.rsplit('/', 1)[-1]}/a/plain"
     ledger = f"sqlite:{places.root}/ledger.db"
 
@@ -90,7 +95,7 @@ def test_a_table_over_hive_directories_in_s3_is_its_tree(places: Places, bucket:
 def test_a_named_directory_is_a_column_of_the_table_over_the_tree(
     places: Places, bucket: str
 ) -> None:
-    over(places, f"S3('{bucket}/t', {HIVE})", "month", "d Date, k UInt8, month UInt32")
+    over_directories(places, f"S3('{bucket}/t', {HIVE})", "month", "d Date, k UInt8, month UInt32")
 
     refused, _, err = export(places, "months", "--json")
     code, out, said = export(places, "months", "--hive-column", "month=toYYYYMM(d)")
@@ -98,6 +103,39 @@ def test_a_named_directory_is_a_column_of_the_table_over_the_tree(
     assert (refused, json.loads(err.splitlines()[-1])["code"]) == (3, 122)
     assert (code, out.count("exported · 1 rows")) == (0, 2), said
     assert [row["month"] for row in read(f"s3://{bucket.rsplit('/', 1)[-1]}/t")] == [202401, 202403]
+
+
+def engine_over(place: Place) -> str:
+    """Return the engine of a table over the directories of a tree in the place."""
+    of_server, path = place.server, place.root.partition("://")[2].partition("/")[2]
+    match place:
+        case GsPlace():
+            return f"GCS('{of_server.endpoint}/{place.bucket}/{path}/tree', {HIVE})"
+        case AbfsPlace():
+            connection = of_server.connection()
+            how = "'Parquet', 'auto', 'hive'"
+            return f"AzureBlobStorage('{connection}', '{place.container}', '{path}/tree', {how})"
+        case HdfsPlace():
+            return f"HDFS('{place.root}/tree/**/*.parquet', 'Parquet')"
+        case _:
+            in_bucket = place.root.removeprefix("s3://")
+            return f"S3('{of_server.endpoint}/{in_bucket}/tree', 'key', 'secret', {HIVE})"
+
+
+@over(S3ProxyPlace, GsPlace, AbfsPlace, HdfsPlace, representative=S3ProxyPlace)
+def test_a_table_over_hive_directories_of_every_store_is_its_tree(
+    places: Places, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: a table of ClickHouse that nobody can export to, although its store is."""
+    variables = place.variables | {"SSL_CERT_FILE": str(place.server.ca_file)}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    over_directories(places, engine_over(place), "d")
+
+    code, out, err = export(places, "plain")
+
+    assert (code, out.count("exported · 1 rows")) == (0, 2), err
+    assert read(f"{place.root}/tree") == [{"d": "2024-01-31", "k": 1}, {"d": "2024-03-01", "k": 2}]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +151,18 @@ def test_a_named_directory_is_a_column_of_the_table_over_the_tree(
         ("S3('https://else.lan/bucket/t', 'AKIA0', 'hush', {hive})", "d", "d Date, k UInt8", 48,
          "is not in the S3 that is reached from here"),
         ("HDFS('hdfs://h:9000/dir', 'Parquet')", "d", "d Date, k UInt8", 48, "storage HDFS does"),
+        ("HDFS('hdfs://h:9000/dir/**/*.parquet', 'Parquet')", "", "d Date, k UInt8", 48,
+         "storage HDFS does"),
+        ("HDFS('hdfs://h:9000/dir/**/*.parquet', 'Parquet')", "k", "d Date, k UInt8", 36,
+         "Tables have different partition key"),
+        ("HDFS('hdfs://h:9000/dir/**/*.parquet', 'ORC')", "d", "d Date, k UInt8", 48,
+         "storage HDFS of the format ORC does not support"),
+        ("GCS('https://storage.googleapis.com/bucket/t', 'AKIA0', 'hush', {hive})", "k",
+         "d Date, k UInt8", 36, "Tables have different partition key"),
+        ("GCS('https://else.lan/bucket/t', 'AKIA0', 'hush', {hive})", "d", "d Date, k UInt8", 48,
+         "is not in the Google Cloud Storage that is reached from here"),
+        (f"AzureBlobStorage({ACME}, 't/{{{{_partition_id}}}}', 'acme', 'aHVzaA==', 'Parquet')",
+         "d", "d Date, k UInt8", 48, "storage Azure does"),
         ("File('Parquet')", "", "d Date, k UInt8", 48, "storage File does not support"),
         ("Memory", "", "d Date, k UInt8", 48, "storage Memory does not support"),
     ],
@@ -120,7 +170,7 @@ def test_a_named_directory_is_a_column_of_the_table_over_the_tree(
 def test_what_is_no_tree_that_fits_is_refused_and_nothing_is_written(
     places: Places, bucket: str, engine: str, key: str, columns: str, code: int, why: str
 ) -> None:
-    over(places, engine.format(b=bucket, hive=HIVE), key, columns)
+    over_directories(places, engine.format(b=bucket, hive=HIVE), key, columns)
 
     ended, out, err = export(places, "plain", "--json")
 

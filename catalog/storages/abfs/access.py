@@ -22,7 +22,14 @@ from catalog.this_machine import is_in_clear
 from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.errors import UnsupportedError, UsageError
 
-__all__ = ["ENDPOINT", "NAME", "VARIABLES", "AbfsAccess", "account_of"]
+__all__ = [
+    "ENDPOINT",
+    "NAME",
+    "VARIABLES",
+    "AbfsAccess",
+    "account_of",
+    "endpoint_of_connection",
+]
 
 NAME: Final = "Azure Blob Storage"
 ENDPOINT: Final = "adls.connection-string"
@@ -143,6 +150,17 @@ def account_of(location: str) -> tuple[str, str]:
     """
     container, _, host = Place.below(location).bucket.partition("@")
     return container, host
+
+
+def endpoint_of_connection(text: str) -> tuple[str, str]:
+    """Return the account of a connection string, and the address of its blobs.
+
+    Raises:
+        UsageError: it is none; nothing of it is shown.
+    """
+    given = _connection(text)
+    account = given.get(_ACCOUNT, "")
+    return account, _endpoint(given, account, "")
 
 
 def _refuse(properties: Mapping[str, Any]) -> None:
