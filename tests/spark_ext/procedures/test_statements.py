@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
@@ -151,6 +152,26 @@ def test_settings_act(many: Places, session: NoSpark) -> None:
     )
 
     assert (forced["status"], forced["rows"]) == ("replaced", 11)
+
+
+def test_settings_overwrite_what_others_wrote_into_the_partition(
+    many: Places, session: NoSpark
+) -> None:
+    """Harm prevented: rows of a partition twice, and no statement that puts them right."""
+    statement = "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.overwritten"
+    alter(session, f"{statement} {ALLOWED}")
+    table = open_catalog("lake", warehouse=many.warehouse).catalog.load_table("n.overwritten")
+    table.append(pa.Table.from_pylist([{"p": 1, "k": 0}], table.schema().as_arrow()))
+
+    (replaced,) = alter(
+        session,
+        f"{statement} {ALLOWED}, export_merge_tree_partition_force_export = 1, "
+        "export_merge_tree_partition_replace_partition = 1",
+    )
+
+    assert (replaced["status"], replaced["rows"]) == ("replaced", 10)
+    files = [task.file for task in table.refresh().scan().plan_files()]
+    assert sum(file.record_count for file in files) == 10
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest_before_anything_is_done(
