@@ -39,7 +39,7 @@ from tableformat.iceberg.existing import (
     written_schema,
 )
 from tableformat.iceberg.partition_proof import directory, partition_values, value_texts
-from tableformat.iceberg.properties import grown_properties, parts_apart
+from tableformat.iceberg.properties import grown_properties, parts_apart, remembered_source
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.sort_order import (
     file_order,
@@ -247,7 +247,14 @@ def schema_change(plan: TablePlan, name: LakeName, state: LakeTableState) -> Sch
 def _refusal(
     plan: TablePlan, name: LakeName, state: LakeTableState, schema: Schema
 ) -> RefusedError | None:
-    existing = ExistingTable(str(name), schema, table_of(state).spec(), state.format_version)
+    remembered = None if state.tree else remembered_source(state.properties)
+    existing = ExistingTable(
+        str(name),
+        schema,
+        table_of(state).spec(),
+        state.format_version,
+        key=None if remembered is None else remembered.table.engine.partition_by,
+    )
     what = f"export {plan.table.name} to {name}"
     return existing_refusal(what, existing, plan.all_columns, plan.spec)
 

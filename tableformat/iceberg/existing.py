@@ -36,6 +36,7 @@ from tableformat.iceberg.column_types import TypeMapping, conversions_in
 from tableformat.iceberg.evolution import stands_in_the_way
 from tableformat.iceberg.partition_spec import DerivedSpec, spec_matches
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
+from tableformat.mergetree.expression_text import parse_partition_key
 from tableformat.names import quote_identifier
 
 __all__ = ["ExistingTable", "check_existing", "divided_by", "existing_refusal", "written_schema"]
@@ -56,12 +57,16 @@ _OTHER_VERSIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ExistingTable:
-    """What an existing table is: `name` as in SQL, its current schema and its default spec."""
+    """What an existing table is: `name` as in SQL, its current schema and its default spec.
+
+    `key` is the partition key that it remembers, None where it remembers none.
+    """
 
     name: str
     schema: Schema
     spec: PartitionSpec
     format_version: int
+    key: str | None = None
 
 
 def check_existing(
@@ -136,6 +141,25 @@ def _differences(
     spec = PartitionSpec(*divided_by(existing.spec))
     if different_key := spec_matches(derived, spec, existing.schema):
         yield BAD_ARGUMENTS, different_key
+    elif other := _other_key(existing, derived):
+        yield BAD_ARGUMENTS, other
+
+
+def _other_key(existing: ExistingTable, derived: DerivedSpec) -> str:
+    """Return '' unless the spec is that of another expression, and the user has not named it.
+
+    Partitions are named by the key that the table remembers, so that one name would mean rows of
+    two partitions.
+    """
+    if derived.chosen or existing.key is None:
+        return ""
+    if parse_partition_key(existing.key) == parse_partition_key(derived.key):
+        return ""
+    return (
+        f"Tables have different partition key: PARTITION BY {derived.key or 'tuple()'}, and the "
+        f"destination remembers PARTITION BY {existing.key or 'tuple()'}, by which its partitions "
+        f"are named; both are the spec '{derived}', which --partition-spec '{derived}' chooses"
+    )
 
 
 def _without_column(of: PartitionField) -> str:

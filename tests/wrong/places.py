@@ -164,7 +164,8 @@ def make_lake(warehouse: Path) -> None:
     )
     ours = table_properties(events, map_columns(events))
     newer_release = ours | {"mergeberg.source.mapping-version": "9"}
-    for name, properties in (("ours", ours), ("newer", newer_release)):
+    starts = ours | {"mergeberg.source.partition-key": "toStartOfMonth(ts)"}
+    for name, properties in (("ours", ours), ("newer", newer_release), ("starts", starts)):
         catalog.create_table(
             f"n.{name}", Schema(*columns), partition_spec=month, properties=properties
         )

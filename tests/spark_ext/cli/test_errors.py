@@ -84,6 +84,7 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     "the destination is an Iceberg table of version 3": export(to="lake.n.v3"),
     "the destination has a column of a type that is not known": export(to="lake.n.variant"),
     "partition keys differ": export(to="lake.n.by_day"),
+    "partition keys differ that are one spec": export(to="lake.n.starts"),
     "structures differ": export(to="lake.n.structure"),
     "`--evolve-schema` beside a name that differs in case": export(
         "--all", "--evolve-schema", to="lake.n.case"

@@ -34,8 +34,9 @@ from tableformat.iceberg.existing import (
     existing_refusal,
     written_schema,
 )
-from tableformat.iceberg.partition_spec import DerivedSpec, derive_spec
+from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
 from tableformat.iceberg.schema import MappedColumns, map_columns
+from tableformat.iceberg.spec_fields import partition_spec
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type
 from tests.strategies.existing import mutated_schemas
@@ -339,3 +340,37 @@ def test_other_format_versions_are_refused_with_the_reason(version: int) -> None
 
     assert re.search(says[version], found)
     assert f"Iceberg of format version {version} does not support MergeTree parts" in found
+
+
+@pytest.mark.parametrize(
+    ("key", "remembered", "is_refused"),
+    [
+        ("toYYYYMM(d)", "toYYYYMM(d)", False),
+        ("toYYYYMM(d)", None, False),
+        ("(toYYYYMM(d))", "toYYYYMM(`d`)", False),
+        ("toStartOfMonth(d)", "toYYYYMM(d)", True),
+        ("toYYYYMM(d)", "toStartOfMonth(d)", True),
+        ("toYYYYMM(d)", "", True),
+    ],
+)
+def test_another_expression_of_the_same_spec_is_refused_where_the_table_remembers_one(
+    key: str, remembered: str | None, *, is_refused: bool
+) -> None:
+    """Harm prevented: DETACH PARTITION 202401 takes rows out that the source calls 20240101."""
+    table = table_of(Column("d", parse_type("Date"), "Date"), partition_by=key)
+    mapped = map_columns(table)
+    derived = derive_spec(table, mapped)
+    spec = partition_spec(derived.fields, mapped.schema)
+    there = ExistingTable("lake.n.t", mapped.schema, spec, 2, remembered)
+
+    refused = existing_refusal("export db.t to lake.n.t", there, mapped, derived)
+    chosen = existing_refusal(
+        "export db.t to lake.n.t", there, mapped, chosen_spec(table, derived.fields)
+    )
+
+    assert chosen is None
+    assert (refused is not None) == is_refused
+    if refused is not None:
+        assert refused.code == 36
+        assert "Tables have different partition key" in refused.message
+        assert "--partition-spec 'month(d)'" in refused.message
