@@ -114,7 +114,7 @@ def check_export(
         shown = (f"{f.field}{' DESC' if f.descending else ''}" for f in prefix)
         found.sort_order = ", ".join(shown) or "none"
     if mapped and spec and lake and ledger and request.to and len(found.reasons) == of_server:
-        plan = TablePlan(table, mapped, spec, sort_prefix(table, mapped))
+        plan = TablePlan(table, mapped, spec, sort_prefix(table, mapped), strict=request.strict)
         _check_destination(request, plan, lake, ledger, found)
     _check_source(source, table, found)
     _check_versions(table, found)

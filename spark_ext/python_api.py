@@ -109,7 +109,7 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
         same_table: its Keeper was restored, it is the same table.
         same_as: the identity that it was exported under before.
         verify: compare with the source after the commit.
-        strict: refuse columns whose type changes its name or unit.
+        strict: refuse other kinds of values, columns, and orders.
         evolve_schema: add columns that the lake table lacks.
         convert: column to conversion.
         partition_spec: of a table that is made; None to derive it.

@@ -182,7 +182,12 @@ _MAPPING: Final = (
         is_flag=True,
         help="Add columns that the destination lacks, as optional ones.",
     ),
-    click.option("--strict", is_flag=True, help="Refuse columns whose values would change kind."),
+    click.option(
+        "--strict",
+        is_flag=True,
+        help="Refuse columns whose values would change kind, and a table that has other columns, "
+        "or the same in another order.",
+    ),
 )
 _SPARK: Final = (
     click.option(

@@ -84,7 +84,7 @@ CREATE_TABLE_LIKE: Final = Procedure(
         CONVERT,
         Parameter("partition_spec", "STRING", "for example month(ts); NULL to derive it", "NULL"),
         Parameter(
-            "strict", "BOOLEAN", "refuse columns whose type changes its name or unit", "false"
+            "strict", "BOOLEAN", "refuse other kinds of values, columns, and orders", "false"
         ),
         Parameter("dry_run", "BOOLEAN", "say what would be made, and do nothing", "false"),
     ),

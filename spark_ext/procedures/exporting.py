@@ -63,7 +63,7 @@ _HOW: Final = (
     Parameter("same_table", "BOOLEAN", "its Keeper was restored, it is the same table", "false"),
     Parameter("same_as", "STRING", "the identity that it was exported under before", "NULL"),
     Parameter("verify", "BOOLEAN", "compare with the source after the commit", "false"),
-    Parameter("strict", "BOOLEAN", "refuse columns whose type changes its name or unit", "false"),
+    Parameter("strict", "BOOLEAN", "refuse other kinds of values, columns, and orders", "false"),
     Parameter("evolve_schema", "BOOLEAN", "add columns that the lake table lacks", "false"),
     CONVERT,
     PARTITION_SPEC,

@@ -136,6 +136,7 @@ def _asked(
         selection=_selection(export),
         wish=check_wish(settings.wish) if settings.replace_partition else settings.wish,
         conversions={},
+        strict=settings.strict,
         directories=settings.directories,
         max_retries=settings.max_retries,
         abandoned_ttl=settings.abandoned_ttl,

@@ -109,6 +109,7 @@ _RULES: Final = (
     SettingRule(f"{_PART}_overwrite_file_if_exists", _BOOL, 0, "`--overwrite-file-if-exists`"),
     SettingRule(f"{_PART}_max_bytes_per_file", _NUMBER, 0, "`--target-file-size`, in bytes"),
     SettingRule(_HIVE_COLUMNS, _TEXT, "", "`--hive-column`, several with commas between them"),
+    SettingRule(f"{_PARTITION}_strict", _BOOL, 0, "`--strict`"),
     SettingRule("allow_replace_partition_from_empty_source", _BOOL, 0, "`--allow-empty`"),
     SettingRule(_PARALLEL, _BOOL, 1, "0 is `--no-parallel-formatting`"),
     SettingRule(_BANDWIDTH, _NUMBER, 0, "`--max-bandwidth`, in bytes per second"),
@@ -146,6 +147,7 @@ class StatementSettings:
     abandoned_ttl: int = ABANDONED_TTL
     overwrite_file_if_exists: bool = False
     replace_partition: bool = False
+    strict: bool = False
     allow_empty: bool = False
     max_retries: int = MAX_RETRIES
     max_bytes_per_file: int = 0
@@ -229,6 +231,7 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
         abandoned_ttl=int(said[f"{_PARTITION}_abandoned_ttl"]),
         overwrite_file_if_exists=bool(said[f"{_PART}_overwrite_file_if_exists"]),
         replace_partition=bool(said[f"{_PARTITION}_replace_partition"]),
+        strict=bool(said[f"{_PARTITION}_strict"]),
         allow_empty=bool(said["allow_replace_partition_from_empty_source"]),
         max_retries=int(said[f"{_PARTITION}_max_retries"]),
         max_bytes_per_file=int(said[f"{_PART}_max_bytes_per_file"]),

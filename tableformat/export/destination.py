@@ -256,7 +256,7 @@ def _refusal(
         key=None if remembered is None else remembered.table.engine.partition_by,
     )
     what = f"export {plan.table.name} to {name}"
-    return existing_refusal(what, existing, plan.all_columns, plan.spec)
+    return existing_refusal(what, existing, plan.all_columns, plan.spec, strict=plan.strict)
 
 
 def in_spec(spec: PartitionSpec, values: tuple[str | None, ...]) -> tuple[str | None, ...]:

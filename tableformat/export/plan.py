@@ -59,7 +59,8 @@ class TablePlan:
     """What the lake table must be: it follows from the source and the user's words alone.
 
     `columns` are those of the files. `tree` says how a tree of Hive directories is divided, which
-    may have columns that no file has.
+    may have columns that no file has. `strict`: a table that is there has to have the same columns
+    in the same order.
     """
 
     table: MergeTreeTable
@@ -67,6 +68,7 @@ class TablePlan:
     spec: DerivedSpec
     order: tuple[SortedField, ...]
     tree: TreeKey | None = None
+    strict: bool = False
 
     @property
     def all_columns(self) -> MappedColumns:
@@ -172,7 +174,7 @@ def plan_table(
     Args:
         table: the source.
         conversions: column to conversion, as the user said.
-        strict: refuse what changes kind.
+        strict: refuse what changes kind, and tables that have other columns, or another order.
         partition_spec: the spec that the user named instead of the derived one.
         to: the destination, where it is known; a tree of Hive directories has its own rules.
         names: of the directories of a tree.
@@ -192,13 +194,15 @@ def plan_table(
             )
             raise UsageError(message)
         tree = tree_key(table, columns, names)
-        return TablePlan(table, columns, tree.spec, sort_prefix(table, columns), tree)
+        return TablePlan(
+            table, columns, tree.spec, sort_prefix(table, columns), tree, strict=strict
+        )
     spec = (
         derive_spec(table, columns)
         if partition_spec is None
         else chosen_spec(table, parse_spec(partition_spec, columns))
     )
-    return TablePlan(table, columns, spec, sort_prefix(table, columns))
+    return TablePlan(table, columns, spec, sort_prefix(table, columns), strict=strict)
 
 
 def check_one_to_one(plan: TablePlan, to: LakeName) -> None:

@@ -42,6 +42,7 @@ from tableformat.names import quote_identifier
 __all__ = ["ExistingTable", "check_existing", "divided_by", "existing_refusal", "written_schema"]
 
 FORMAT_VERSION: Final = 2
+_STRICT: Final = ", which --strict refuses; leave --strict out to allow it"
 _OTHER_VERSIONS: Final = {
     1: (
         "version 1 has no sequence numbers, without which two exports cannot be kept apart. "
@@ -70,7 +71,7 @@ class ExistingTable:
 
 
 def check_existing(
-    existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec
+    existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec, *, strict: bool = False
 ) -> tuple[str, ...]:
     """Return every difference that forbids the export, one sentence each; empty when it may go on.
 
@@ -78,12 +79,18 @@ def check_existing(
         existing: the table.
         mapped: the columns to export.
         derived: the spec to export with.
+        strict: whether another order, and columns that only the table has, forbid it, too.
     """
-    return tuple(text for _, text in _differences(existing, mapped, derived))
+    return tuple(text for _, text in _differences(existing, mapped, derived, strict=strict))
 
 
 def existing_refusal(
-    what: str, existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec
+    what: str,
+    existing: ExistingTable,
+    mapped: MappedColumns,
+    derived: DerivedSpec,
+    *,
+    strict: bool = False,
 ) -> RefusedError | None:
     """Return the refusal to export to an existing table, or None when it fits.
 
@@ -95,8 +102,9 @@ def existing_refusal(
         existing: the table.
         mapped: the columns to export.
         derived: the spec to export with.
+        strict: as in `check_existing`.
     """
-    found = tuple(_differences(existing, mapped, derived))
+    found = tuple(_differences(existing, mapped, derived, strict=strict))
     if not found:
         return None
     return refuse_all(what, tuple(text for _, text in found), code=found[0][0])
@@ -120,7 +128,7 @@ def divided_by(spec: PartitionSpec) -> tuple[PartitionField, ...]:
 
 
 def _differences(
-    existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec
+    existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec, *, strict: bool
 ) -> Iterator[tuple[int, str]]:
     version = existing.format_version
     if version != FORMAT_VERSION:
@@ -135,6 +143,10 @@ def _differences(
         )
     for text in _Comparison(existing, mapped).differences():
         yield INCOMPATIBLE_COLUMNS, f"Tables have different structure: column {text}"
+    if strict:
+        ours, theirs = mapped.schema.as_struct(), existing.schema.as_struct()
+        for text in _arranged_otherwise((), ours, theirs):
+            yield INCOMPATIBLE_COLUMNS, f"Tables have different structure: {text}{_STRICT}"
     for f in existing.spec.fields:
         if f.source_id not in existing.schema.field_ids:
             yield NOT_IMPLEMENTED, _without_column(f)
@@ -160,6 +172,46 @@ def _other_key(existing: ExistingTable, derived: DerivedSpec) -> str:
         f"destination remembers PARTITION BY {existing.key or 'tuple()'}, by which its partitions "
         f"are named; both are the spec '{derived}', which --partition-spec '{derived}' chooses"
     )
+
+
+def _arranged_otherwise(
+    path: tuple[str, ...], ours: IcebergType, theirs: IcebergType
+) -> Iterator[str]:
+    """Say what else differs where two types have to be the same, physically.
+
+    Members that the table lacks or needs are differences to everybody, and are not said again.
+    """
+    match ours, theirs:
+        case StructType(), StructType():
+            pass
+        case ListType(), ListType():
+            yield from _arranged_otherwise(
+                (*path, "element"), ours.element_type, theirs.element_type
+            )
+            return
+        case MapType(), MapType():
+            yield from _arranged_otherwise((*path, "key"), ours.key_type, theirs.key_type)
+            yield from _arranged_otherwise((*path, "value"), ours.value_type, theirs.value_type)
+            return
+        case _:
+            return
+    here, there = [f.name for f in ours.fields], [f.name for f in theirs.fields]
+    for f in theirs.fields:
+        if f.name not in here and not f.required:
+            yield f"column {'.'.join((*path, f.name))} is in the destination alone"
+    both = [name for name in here if name in there]
+    if both != (as_there := [name for name in there if name in here]):
+        of = f"the members of {'.'.join(path)}" if path else "the columns"
+        yield (
+            f"{of} are {', '.join(both)} in the source, and {', '.join(as_there)} in the "
+            "destination, in this order"
+        )
+    by_name = {f.name: f for f in theirs.fields}
+    for f in ours.fields:
+        if f.name in by_name:
+            yield from _arranged_otherwise(
+                (*path, f.name), f.field_type, by_name[f.name].field_type
+            )
 
 
 def _without_column(of: PartitionField) -> str:

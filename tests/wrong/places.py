@@ -169,6 +169,8 @@ def make_lake(warehouse: Path) -> None:
         catalog.create_table(
             f"n.{name}", Schema(*columns), partition_spec=month, properties=properties
         )
+    more = (columns[2], columns[0], columns[1], NestedField(4, "more", LongType()))
+    catalog.create_table("n.order", Schema(*more), partition_spec=month)
     case = (*columns[:2], NestedField(3, "S", StringType()))
     catalog.create_table("n.case", Schema(*case), partition_spec=month)
     catalog.create_table("n.lacking", Schema(*columns[:2]), partition_spec=month)

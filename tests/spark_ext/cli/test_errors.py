@@ -85,6 +85,9 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     "the destination has a column of a type that is not known": export(to="lake.n.variant"),
     "partition keys differ": export(to="lake.n.by_day"),
     "partition keys differ that are one spec": export(to="lake.n.starts"),
+    "`--strict` and a destination with other columns": export(
+        "--all", "--strict", to="lake.n.order"
+    ),
     "structures differ": export(to="lake.n.structure"),
     "`--evolve-schema` beside a name that differs in case": export(
         "--all", "--evolve-schema", to="lake.n.case"

@@ -97,6 +97,14 @@ def test_settings_say_what_force_replaces() -> None:
     assert settings_of("", **{f"{whole}_replace_partition": "1"}).replace_partition
 
 
+def test_a_setting_says_how_strictly_a_table_is_compared() -> None:
+    strict = "export_merge_tree_partition_strict"
+
+    assert settings_of(f"SETTINGS {strict}").strict
+    assert settings_of("", **{strict: "1"}).strict
+    assert not settings_of(f"SETTINGS {strict} = 0", **{strict: "1"}).strict
+
+
 def test_a_statement_goes_before_its_session_and_the_session_before_the_default() -> None:
     ttl = "export_merge_tree_partition_manifest_ttl"
 
