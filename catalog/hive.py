@@ -79,7 +79,9 @@ def open_tree(
         UsageError: its scheme is not served, or nothing says how to reach it.
     """
     beside = warehouse.absolute() if warehouse and not is_far(name.uri) else None
-    return OpenedTree(name, Storages(time_outs=time_outs), beside, completes)
+    # Credentials go to the host that is named here.
+    storages = Storages({"warehouse": name.uri}, time_outs)
+    return OpenedTree(name, storages, beside, completes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from pyiceberg.utils.config import CATALOG, Config
 from catalog.bounded_rest import BoundedRestCatalog
 from catalog.bounded_sql import BoundedSqlCatalog
 from catalog.encrypted import with_encryption
+from catalog.file_properties import opened_by_configuration
 from catalog.iceberg_failures import unreachable, unreadable
 from catalog.iceberg_table import IcebergTable
 from catalog.shared_sql import SharedSqlCatalog
@@ -83,7 +84,7 @@ class OpenedCatalog:
             root.mkdir(parents=True, exist_ok=True)
             uri = f"sqlite:///{_local_file(root, self.name)}"
             opened = SharedSqlCatalog(self.name, uri=uri, warehouse=root.as_uri())
-            return _closed_with_it(opened)
+            return _closed_with_it(opened_by_configuration(opened))
         except UsageError:
             raise
         except Exception as error:
@@ -212,10 +213,10 @@ def _configured(name: str, properties: Mapping[str, Any], time_outs: TimeOuts) -
     if kind == "rest" or (not kind and uri.startswith(("http://", "https://"))):
         return BoundedRestCatalog(name, time_outs, **properties)
     if kind in {"", "sql"} and uri.startswith("postgresql"):
-        return BoundedSqlCatalog(name, time_outs, **properties)
+        return opened_by_configuration(BoundedSqlCatalog(name, time_outs, **properties))
     if kind in {"", "sql"} and uri.startswith("sqlite"):
-        return SharedSqlCatalog(name, **properties)
-    return load_catalog(name, **properties)
+        return opened_by_configuration(SharedSqlCatalog(name, **properties))
+    return opened_by_configuration(load_catalog(name, **properties))
 
 
 def _closed_with_it(catalog: Catalog) -> Catalog:

@@ -15,8 +15,8 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from catalog.storages.opening import BY_CATALOG, Storages, is_far, open_storage
-from tableformat.errors import DestinationError, MissingError, RefusedError
+from catalog.storages.opening import BY_CATALOG, Storages, is_local, open_storage
+from tableformat.errors import DestinationError, InternalError, MissingError
 from tableformat.storage import Storage
 
 __all__ = ["LakeFileIO"]
@@ -26,30 +26,28 @@ class LakeFileIO(FileIO):
     """PyIceberg's own `FileIO`, but for storage that we serve over a network."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
-        """Take the properties of a catalog, with those of a table.
+        """Take the properties of a catalog, with those that a REST catalog vends.
 
         Raises:
-            RefusedError: a table has a property of a name that is not for tables.
+            InternalError: the catalog's storages are not among them.
         """
         super().__init__(properties)
         storages = properties.get(BY_CATALOG)
         if not isinstance(storages, Storages):
-            message = (
-                f"Cannot use the table: it has the property {BY_CATALOG}, which is not for tables. "
-                "Remove it."
-            )
-            raise RefusedError(message)
-        self._storages, self._others = storages, PyArrowFileIO(properties)
+            message = f"{BY_CATALOG} is no Storages; this is a bug, please report it."
+            raise InternalError(message)
+        # Local files need none of the properties.
+        self._storages, self._others = storages, PyArrowFileIO()
 
     def new_input(self, location: str) -> InputFile:
         """Return what reads a file."""
-        if not is_far(location):
+        if is_local(location):
             return self._others.new_input(location)
         return _Object(location, self._storage(location))
 
     def new_output(self, location: str) -> OutputFile:
         """Return what writes a file."""
-        if not is_far(location):
+        if is_local(location):
             return self._others.new_output(location)
         return _Object(location, self._storage(location))
 
@@ -60,7 +58,7 @@ class LakeFileIO(FileIO):
             OSError: it does not go.
         """
         place = location if isinstance(location, str) else location.location
-        if not is_far(place):
+        if is_local(place):
             self._others.delete(location)
             return
         try:

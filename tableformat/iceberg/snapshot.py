@@ -7,14 +7,15 @@ without checking again, which commits twice, and deletes manifests that have lan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 from uuid import UUID
 
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.locations import LocationProvider, load_location_provider
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
@@ -45,6 +46,7 @@ from tableformat.manifest_names import attempt_uuid
 
 __all__ = [
     "is_in_use",
+    "location_provider",
     "request",
     "schema_request",
     "stage",
@@ -57,6 +59,22 @@ __all__ = [
 _Asked = tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]
 
 
+def location_provider(location: str, properties: Mapping[str, str]) -> LocationProvider:
+    """Return what names new files of a table by Iceberg's own properties.
+
+    PyIceberg would load any class that one of the table's properties names.
+    """
+    named = TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL
+    return load_location_provider(location, {n: v for n, v in properties.items() if n != named})
+
+
+class _PlacedTable(Table):
+    """A table that names new files itself, and loads no class for it."""
+
+    def location_provider(self) -> LocationProvider:
+        return location_provider(self.metadata.location, self.metadata.properties)
+
+
 class _MemoisedTransaction(Transaction):
     """A transaction that derives its metadata once per set of updates.
 
@@ -65,6 +83,13 @@ class _MemoisedTransaction(Transaction):
     """
 
     _derived: tuple[tuple[int, tuple[TableUpdate, ...]], TableMetadata] | None = None
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(
+            _PlacedTable(
+                table.name(), table.metadata, table.metadata_location, table.io, table.catalog
+            )
+        )
 
     @property
     def table_metadata(self) -> TableMetadata:

@@ -70,7 +70,7 @@ class LyingCatalog:
             truth = open_catalog(LOCAL_CATALOG, warehouse=truth)
         held = truth.catalog
         assert isinstance(held, SqlCatalog)
-        self._sql, self._true = held, TrueCatalog(held)
+        self._sql, self.truth = held, TrueCatalog(held)
         self._script: list[Fault] = []
         self._meanwhile: Callable[[], object] | None = None
         self._lock = threading.Lock()
@@ -126,20 +126,20 @@ class LyingCatalog:
     def perform(self, connection: _Connection, request: Request) -> None:
         """Answer one request, truthfully or not."""
         fault, meanwhile = self._take(request)
-        answer = self._true.answer(request) if fault.is_told_now else None
+        answer = self.truth.answer(request) if fault.is_told_now else None
         if fault.kind is Kind.TWICE and fault.when is When.AFTER:
-            answer = self._true.answer(request)
+            answer = self.truth.answer(request)
         if meanwhile is not None:
             meanwhile()
         match fault.kind:
             case Kind.NONE | Kind.TWICE if answer is not None:
                 connection.reply(answer)
                 if fault.kind is Kind.TWICE and fault.when is When.BEFORE:
-                    self._true.answer(request)
+                    self.truth.answer(request)
             case Kind.PAGE:
                 connection.reply(_PAGE)
             case Kind.LATE:
-                self.held.append(Held(request, self._true))
+                self.held.append(Held(request, self.truth))
                 connection.drop()
             case Kind.DROPPED:
                 connection.drop()

@@ -91,6 +91,12 @@ class TrueCatalog:
         """Remember the catalog that holds the tables."""
         self._catalog = catalog
         self._one_at_a_time = threading.Lock()
+        self.overrides: dict[str, str] = {}
+        """What it says of all its tables."""
+        self.config: dict[str, str] = {}
+        """What it says with each table."""
+        self.credentials: list[dict[str, Any]] = []
+        """What it vends with each table, for a prefix of locations each."""
 
     def answer(self, request: Request) -> Answer:
         """Do what a request asks for, or refuse it and change nothing."""
@@ -104,7 +110,7 @@ class TrueCatalog:
     def _route(self, request: Request) -> Answer:
         path = request.path
         if path == ("v1", "config"):
-            return _json({"defaults": {}, "overrides": {}})
+            return _json({"defaults": {}, "overrides": self.overrides})
         if path[:2] != ("v1", "namespaces") or path[3:4] == ("views",):
             return refusal(404, "NotFoundException", request.target)
         namespace = tuple(path[2].split("\x1f")) if len(path) > _NAMESPACES else ()
@@ -117,7 +123,7 @@ class TrueCatalog:
             case "POST", 4:
                 return self._create_table(namespace, json.loads(request.body))
             case "GET" | "HEAD", 5:
-                return _table(self._catalog.load_table((*namespace, path[4])))
+                return self._table(self._catalog.load_table((*namespace, path[4])))
             case "DELETE", 5:
                 self._catalog.drop_table((*namespace, path[4]))
                 return Answer(204)
@@ -143,7 +149,7 @@ class TrueCatalog:
             sort_order=SortOrder.model_validate(order) if order else UNSORTED_SORT_ORDER,
             properties=asked.get("properties", {}),
         )
-        return _table(made)
+        return self._table(made)
 
     def _commit(self, identifier: tuple[str, ...], body: bytes) -> Answer:
         # Iceberg's own client leaves the name out, which stands in the path.
@@ -153,6 +159,11 @@ class TrueCatalog:
         made = self._catalog.commit_table(table, asked.requirements, asked.updates)
         return _metadata(made)
 
+    def _table(self, table: Table) -> Answer:
+        parts = _parts(table.metadata_location, table.metadata.model_dump_json())
+        vended = {"config": self.config, "storage-credentials": self.credentials}
+        return _json({**parts, **vended})
+
 
 def refusal(status: int, kind: str, message: str) -> Answer:
     """Return an error in the interface's own form."""
@@ -161,12 +172,6 @@ def refusal(status: int, kind: str, message: str) -> Answer:
 
 def _json(value: object, status: int = 200) -> Answer:
     return Answer(status, json.dumps(value).encode())
-
-
-def _table(table: Table) -> Answer:
-    return _json(
-        {**_parts(table.metadata_location, table.metadata.model_dump_json()), "config": {}}
-    )
 
 
 def _metadata(made: CommitTableResponse) -> Answer:

@@ -20,7 +20,7 @@ from catalog.storages.given import authorities, refuse_http, text_of, without
 from catalog.storages.places import Place
 from catalog.this_machine import is_in_clear
 from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
-from tableformat.errors import UnsupportedError, UsageError
+from tableformat.errors import RefusedError, UnsupportedError, UsageError
 
 __all__ = [
     "ENDPOINT",
@@ -37,6 +37,11 @@ _ACCOUNT: Final = "adls.account-name"
 _HOST: Final = "adls.account-host"
 _SAS: Final = "adls.sas-token"
 _SUFFIX: Final = "core.windows.net"
+_AZURES: Final = (
+    *(_SUFFIX, "core.usgovcloudapi.net", "core.chinacloudapi.cn", "core.cloudapi.de"),
+    *("storage.azure.net", "fabric.microsoft.com"),
+)
+"""The domains of Azure's own hosts."""
 _ON_HTTPS: Final = "use adls.connection-string with its BlobEndpoint"
 _BY_OTHERS: Final = "get a token (az account get-access-token) and give it as adls.token"
 _ENVIRONMENT: Final[Mapping[str, str]] = {
@@ -108,6 +113,7 @@ class AbfsAccess:
 
         Raises:
             RefusedError: the endpoint is http, and that is not allowed.
+                Or the location is on a host that is not Azure's, and that nobody named.
             UnsupportedError: a property asks for what would not be done.
             NotFoundError: the file of authorities cannot be read.
             UsageError: a value is not what it should be, or nobody is named.
@@ -117,6 +123,7 @@ class AbfsAccess:
         host = account_of(location)[1]
         account = _account(location, host, given)
         endpoint = _endpoint(given, account, host)
+        _refuse_other_host(location, host, given, properties)
         if is_in_clear(endpoint) and not (allow_insecure or is_true(environment.get(INSECURE))):
             raise refuse_http(NAME, endpoint)
         key, sas, token = _who(location, given, _lent(properties, account, host))
@@ -283,10 +290,38 @@ def _endpoint(given: Mapping[str, str], account: str, host: str) -> str:
     return f"{given.get('protocol') or 'https'}://{named}"
 
 
+def _refuse_other_host(
+    location: str, host: str, given: Mapping[str, str], properties: Mapping[str, Any]
+) -> None:
+    """Refuse a location on a host that gets no credentials: a table may name any host in it.
+
+    Raises:
+        RefusedError: it is not Azure's, and neither the configuration nor a server names it.
+    """
+    if not host or given.get("endpoint") or given.get(_HOST):
+        return
+    warehouse = text_of(properties, "warehouse") or ""
+    named = {account_of(warehouse)[1]} if warehouse.startswith(("abfs://", "abfss://")) else set()
+    # Without a dot it would be the name of an account, which is no host.
+    lent = "." in host and text_of(properties, *(f"{_SAS}.{one}" for one in _hosts(host)))
+    domains = (*_AZURES, *((given["suffix"],) if given.get("suffix") else ()))
+    if host in named or lent or any(host.endswith(f".{domain}") for domain in domains):
+        return
+    message = (
+        f"Cannot use {location}: the host {host} is not Azure's, and the catalog's configuration "
+        f"does not name it, so that it gets no credentials. Write {_HOST}: {host} into the "
+        "configuration, if it is right."
+    )
+    raise RefusedError(message)
+
+
+def _hosts(host: str) -> tuple[str, ...]:
+    return (host, host.replace(".dfs.", ".blob.", 1)) if host else ()
+
+
 def _lent(properties: Mapping[str, Any], account: str, host: str) -> str | None:
     """Return the signature that a REST catalog lends for the account, by one of its names."""
-    hosts = (host, host.replace(".dfs.", ".blob.", 1)) if host else ()
-    return text_of(properties, *(f"{_SAS}.{name}" for name in (*hosts, account)))
+    return text_of(properties, *(f"{_SAS}.{name}" for name in (*_hosts(host), account)))
 
 
 def _key(given: str) -> str:
