@@ -42,7 +42,7 @@ from catalog.storages.opening import BY_CATALOG, Storages
 from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
-from tableformat.names import LakeName
+from tableformat.names import LakeName, check_new_table
 
 __all__ = ["LOCAL_CATALOG", "OpenedCatalog", "configured_catalogs", "open_catalog"]
 
@@ -130,8 +130,10 @@ class OpenedCatalog:
         any other.
 
         Raises:
+            RefusedError: the table's files would not lie in a directory of its name.
             DestinationError: the catalog or its storage refused.
         """
+        check_new_table(name)
         catalog = self.catalog
         try:
             _make_namespace(catalog, name)

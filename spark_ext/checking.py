@@ -30,7 +30,7 @@ from tableformat.ledger import Ledger
 from tableformat.mergetree.parts import PartitionSummary
 from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import Column, MergeTreeTable
-from tableformat.names import LakeName, TableName
+from tableformat.names import LakeName, TableName, check_new_table
 
 __all__ = ["Check", "CheckRequest", "CheckedColumn", "check_export"]
 
@@ -212,6 +212,7 @@ def _check_destination(
     try:
         existing = lake.table(name)
         if existing is None:
+            check_new_table(name)
             found.destination = f"{name}: not there yet, it will be created"
             return
         state = existing.load()

@@ -13,7 +13,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from tableformat.errors import UsageError
+from tableformat.errors import RefusedError, UsageError
 
 __all__ = [
     "HIVE",
@@ -24,6 +24,7 @@ __all__ = [
     "PartitionId",
     "TableName",
     "TransactionId",
+    "check_new_table",
     "hash_of",
     "new_query_id",
     "new_transaction_id",
@@ -45,6 +46,8 @@ _NAME_PART: Final = re.compile(
     re.DOTALL,
 )
 _LEAST_LAKE_PARTS: Final = 3
+# In a location ? and # begin what is not its path; others divide paths, or stand in no text.
+_NOT_IN_LOCATIONS: Final = re.compile(r"[/\\?#\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 HIVE: Final = "hive"
 """What stands where the catalog of a tree of Hive directories would."""
 _HIVE: Final = f"{HIVE}:"
@@ -192,6 +195,31 @@ class LakeName:
     def __str__(self) -> str:
         """Return the name as people write it."""
         return ".".join(_shown(p) for p in (self.catalog, *self.namespace, self.name))
+
+
+def check_new_table(name: LakeName) -> None:
+    """Refuse the name of a table to be made whose files would not lie in a directory of that name.
+
+    Catalogs put the parts of a name into the table's location as they are.
+
+    Raises:
+        RefusedError: a part would lead to another place.
+    """
+    if isinstance(name, HiveName):
+        return
+    for part in name.identifier:
+        found = _NOT_IN_LOCATIONS.search(part)
+        if part in ("", ".", ".."):
+            why = f"the part {part!r} of its name is no name of a directory"
+        elif found is not None:
+            why = f"the part {part!r} of its name has the character {found[0]!r}"
+        else:
+            continue
+        message = (
+            f"Cannot make the table {name}: {why}, so that its files would lie outside of the "
+            "table's place. Give it another name."
+        )
+        raise RefusedError(message)
 
 
 @dataclass(frozen=True, slots=True, order=True)

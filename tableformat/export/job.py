@@ -48,7 +48,14 @@ from tableformat.export.watermark import list_source
 from tableformat.hive.named import check_names, names_in_force
 from tableformat.ledger import Key, Ledger, State
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.names import HiveName, LakeName, PartitionId, TableName, new_query_id
+from tableformat.names import (
+    HiveName,
+    LakeName,
+    PartitionId,
+    TableName,
+    check_new_table,
+    new_query_id,
+)
 from tableformat.source import Source
 
 __all__ = [
@@ -258,11 +265,13 @@ def look_at_table(
 
     Raises:
         RefusedError: a column or the partition key cannot be mapped, or the table is said to be one
-            that was never exported.
+            that was never exported, or a table of the destination's name cannot be made.
         TableFormatError: the source, the destination or the ledger cannot be read.
     """
     table = effects(Step.DESCRIBE_SOURCE, lambda: source.describe(request.table))
     existing = effects(Step.OPEN_TABLE, lambda: lake.table(request.to))
+    if existing is None:
+        check_new_table(request.to)
     state = effects(Step.LOAD_METADATA, existing.load) if existing is not None else None
 
     def meant() -> MergeTreeTable:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
+from urllib.parse import urlsplit
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.errors import UsageError
+from tableformat.errors import RefusedError, UsageError
 from tableformat.names import (
     HiveName,
     LakeName,
@@ -14,6 +17,7 @@ from tableformat.names import (
     PartName,
     TableName,
     TransactionId,
+    check_new_table,
     new_transaction_id,
     split_identifiers,
 )
@@ -36,6 +40,47 @@ def test_any_lake_name_survives_being_printed(parts: list[str]) -> None:
     name = LakeName(parts[0], tuple(parts[1:-1]), parts[-1])
 
     assert LakeName.parse(str(name)) == name
+
+
+_LED_AWAY = (
+    "",
+    ".",
+    "..",
+    "/",
+    "a/b",
+    "../x",
+    "a\\b",
+    "a\0b",
+    "a?b",
+    "a#b",
+    "\n",
+    "\x7f",
+    "\ud800",
+)
+
+
+@pytest.mark.parametrize("part", _LED_AWAY)
+def test_no_table_is_made_whose_name_leads_to_another_place(part: str) -> None:
+    """Harm prevented: the files of a table lie outside of the warehouse, or in another table."""
+    for name in (LakeName("lake", ("n",), part), LakeName("lake", ("n", part), "t")):
+        with pytest.raises(RefusedError, match="files would lie outside of the table's place"):
+            check_new_table(name)
+
+
+@given(name=_PART)
+def test_a_name_that_is_no_path_names_a_directory(name: str) -> None:
+    try:
+        check_new_table(LakeName("lake", ("n",), name))
+    except RefusedError:
+        return
+    path = urlsplit(f"file:///wh/n/{name}").path
+
+    assert posixpath.normpath(path) == path == f"/wh/n/{name}"
+
+
+def test_trees_and_usual_names_are_made() -> None:
+    check_new_table(HiveName.at("/data/a?b"))
+    check_new_table(LakeName("lake", ("a b", "ä", "x.y"), "t%20 -:*..u"))
 
 
 @pytest.mark.parametrize(
