@@ -21,6 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 
 from catalog.ledgers.memory import milliseconds
+from catalog.storages.local import local_directory
 from catalog.storages.opening import Storages, is_far
 from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.tree_files import PublishedCommits, TreeFiles
@@ -78,7 +79,7 @@ def open_tree(
     Raises:
         UsageError: its scheme is not served, or nothing says how to reach it.
     """
-    beside = warehouse.absolute() if warehouse and not is_far(name.uri) else None
+    beside = local_directory(warehouse) if warehouse and not is_far(name.uri) else None
     # Credentials go to the host that is named here.
     storages = Storages({"warehouse": name.uri}, time_outs)
     return OpenedTree(name, storages, beside, completes)
@@ -107,6 +108,11 @@ class OpenedTree:
             UsageError: its scheme is not served, or nothing says how to reach it.
         """
         object.__setattr__(self, "storage", self.storages(self.name.uri))
+
+    @property
+    def ledger_directory(self) -> Path | None:
+        """Where the ledger is when none is named, None for nowhere."""
+        return self.local_warehouse
 
     @property
     def paths(self) -> TreePaths:

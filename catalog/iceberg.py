@@ -30,6 +30,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.utils.config import CATALOG, Config
+from sqlalchemy import URL
 
 from catalog.bounded_rest import BoundedRestCatalog
 from catalog.bounded_sql import BoundedSqlCatalog
@@ -38,7 +39,8 @@ from catalog.file_properties import opened_by_configuration
 from catalog.iceberg_failures import unreachable, unreadable
 from catalog.iceberg_table import IcebergTable
 from catalog.shared_sql import SharedSqlCatalog
-from catalog.storages.opening import BY_CATALOG, Storages
+from catalog.storages.local import local_directory, local_location, local_path
+from catalog.storages.opening import BY_CATALOG, Storages, is_local
 from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
@@ -48,6 +50,7 @@ __all__ = ["LOCAL_CATALOG", "OpenedCatalog", "configured_catalogs", "open_catalo
 
 _NO_PROPERTIES: Final[Mapping[str, Any]] = {}
 _FILES: Final = "catalog.lake_files.LakeFileIO"
+_DATABASES: Final = ("sqlite", "postgresql")
 LOCAL_CATALOG: Final = "lake"
 """The catalog that needs no configuration."""
 
@@ -71,6 +74,21 @@ class OpenedCatalog:
         object.__setattr__(self, "storages", Storages(self.properties, self.time_outs))
 
     @property
+    def ledger_directory(self) -> Path | None:
+        """Where the ledger is when none is named: the warehouse, where it is on a local disk.
+
+        None for another, and where a server knows what the warehouse is.
+        """
+        if self.local_warehouse is not None:
+            return self.local_warehouse
+        kind, uri = _kind_of(self.properties)
+        warehouse = str(self.properties.get("warehouse", ""))
+        is_sql = kind == "sql" or (not kind and uri.startswith(_DATABASES))
+        if not is_sql or not warehouse or not is_local(warehouse):
+            return None
+        return local_directory(local_path(warehouse))
+
+    @property
     def catalog(self) -> Catalog:
         """PyIceberg's catalog, opened anew; the local one's directory is made when missing.
 
@@ -82,9 +100,10 @@ class OpenedCatalog:
             if root is None:
                 return _closed_with_it(_configured(self.name, self._whole(), self.time_outs))
             root.mkdir(parents=True, exist_ok=True)
-            uri = f"sqlite:///{_local_file(root, self.name)}"
-            opened = SharedSqlCatalog(self.name, uri=uri, warehouse=root.as_uri())
-            return _closed_with_it(opened_by_configuration(opened))
+            # A path may hold what begins something else in a URL; a location is taken literally.
+            database = URL.create("sqlite", database=str(_local_file(root, self.name)))
+            local = {"uri": database, "warehouse": local_location(root), **self._files()}
+            return _closed_with_it(opened_by_configuration(SharedSqlCatalog(self.name, **local)))
         except UsageError:
             raise
         except Exception as error:
@@ -92,7 +111,10 @@ class OpenedCatalog:
 
     def _whole(self) -> dict[str, Any]:
         """Return the properties with the door to files, where they do not name another one."""
-        return {PY_IO_IMPL: _FILES, **self.properties, BY_CATALOG: self.storages}
+        return {**self._files(), **self.properties, BY_CATALOG: self.storages}
+
+    def _files(self) -> dict[str, Any]:
+        return {PY_IO_IMPL: _FILES, BY_CATALOG: self.storages}
 
     def table(self, name: LakeName) -> IcebergTable | None:
         """Return an existing table, None when there is none.
@@ -177,7 +199,7 @@ def open_catalog(
     if properties:
         return OpenedCatalog(name, None, properties, time_outs)
     if name == LOCAL_CATALOG:
-        return OpenedCatalog(name, warehouse.absolute(), time_outs=time_outs)
+        return OpenedCatalog(name, local_directory(warehouse), time_outs=time_outs)
     others = "".join(f"{other}, " for other in sorted(configured_catalogs()))
     message = (
         f"Cannot find the catalog {name!r}: it is not configured. Name one of {others}"
@@ -208,10 +230,15 @@ def _configuration(name: str) -> Mapping[str, Any]:
         raise unreachable(name, "read PyIceberg's configuration", error) from error
 
 
+def _kind_of(properties: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the type of a catalog, '' where none is said, and its address."""
+    return str(properties.get("type", "")).lower(), str(properties.get("uri", ""))
+
+
 def _configured(name: str, properties: Mapping[str, Any], time_outs: TimeOuts) -> Catalog:
     """Open a configured catalog; one that is asked over a network with time-outs, and over TLS."""
     properties = with_encryption(name, properties, os.environ)
-    kind, uri = str(properties.get("type", "")).lower(), str(properties.get("uri", ""))
+    kind, uri = _kind_of(properties)
     if kind == "rest" or (not kind and uri.startswith(("http://", "https://"))):
         return BoundedRestCatalog(name, time_outs, **properties)
     if kind in {"", "sql"} and uri.startswith("postgresql"):

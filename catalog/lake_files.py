@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import Self
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
-from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowLocalFileSystem
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
+from catalog.storages.local import local_path
 from catalog.storages.opening import BY_CATALOG, Storages, is_local, open_storage
 from tableformat.errors import DestinationError, InternalError, MissingError
 from tableformat.storage import Storage
@@ -23,7 +24,7 @@ __all__ = ["LakeFileIO"]
 
 
 class LakeFileIO(FileIO):
-    """PyIceberg's own `FileIO`, but for storage that we serve over a network."""
+    """PyIceberg's `FileIO` over the storages that are served."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         """Take the properties of a catalog, with those that a REST catalog vends.
@@ -36,19 +37,18 @@ class LakeFileIO(FileIO):
         if not isinstance(storages, Storages):
             message = f"{BY_CATALOG} is no Storages; this is a bug, please report it."
             raise InternalError(message)
-        # Local files need none of the properties.
-        self._storages, self._others = storages, PyArrowFileIO()
+        self._storages = storages
 
     def new_input(self, location: str) -> InputFile:
         """Return what reads a file."""
         if is_local(location):
-            return self._others.new_input(location)
+            return _local_file(location)
         return _Object(location, self._storage(location))
 
     def new_output(self, location: str) -> OutputFile:
         """Return what writes a file."""
         if is_local(location):
-            return self._others.new_output(location)
+            return _local_file(location)
         return _Object(location, self._storage(location))
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
@@ -59,7 +59,7 @@ class LakeFileIO(FileIO):
         """
         place = location if isinstance(location, str) else location.location
         if is_local(place):
-            self._others.delete(location)
+            local_path(place).unlink()
             return
         try:
             self._storage(place).delete(place)
@@ -69,6 +69,12 @@ class LakeFileIO(FileIO):
 
     def _storage(self, location: str) -> Storage:
         return open_storage(location, self._storages.access_by(location, self.properties))
+
+
+def _local_file(location: str) -> PyArrowFile:
+    """Return a file of this host; PyIceberg would take ? and # for the end of its path."""
+    path = str(local_path(location))
+    return PyArrowFile(location=location, path=path, fs=PyArrowLocalFileSystem())
 
 
 class _Object(InputFile, OutputFile):

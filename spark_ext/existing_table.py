@@ -78,4 +78,4 @@ def open_existing(
         TableFormatError: the catalog or the ledger cannot be opened.
     """
     table = existing_table(catalog, name, what)
-    return table, open_ledger(ledger, local_warehouse=catalog.local_warehouse)
+    return table, open_ledger(ledger, local_warehouse=catalog.ledger_directory)

@@ -21,6 +21,7 @@ from catalog.iceberg import LOCAL_CATALOG, configured_catalogs
 from catalog.ledgers.uris import LEDGER_FILE
 from catalog.scratch import ScratchDirectory
 from catalog.secret_variables import is_secret
+from catalog.storages.local import local_directory, local_location
 from spark_ext.java_launcher import cache_directory
 from spark_ext.pinned_jars import SQLITE, Jar, SparkHome, fetch_jars, find_jar
 from spark_ext.session import default_settings
@@ -29,7 +30,7 @@ from spark_ext.spark_properties import read_defaults, write_properties
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.source_settings import SOURCE
 from spark_ext.sql.statement_settings import SESSION
-from tableformat.errors import DestinationError
+from tableformat.errors import DestinationError, RefusedError
 
 __all__ = ["DEFAULT_SOURCE", "Shell", "Wanted"]
 
@@ -138,7 +139,7 @@ class Shell:
         jars = [] if _has(settings, _RUNTIME, spark) else [spark.iceberg()]
         warehouse = None
         if _LAKE not in user and LOCAL_CATALOG not in configured_catalogs():
-            warehouse = Path(user.get(_WAREHOUSE, "warehouse")).absolute()
+            warehouse = local_directory(Path(user.get(_WAREHOUSE, "warehouse")))
             settings = {**_local_lake(warehouse), **settings}
             if not _has(settings, SQLITE.name, spark):
                 jars.append(SQLITE)
@@ -281,12 +282,23 @@ def _defaults(user: Mapping[str, str], directory: Path) -> dict[str, str]:
 
 
 def _local_lake(root: Path) -> dict[str, str]:
-    """Return the settings with which Spark opens what is the built-in catalog elsewhere."""
+    """Return the settings with which Spark opens what is the built-in catalog elsewhere.
+
+    Raises:
+        RefusedError: Java would open another file.
+    """
+    if "?" in str(root):
+        message = (
+            f"Cannot use the warehouse {root} in a shell of Spark: what follows ? in the path of a "
+            "SQLite file is taken for options there. Give the directory another name, or export "
+            "with `mergeberg export`, which takes any name."
+        )
+        raise RefusedError(message)
     return {
         _LAKE: "org.apache.iceberg.spark.SparkCatalog",
         f"{_LAKE}.type": "jdbc",
         f"{_LAKE}.uri": f"jdbc:sqlite:{root / LOCAL_CATALOG}.db",
-        f"{_LAKE}.warehouse": root.as_uri(),
+        f"{_LAKE}.warehouse": local_location(root),
         f"{_LAKE}.jdbc.schema-version": "V1",
         _LEDGER: f"sqlite:{root / LEDGER_FILE}",
     }

@@ -185,7 +185,7 @@ def open_ports(
     server = server_of(places.source)
     source = open_source(places.source, is_exporting=True)
     # The last that can fail: nobody would close it. A source holds nothing until it is asked.
-    ledger = open_ledger(places.ledger, local_warehouse=places.lake.local_warehouse)
+    ledger = open_ledger(places.ledger, local_warehouse=places.lake.ledger_directory)
     cancelled = threading.Event()
 
     def writer() -> SliceWriter:

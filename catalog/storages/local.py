@@ -19,7 +19,7 @@ from tableformat.errors import DestinationError, MissingError
 from tableformat.parquet.writer import FileSink
 from tableformat.storage import Storage, StoredObject
 
-__all__ = ["LocalStorage"]
+__all__ = ["LocalStorage", "local_directory", "local_location", "local_path"]
 
 _IN_PROGRESS: Final = ".inprogress"
 _NO_LINKS: Final = frozenset(
@@ -30,13 +30,32 @@ _NO_LINKS: Final = frozenset(
 _LOCAL: Final = re.compile(r"file:(?://)?(?=/)")
 
 
+def local_path(location: str) -> Path:
+    """Return the path of a location on this host: a path or a file:// URI, taken literally.
+
+    Nothing in it is decoded, as Iceberg's and Hadoop's readers do not either.
+    """
+    return Path(location.removeprefix(_head(location)))
+
+
+def local_location(path: Path) -> str:
+    """Return the location of a whole path, for `local_path` to return it."""
+    return f"file://{path}"
+
+
+def local_directory(path: Path) -> Path:
+    """Return the whole path of a directory, the same one from wherever it is named."""
+    # Two slashes at the beginning are kept there, and are a place of their own nowhere.
+    return Path("/", os.path.abspath(path).lstrip("/"))  # noqa: PTH100  it takes .. out
+
+
 class LocalStorage:
     """The local file system. Locations are absolute paths or file:// URIs, taken literally."""
 
     def create(self, location: str) -> FileSink:
         """Begin a new object; it appears when the sink is committed."""
         with _failing("create", location):
-            return _LocalSink(_path(location))
+            return _LocalSink(local_path(location))
 
     def put(self, location: str, data: bytes) -> None:
         """Write a whole small object, in place of one that is there."""
@@ -47,7 +66,7 @@ class LocalStorage:
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
         """Write a whole small object; false, and nothing is changed, when there is one already."""
-        path = _path(location)
+        path = local_path(location)
         with _failing("create", location):
             path.parent.mkdir(parents=True, exist_ok=True)
             # The link appears with the whole content or not at all, and never over another.
@@ -67,7 +86,7 @@ class LocalStorage:
     def read(self, location: str) -> bytes:
         """Return a whole object."""
         with _reading(location):
-            return _path(location).read_bytes()
+            return local_path(location).read_bytes()
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
         """Return the finished objects below a directory, at any depth, in order."""
@@ -81,21 +100,21 @@ class LocalStorage:
     def delete(self, location: str) -> None:
         """Remove an object; one that is not there is removed already."""
         with _failing("delete", location):
-            _path(location).unlink(missing_ok=True)
+            local_path(location).unlink(missing_ok=True)
 
     def size(self, location: str) -> int:
         """Return an object's bytes."""
         with _reading(location):
-            return _path(location).stat().st_size
+            return local_path(location).stat().st_size
 
     def sha256(self, location: str) -> str:
         """Return the digest of a file's bytes."""
-        with _reading(location), _path(location).open("rb") as file:
+        with _reading(location), local_path(location).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def fetch(self, location: str, into: Path) -> Path:  # noqa: ARG002  it is here already
         """Return the file itself."""
-        return _path(location)
+        return local_path(location)
 
     def copy(self, source: Storage, location: str, to: str) -> bool:
         """Give a file a second name, which the file system keeps when the first one goes.
@@ -105,7 +124,7 @@ class LocalStorage:
         """
         if not isinstance(source, LocalStorage):
             return False
-        old, new = _path(location), _path(to)
+        old, new = local_path(location), local_path(to)
         with _reading(location):
             if old.is_symlink():
                 # The second name would be one of the link.
@@ -126,7 +145,7 @@ class LocalStorage:
 
     def free_bytes(self, location: str) -> int | None:
         """Return the space left at a location, also at one that is not made yet."""
-        path = _path(location)
+        path = local_path(location)
         while not path.exists():
             path = path.parent
         with _failing("read", location):
@@ -135,7 +154,7 @@ class LocalStorage:
 
 def _files(prefix: str) -> tuple[StoredObject, ...]:
     head, found = _head(prefix), []
-    for directory, _, names in os.walk(_path(prefix), onerror=_not_listed):
+    for directory, _, names in os.walk(local_path(prefix), onerror=_not_listed):
         for path in (os.path.join(directory, name) for name in names):  # noqa: PTH118  each of thousands
             # A file may go between being seen and being asked for its size.
             with _failing("list", path), contextlib.suppress(FileNotFoundError):
@@ -177,10 +196,6 @@ class _LocalSink:
             # Closing writes what is buffered, which fails again on a full disk; it still closes.
             self._file.close()
         self._hidden.unlink(missing_ok=True)
-
-
-def _path(location: str) -> Path:
-    return Path(location.removeprefix(_head(location)))
 
 
 def _head(location: str) -> str:

@@ -63,7 +63,9 @@ def show_archive_rehearsal(
     """
     lake = places.lake
     with (
-        contextlib.closing(open_ledger(places.ledger, local_warehouse=lake.local_warehouse)) as led,
+        contextlib.closing(
+            open_ledger(places.ledger, local_warehouse=lake.ledger_directory)
+        ) as led,
         open_source(places.source, is_exporting=True) as source,
     ):
         found = rehearse(

@@ -18,15 +18,23 @@ from typing import Final
 
 from catalog.hive import OpenedTree, open_tree
 from catalog.iceberg import OpenedCatalog, open_catalog
+from catalog.ledgers.uris import open_ledger
 from catalog.sources import SourcePlace, open_source
 from catalog.time_outs import TimeOuts
 from catalog.tree_names import tree_name
 from spark_ext.clickhouse_destination import clickhouse_destination
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from tableformat.ledger import Ledger
 from tableformat.names import HiveName, LakeName, TableName, split_identifiers
 
-__all__ = ["destination_name", "open_destination", "open_iceberg", "parse_destination"]
+__all__ = [
+    "destination_name",
+    "open_destination",
+    "open_iceberg",
+    "open_ledger_of",
+    "parse_destination",
+]
 
 _DATABASE_AND_TABLE: Final = 2
 
@@ -114,6 +122,24 @@ def open_iceberg(
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     return open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
+
+
+def open_ledger_of(name: LakeName | None, uri: str | None, *, warehouse: Path) -> Ledger:
+    """Open the ledger of exports into a destination; the caller closes it.
+
+    Args:
+        name: the destination, None where the user names none.
+        uri: the ledger that the user names, if any.
+        warehouse: the directory of the built-in local catalog.
+
+    Raises:
+        NotFoundError: no catalog of the destination's name is configured.
+        TableFormatError: as `open_ledger` says.
+    """
+    directory: Path | None = warehouse
+    if uri is None and name is not None and not isinstance(name, HiveName):
+        directory = open_catalog(name.catalog, warehouse=warehouse).ledger_directory
+    return open_ledger(uri, local_warehouse=directory)
 
 
 def _tree_of(

@@ -152,7 +152,7 @@ class Exporting:
         if self._figures is None:
             yield
             return
-        ledger = open_ledger(places.ledger, local_warehouse=places.lake.local_warehouse)
+        ledger = open_ledger(places.ledger, local_warehouse=places.lake.ledger_directory)
         with contextlib.closing(ledger):
             self._figures.counters = ledger.counters
             try:

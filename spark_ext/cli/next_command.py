@@ -10,10 +10,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 import click
 
+from catalog.iceberg import open_catalog
 from catalog.shown_address import without_secret
 from catalog.sources import DEFAULT_DATABASE
 from spark_ext.demo.errors import DemoError
@@ -74,7 +76,7 @@ def next_command(
     if code == USAGE:
         return _joined(*line.command, "--help")
     if code in (IN_PROGRESS, DIFFERS):
-        return _joined(*line.before, "exports", "list", *line.kept(_LEDGER))
+        return _joined(*line.before, "exports", "list", *_ledger_of(line))
     if code != REFUSED:
         return f"{_joined(*arguments)} (again; it is safe)"
     table = line.operand
@@ -122,6 +124,19 @@ class _Line:
             # A destination that is no Iceberg table would be refused again.
             if name in options and (name != "--to" or _is_iceberg(value or piece[-1])):
                 yield from piece
+
+
+def _ledger_of(line: _Line) -> tuple[str, ...]:
+    """Return the options that name the ledger of a command for one that knows no destination."""
+    given = tuple(line.kept(_LEDGER))
+    to = tuple(line.kept(("--to",)))
+    if not to or any(word.startswith("--ledger") for word in given):
+        return given
+    name = LakeName.parse(to[-1].removeprefix("--to="))
+    lake = open_catalog(name.catalog, warehouse=Path())
+    if lake.local_warehouse is not None or lake.ledger_directory is None:
+        return given
+    return ("--warehouse", str(lake.ledger_directory))
 
 
 def _line(arguments: Sequence[str], group: click.Group) -> _Line:

@@ -65,7 +65,7 @@ def show_rehearsal(
         found.source_bytes,
         destination=found.destination_bytes,
         location=found.location,
-        warehouse=lake.local_warehouse,
+        warehouse=lake.ledger_directory,
         at_server=at_server,
     )
     show_space(output, spaces, as_json=as_json)
@@ -97,7 +97,7 @@ def forecasts_of(
     """
     lake = places.lake
     with contextlib.ExitStack() as stack:
-        ledger = open_ledger(places.ledger, local_warehouse=lake.local_warehouse)
+        ledger = open_ledger(places.ledger, local_warehouse=lake.ledger_directory)
         stack.callback(ledger.close)
         opened = source or stack.enter_context(open_source(places.source, is_exporting=True))
         return rehearse(

@@ -220,7 +220,7 @@ class StatementRun:
         )
         codes = []
         with contextlib.closing(
-            open_ledger(self.settings.ledger, local_warehouse=lake.local_warehouse)
+            open_ledger(self.settings.ledger, local_warehouse=lake.ledger_directory)
         ) as ledger:
             run = partial(operate, read, table, lake, ledger, self.note, others)
             if not dry_run and is_asked(yes=self.yes, as_json=self.as_json):

@@ -24,6 +24,7 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg import open_catalog
 from catalog.iceberg_table import IcebergTable
 from catalog.ledgers.uris import LEDGER_FILE, open_ledger
+from catalog.storages.local import local_directory
 from spark_ext.demo.data import TABLE, Month, months
 from spark_ext.demo.errors import DemoError
 from tableformat.errors import DestinationError, RefusedError, UsageError
@@ -88,7 +89,7 @@ class DemoDirectory:
         Raises:
             LedgerError: it cannot be read.
         """
-        return open_ledger(None, local_warehouse=self.warehouse.absolute())
+        return open_ledger(None, local_warehouse=local_directory(self.warehouse))
 
     def lake_table(self) -> IcebergTable | None:
         """Return the lake table, None when there is none.

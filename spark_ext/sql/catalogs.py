@@ -161,8 +161,9 @@ def open_session_ledger(conf: Mapping[str, str], name: str | HiveName = LOCAL_CA
 
     Args:
         conf: the settings of the session.
-        name: of the catalog that they go to, or the tree; where no ledger is named, the built-in
-            one and trees on a local disk have their ledger beside its warehouse.
+        name: of the catalog that they go to, or the tree; where no ledger is named, catalogs
+            with a warehouse on a local disk have theirs in it, and trees on a local disk in the
+            built-in one.
 
     Raises:
         UsageError: none is named, and there is no place beside the warehouse.
@@ -177,7 +178,7 @@ def open_session_ledger(conf: Mapping[str, str], name: str | HiveName = LOCAL_CA
         if isinstance(name, HiveName)
         else open_named(name, conf)
     )
-    return open_ledger(session_ledger(settings, lake), local_warehouse=lake.local_warehouse)
+    return open_ledger(session_ledger(settings, lake), local_warehouse=lake.ledger_directory)
 
 
 def has_ledger(conf: Mapping[str, str]) -> bool:
@@ -200,11 +201,11 @@ def session_ledger(settings: SessionSettings, catalog: OpenedCatalog | OpenedTre
     Raises:
         UsageError: none is named, and there is no place beside the warehouse.
     """
-    if settings.ledger is None and catalog.local_warehouse is None:
+    if settings.ledger is None and catalog.ledger_directory is None:
         what = (
             f"{catalog.name} is not on a local disk"
             if isinstance(catalog, OpenedTree)
-            else f"the catalog {catalog.name!r} is not the built-in one"
+            else f"the warehouse of the catalog {catalog.name!r} is no directory of this host"
         )
         message = (
             f"Cannot choose a ledger: {what}, so that there is no place beside its "

@@ -160,7 +160,7 @@ def rehearse_in_session(
     found: list[Forecast] = []
     tables = asked.source.tables(cluster=asked.cluster)
     for one in tables:
-        ledger = open_ledger(places.ledger, local_warehouse=places.lake.local_warehouse)
+        ledger = open_ledger(places.ledger, local_warehouse=places.lake.ledger_directory)
         source = open_source(one.place, is_exporting=True)
         try:
             rehearsal = rehearse(

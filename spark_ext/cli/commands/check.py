@@ -12,6 +12,7 @@ import click
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
+from catalog.storages.local import local_directory
 from catalog.time_outs import TimeOuts
 from spark_ext.checking import Check, CheckRequest, check_export
 from spark_ext.cli.destination import open_iceberg, parse_destination
@@ -78,14 +79,14 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
         if destination
         else None
     )
-    known = open_ledger(ledger, local_warehouse=lake.local_warehouse) if lake else None
+    known = open_ledger(ledger, local_warehouse=lake.ledger_directory) if lake else None
     hosts = pairs("--cluster-host", cluster_host)
 
     def check_one(one: LocalTable) -> int:
         wanted = replace(request, table=one.table)
         with open_source(one.place) as opened:
             found = check_export(wanted, opened, lake, known)
-        location = lake.local_warehouse if lake else warehouse.absolute()
+        location = lake.ledger_directory if lake else local_directory(warehouse)
         spaces = _spaces(wanted, found, location)
         if as_json:
             output.record({**one.fields, **_record(found, spaces)})

@@ -8,10 +8,9 @@ from typing import Final
 
 import click
 
-from catalog.ledgers.uris import open_ledger
 from catalog.time_outs import TimeOuts
 from spark_ext.cancelling import PROOF_SECONDS, Cancelled, cancel_each, rows_to_cancel
-from spark_ext.cli.destination import destination_name, open_destination
+from spark_ext.cli.destination import destination_name, open_destination, open_ledger_of
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
 from spark_ext.cli.output import Output, counted, human_bytes
 from tableformat.errors import TableFormatError
@@ -58,7 +57,7 @@ def cancel_export(
     output = output_for(as_json=as_json)
     wanted = (PartitionId(partition_id), TableName.parse(source_table))
     name = destination_name(to) if to is not None else None
-    with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as known:
+    with contextlib.closing(open_ledger_of(name, ledger, warehouse=warehouse)) as known:
         rows = rows_to_cancel(known, *wanted, name)
         to_cancel = LakeName.parse(rows[0].destination_table)
         catalog = open_destination(

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from catalog.ledgers.uris import open_ledger
-from spark_ext.cli.destination import destination_name
+from spark_ext.cli.destination import destination_name, open_ledger_of
 from spark_ext.cli.options import ledger_options, output_for, output_options
 from spark_ext.forgetting import forget_exports
 from tableformat.names import TableName
@@ -45,7 +44,7 @@ def forget_export(
     destination = destination_name(to) if to is not None else None
     table = TableName.parse(source_table)
     output = output_for(as_json=as_json)
-    with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as opened:
+    with contextlib.closing(open_ledger_of(destination, ledger, warehouse=warehouse)) as opened:
         for _, said in forget_exports(opened, partition_id, table, destination):
             output.say(said)
     return 0

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import click
 
-from catalog.ledgers.uris import open_ledger
 from catalog.time_outs import TimeOuts
 from spark_ext.cli.asking import is_asked, refuse_unless_confirmed
-from spark_ext.cli.destination import destination_name, open_destination
+from spark_ext.cli.destination import destination_name, open_destination, open_ledger_of
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
 from spark_ext.unarchiving import unarchivable, unarchive_each
 from tableformat.errors import UsageError
@@ -52,7 +51,7 @@ def unarchive_export(  # noqa: PLR0913  one parameter per option
     """  # noqa: D301  \b is Click's mark for lines to keep
     output, name = output_for(as_json=as_json), destination_name(to)
     opened = partial(open_destination, warehouse=warehouse, time_outs=time_outs, looks_only=True)
-    with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as known:
+    with contextlib.closing(open_ledger_of(name, ledger, warehouse=warehouse)) as known:
         found = unarchivable(known, partition_id, TableName.parse(source_table), name, opened)
         said = "; ".join(one.text for one in found)
         what = f"unarchive partition {partition_id} of {source_table}"
