@@ -9,7 +9,6 @@ debug level, for each effect with its duration. An application configures the lo
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from spark_ext.json_text import json_text
 from tableformat.committer import Commit, Sent, Staged
 from tableformat.effects import Effects, Step
 from tableformat.errors import UsageError
@@ -182,7 +182,7 @@ class _Json(logging.Formatter):
             "event": record.getMessage(),
         }
         found |= {k: v for k, v in record.__dict__.items() if k not in _OF_PYTHON}
-        return json.dumps(found, default=str)
+        return json_text(found)
 
 
 def _handler(where: str) -> logging.Handler:

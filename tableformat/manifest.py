@@ -33,6 +33,8 @@ _FEWEST_BYTES: Final = 200
 _MOST_ERROR: Final = 4000
 _MOST_SNAPSHOTS: Final = 1000
 """Characters of an error, and landed snapshots, that a bounded text has."""
+_READ: Final = (1, 2, MANIFEST_FORMAT)
+"""Format 1 has no Keeper node. Formats 1 and 2 have 64-bit numbers as numbers, and all parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def stored_manifest(row: Row, most: int) -> str:
 
 
 def _rendered(made: Manifest) -> str:
-    body = asdict(made)
+    body = _with_texts(asdict(made))
     tail = {"format_version": MANIFEST_FORMAT, "checksum": checksum(_sealed(body, MANIFEST_FORMAT))}
     return json.dumps({**body, **tail}, indent=2, ensure_ascii=True)
 
@@ -163,8 +165,7 @@ def parse_manifest(text: str) -> Manifest:
     try:
         raw: dict[str, Any] = json.loads(text)
         found = raw.pop("format_version")
-        # The first has no nodes of Keeper, nor it and the second parts that are left out.
-        if found not in range(1, MANIFEST_FORMAT + 1):
+        if found not in _READ:
             message = (
                 f"Cannot read a manifest of format {found}: this release reads {MANIFEST_FORMAT}. "
                 "Use the release that wrote it."
@@ -178,11 +179,27 @@ def parse_manifest(text: str) -> Manifest:
         raw["parts"] = tuple(
             ManifestPart(**{**p, "remote_paths": tuple(p["remote_paths"])}) for p in raw["parts"]
         )
-        raw["landed_snapshots"] = tuple(raw["landed_snapshots"])
-        raw["keeper_node"] = KeeperNode(**node) if (node := raw.get("keeper_node")) else None
+        raw["landed_snapshots"] = tuple(int(one) for one in raw["landed_snapshots"])
+        raw["snapshot_id"] = None if raw["snapshot_id"] is None else int(raw["snapshot_id"])
+        raw["keeper_node"] = _node(raw.get("keeper_node"))
         return Manifest(**raw)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(repr(error)) from error
+
+
+def _with_texts(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the members with texts for numbers of 64 bits, which few programs read from JSON."""
+    node, snapshot = body["keeper_node"], body["snapshot_id"]
+    return {
+        **body,
+        "snapshot_id": None if snapshot is None else str(snapshot),
+        "landed_snapshots": [str(one) for one in body["landed_snapshots"]],
+        "keeper_node": node and {**node, "czxid": str(node["czxid"])},
+    }
+
+
+def _node(found: dict[str, Any] | None) -> KeeperNode | None:
+    return KeeperNode(**{**found, "czxid": int(found["czxid"])}) if found else None
 
 
 def _sealed(body: dict[str, Any], form: int) -> dict[str, Any]:

@@ -6,7 +6,6 @@ error.
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import threading
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any, Final, Protocol, TextIO
 
+from spark_ext.json_text import json_text
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Observer
 
@@ -307,14 +307,14 @@ class JsonOutput:
     def error(self, message: str, next_command: str, *, code: int | None = None) -> None:
         """Print the error as one object on standard error; `code` is ClickHouse's."""
         said = {"error": message, "code": code, "next": next_command}
-        print(json.dumps(said), file=self._err, flush=True)
+        print(json_text(said), file=self._err, flush=True)
 
     def next(self, command: str) -> None:
         """Print the next command as one object on standard error."""
-        print(json.dumps({"next": command}), file=self._err, flush=True)
+        print(json_text({"next": command}), file=self._err, flush=True)
 
     def _print(self, value: object) -> None:
-        print(json.dumps(value, default=str), file=self._out, flush=True)
+        print(json_text(value), file=self._out, flush=True)
 
 
 def undo_command(statement: str) -> str:

@@ -61,7 +61,7 @@ def test_a_partition_is_followed_from_its_claim_to_its_end(tmp_path: Path) -> No
         assert {o["transaction_id"] for o in of_it} == {row.claim.transaction_id}
         assert row.done is not None
         assert {o["snapshot_id"] for o in of_it if o["event"] in ("sent", "landed", "settled")} == {
-            row.done.landed.snapshot_id
+            str(row.done.landed.snapshot_id)
         }
 
 

@@ -25,6 +25,7 @@ from spark_ext.cli.destination import open_destination
 from spark_ext.cli.options import ledger_options, output_for, output_options
 from spark_ext.cli.times import shown_time
 from spark_ext.cli.watching import Records, follow
+from spark_ext.json_text import json_text
 from spark_ext.known_destinations import LOOKING, KnownDestinations
 from spark_ext.listing_exports import ListedExport
 from spark_ext.part_progress import failed_parts, parts_with_files, processed
@@ -183,7 +184,7 @@ def show_export(
             "version": one.row.version,
         }
         output.record(
-            {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in record.items()}
+            {k: json_text(v) if isinstance(v, list | dict) else v for k, v in record.items()}
         )
     return 0
 

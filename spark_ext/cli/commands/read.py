@@ -105,12 +105,17 @@ def _print_rows(
 def _rows(data: bytes) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file; what JSON has no form for becomes text."""
     for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches():
+        kinds = {field.name: field.type for field in batch.schema}
         for row in batch.to_pylist():
-            yield {name: _plain(value) for name, value in row.items()}
+            yield {name: _plain(value, kinds[name]) for name, value in row.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Return a value for JSON, in one form for all values of a type."""
     match value:
+        case int() if pa.types.is_int64(kind) or pa.types.is_uint64(kind):
+            # Programs that read JSON keep no more than 53 bits.
+            return str(value)
         case float() if not math.isfinite(value):
             # JSON has no number for it.
             return str(value)
@@ -119,8 +124,10 @@ def _plain(value: Any) -> Any:
         case bytes():
             return value.hex()
         case dict():
-            return {str(k): _plain(v) for k, v in value.items()}
-        case list() | tuple():
-            return [_plain(v) for v in value]
+            return {str(k): _plain(v, kind.field(k).type) for k, v in value.items()}
+        case list() if pa.types.is_map(kind):
+            return [[_plain(k, kind.key_type), _plain(v, kind.item_type)] for k, v in value]
+        case list():
+            return [_plain(v, kind.value_type) for v in value]
         case _:
             return str(value)

@@ -90,7 +90,7 @@ def test_the_manifest_of_an_export_is_printed_and_can_be_checked(
     assert (found.transaction_id, found.partition_id, found.destination, found.completed) == (
         done["transaction_id"], "202402", words[3], True,
     )  # fmt: skip
-    assert (found.snapshot_id, found.rows) == (done["snapshot_id"], 2)
+    assert (str(found.snapshot_id), found.rows) == (done["snapshot_id"], 2)
     (part,) = found.parts
     assert part.part_name == "202402_2_2_0"
     assert [part.remote_path] == [*part.remote_paths]
