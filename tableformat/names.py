@@ -28,9 +28,12 @@ __all__ = [
     "hash_of",
     "new_query_id",
     "new_transaction_id",
+    "option_name",
     "quote_identifier",
     "quote_string",
     "split_identifiers",
+    "split_named",
+    "written_name",
 ]
 
 SOURCE_ALIAS: Final = "__src"
@@ -99,6 +102,37 @@ def split_identifiers(text: str) -> tuple[str, ...]:
         if text[position] != ".":
             raise _unreadable(text, position)
         position += 1
+
+
+def split_named(text: str) -> tuple[str, str] | None:
+    """Split `NAME=VALUE`, the name in backticks or double quotes or bare; None for no such text.
+
+    A bare name ends at the first =; one that holds it, or begins with a quote, needs quotes.
+    """
+    found = _NAME_PART.match(text)
+    quoted = found["quoted"] if found is not None else None
+    if found is None or quoted is None:
+        name, equals, value = text.partition("=")
+    else:
+        name = _unescaped(quoted[1:-1], quoted[0])
+        equals, value = text[found.end() : found.end() + 1], text[found.end() + 1 :]
+    return (name, value) if name and equals == "=" and value else None
+
+
+def option_name(name: str) -> str:
+    """Return a name as `split_named` reads it, bare where it can be."""
+    return name if split_named(f"{name}=x") == (name, "x") else quote_identifier(name)
+
+
+def written_name(text: str) -> str:
+    """Return the name of a table of either side as ledgers write it, however it is quoted.
+
+    Raises:
+        UsageError: it is no name.
+    """
+    parts = split_identifiers(text)
+    is_lake = len(parts) >= _LEAST_LAKE_PARTS
+    return str(LakeName.parse(text)) if is_lake else str(TableName.parse(text))
 
 
 def _unescaped(inside: str, quote: str) -> str:

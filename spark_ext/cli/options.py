@@ -20,7 +20,7 @@ from tableformat.errors import UsageError
 from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
 from tableformat.mergetree.partition_literal import date_in_quotes
 from tableformat.mergetree.summary_filter import parse_filter
-from tableformat.names import PartitionId
+from tableformat.names import PartitionId, split_named
 
 __all__ = [
     "catalog_options",
@@ -371,19 +371,21 @@ def conversions(given: tuple[str, ...]) -> dict[str, str]:
 def pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
     """Read an option of the form NAME=VALUE that may be given several times.
 
+    A name in quotes is read as every name is, so that it may hold `=`.
+
     Raises:
         UsageError: one of them is not of that form.
     """
     found = {}
     for text in given:
-        name, equals, value = text.partition("=")
-        if not (name and equals and value):
+        split = split_named(text)
+        if split is None:
             message = (
                 f"Cannot read {option} {text!r}: it is not NAME=VALUE. Write for example {option} "
                 f"{_EXAMPLES[option]}."
             )
             raise UsageError(message)
-        found[name] = value
+        found[split[0]] = split[1]
     return found
 
 

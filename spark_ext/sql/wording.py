@@ -22,6 +22,7 @@ from typing import Final
 
 from spark_ext.sql.source_settings import OPTIONS, SOURCE
 from spark_ext.sql.statement_settings import SESSION, SETTINGS, SettingKind
+from tableformat.names import quote_string, split_named
 
 __all__ = ["in_alter", "in_call", "in_command", "in_python", "in_statement"]
 
@@ -81,7 +82,9 @@ _COMMANDS: Final = (
 )
 _ALONE: Final = re.compile(r"`(--[a-z-]+)`")
 _AGE: Final = re.compile(r"--older-than AGE\b")
-_CONVERT: Final = re.compile(r"--convert ([^\s=]+)=(\w+(?:\([^()]*\))?)")
+_CONVERT: Final = re.compile(
+    r"--convert ((?:`(?:[^`\\]|\\.)+`|[^\s=`])+=\w+(?:\([^()]*\))?)", re.DOTALL
+)
 _IN_PYTHON: Final = re.compile(r"\b(\w+) => true\b")
 _OPTION: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
 _COMMAND: Final = re.compile(r"(`(?:mergeberg|export) [^`]*`)")
@@ -138,8 +141,13 @@ def _outside_commands(text: str, told: Callable[[str], str]) -> str:
 
 def _told(text: str, words: Mapping[str, str]) -> str:
     text = _ALONE.sub(r"\1", _AGE.sub("--older-than", text))
-    text = _CONVERT.sub(r"`convert => map('\1', '\2')`", text)
+    text = _CONVERT.sub(_converted, text)
     return _in_words(text, {**_SESSION, **words})
+
+
+def _converted(found: re.Match[str]) -> str:
+    name, way = split_named(found[1]) or found[1].rsplit("=", 1)
+    return f"`convert => map({quote_string(name)}, {quote_string(way)})`"
 
 
 def _in_words(text: str, known: Mapping[str, str]) -> str:

@@ -38,6 +38,7 @@ from tableformat.mergetree.wire_types import (
     wire_expression,
 )
 from tableformat.mergetree.wire_values import find_value
+from tableformat.names import option_name
 
 __all__ = ["broken", "checks_sql", "data_checks"]
 
@@ -76,7 +77,7 @@ def _of_column(column: MappedColumn) -> Iterator[DataCheck]:
             what=limit.what,
             bad_sql=bad,
             sample_sql=_sample(sql, of, conversion),
-            way_round=limit.way_round.replace("{column}", column.name),
+            way_round=limit.way_round.replace("{column}", option_name(column.name)),
             always=limit.always,
         )
 

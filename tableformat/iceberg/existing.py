@@ -37,7 +37,7 @@ from tableformat.iceberg.evolution import stands_in_the_way
 from tableformat.iceberg.partition_spec import DerivedSpec, spec_matches
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
 from tableformat.mergetree.expression_text import parse_partition_key
-from tableformat.names import quote_identifier
+from tableformat.names import option_name, quote_identifier
 
 __all__ = ["ExistingTable", "check_existing", "divided_by", "existing_refusal", "written_schema"]
 
@@ -262,7 +262,7 @@ class _Comparison:
                 # A sentence that has its own way out says it after a semicolon.
                 other = "" if ";" in text else "; no conversion makes them equal"
                 yield (
-                    f"{text}; --convert {column.name}={way} makes them equal"
+                    f"{text}; --convert {option_name(column.name)}={way} makes them equal"
                     if way
                     else (f"{text}{other}")
                 )

@@ -45,6 +45,7 @@ from tableformat.mergetree.expression import Call, ColumnName, Expression, Liter
 from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import DataType, DateTime64, Decimal, FixedString, Simple
 from tableformat.mergetree.wire_values import find_value
+from tableformat.names import option_name
 
 __all__ = ["Width", "bucket_field", "kept_column", "truncate_field", "width"]
 
@@ -112,7 +113,7 @@ def bucket_field(expression: Expression, columns: MappedColumns) -> DerivedField
         return (
             f"hashes {column.name} as ClickHouse keeps it, a {column.source.type_text}, and the "
             f"lake keeps it as {column.type}, which has another hash"
-            f"{f'; --convert {column.name}=long keeps the hash' if long else ''}"
+            f"{f'; --convert {option_name(column.name)}=long keeps the hash' if long else ''}"
         )
     return DerivedField(SpecField(column.name, "bucket", n), exact=True)
 

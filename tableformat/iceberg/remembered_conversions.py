@@ -15,6 +15,7 @@ from tableformat.errors import refuse_all
 from tableformat.iceberg.column_types import TypeMapping
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.mergetree.table import Column, MergeTreeTable
+from tableformat.names import option_name
 
 __all__ = ["conversions_in_force"]
 
@@ -46,13 +47,14 @@ def conversions_in_force(
     used, reasons = dict(given), []
     for column in table.stored_columns:
         before = made_with.get(column.name, "")
+        option = f"--convert {option_name(column.name)}"
         chosen = given.get(column.name)
         if chosen is None and before and _applies(column, before):
             used[column.name] = before
         elif chosen is not None and column.name in known and not _same(column, chosen, before):
-            was = f"with --convert {column.name}={before}" if before else "without a conversion"
+            was = f"with {option}={before}" if before else "without a conversion"
             reasons.append(
-                f"--convert {column.name}={chosen} was given, and the destination's column "
+                f"{option}={chosen} was given, and the destination's column "
                 f"{column.name} was made {was}; leave it out, or export to another table"
             )
     if reasons:

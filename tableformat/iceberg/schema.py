@@ -20,7 +20,7 @@ from tableformat.errors import refuse_all
 from tableformat.iceberg.column_types import TypeMapping, conversions_in
 from tableformat.mergetree.conversions import Faithfulness, parse_conversion
 from tableformat.mergetree.table import Column, MergeTreeTable
-from tableformat.names import SOURCE_ALIAS
+from tableformat.names import SOURCE_ALIAS, option_name
 
 __all__ = ["MappedColumn", "MappedColumns", "map_columns"]
 
@@ -131,7 +131,7 @@ def _draft(
     where = f"column {column.name}: "
     reasons.extend(
         f"{where}{refusal.why} (its type is {column.type_text}); "
-        f"{refusal.way_round.replace('{column}', column.name)}"
+        f"{refusal.way_round.replace('{column}', option_name(column.name))}"
         for refusal in mapping.refused
     )
     if conversion and not mapping.converted:
@@ -153,7 +153,7 @@ def _wrong_conversion(column: Column, conversion: str) -> str:
     offered = conversions_in(column.type)
     takes = "; ".join(f"{of}: {', '.join(ways)}" for of, ways in offered.items())
     return (
-        f"--convert {column.name}={conversion} does not apply to the ClickHouse type "
+        f"--convert {option_name(column.name)}={conversion} does not apply to the ClickHouse type "
         f"{column.type_text}; "
         + (f"available are, by ClickHouse type, {takes}" if takes else "it takes no conversion")
     )

@@ -34,6 +34,7 @@ from tableformat.export.standing import Standing
 from tableformat.ledger import ExportedPart, Ledger
 from tableformat.ledger_text import render_row
 from tableformat.manifest import manifest
+from tableformat.names import written_name
 
 __all__ = ["exports"]
 
@@ -150,13 +151,13 @@ def show_export(
     Example:
       mergeberg exports show 202401 --table db.events
     """  # noqa: D301  \b is Click's mark for lines to keep
+    named = None if source_table is None else written_name(source_table)
     opened = open_ledger(ledger, local_warehouse=warehouse)
     with contextlib.closing(opened):
         found = [
             one
             for one in listing_exports.list_exports(opened)
-            if one.row.key.partition_id == partition_id
-            and source_table in (None, one.row.source_table)
+            if one.row.key.partition_id == partition_id and named in (None, one.row.source_table)
         ]
     if not found:
         message = (

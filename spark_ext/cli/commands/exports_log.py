@@ -13,6 +13,7 @@ from catalog.ledgers.uris import open_ledger
 from spark_ext.cli.options import ledger_options, output_for, output_options
 from spark_ext.cli.times import parse_duration, shown_time
 from tableformat.history import MEANINGS, MOST_EVENTS, Event
+from tableformat.names import written_name
 
 __all__ = ["show_events", "show_log"]
 
@@ -45,13 +46,12 @@ def show_log(
       mergeberg exports log --table db.events --since 1h
       mergeberg exports log --json
     """  # noqa: D301  \b is Click's mark for lines to keep
+    named = None if source_table is None else written_name(source_table)
     start = milliseconds() - parse_duration("--since", since) if since is not None else None
     with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as opened:
         events = opened.events(start, MOST_EVENTS)
     shown = [
-        _shown(event, whole=as_json)
-        for event in reversed(events)
-        if source_table in (None, event.table)
+        _shown(event, whole=as_json) for event in reversed(events) if named in (None, event.table)
     ]
     output_for(as_json=as_json).table(_COLUMNS, shown)
     return 0
