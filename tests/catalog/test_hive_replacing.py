@@ -138,7 +138,8 @@ def test_a_list_of_commit_files_that_was_replaced_meanwhile_is_read_anew(
 ) -> None:
     """Harm prevented: a reader that fails, or misses the partition, at the moment of a switch."""
     world.run(request_of(world))
-    read, looked = TreeFiles.commit, []
+    read = TreeFiles.commit
+    looked: list[str] = []
 
     def meanwhile(files: TreeFiles, name: str, tree: str) -> CommitFile:
         if not looked:

@@ -79,7 +79,9 @@ def test_directories_are_named_as_clickhouse_writes_times_in_utc(
         f"t={s}/u={s}/z={s}/m={s}.250/n={s}.000250/f={f}"
         for s, f in zip(shown, SPELLED, strict=True)
     }
-    properties = trees.destination_of(exported).identity().metadata.properties
+    identity = trees.destination_of(exported).identity()
+    assert identity is not None
+    properties = identity.metadata.properties
     assert properties["mergeberg.tree.rules"] == "3"
     assert json.loads(properties["mergeberg.tree.spelling"]) == {
         "t": "UTC", "u": "UTC", "z": "UTC", "m": "UTC.3", "n": "UTC.6", "f": "text-or-hex",
