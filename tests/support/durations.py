@@ -3,9 +3,13 @@
     python -m tests.support.durations MEASURED
 
 writes the file from what `pytest --measure MEASURED` wrote. It lists the test functions that cost
-something, by the mean of their cases, and the files whose fixtures do. What it does not list is
-cheap, or new: `make test-all` measures every test, and fails where one costs more than its tier
-allows.
+something, by the mean of their cases, and the files whose fixtures do. A test that the run left out
+keeps what the file said of it, as long as its file is there. What the file does not list is cheap,
+or new: `make test-all` measures every test, and fails where one costs more than its tier allows.
+
+    python -m tests.support.durations MEASURED --table
+
+prints how many tests of each folder that run ran, and their CPU seconds, and writes nothing.
 """
 
 from __future__ import annotations
@@ -58,20 +62,36 @@ def load_durations(path: Path = DURATIONS) -> Durations:
     return Durations(found["tests"], found["files"])
 
 
-def dump_durations(tests: Mapping[str, Cost], shared: Mapping[str, Cost]) -> str:
+def dump_durations(
+    tests: Mapping[str, Cost], shared: Mapping[str, Cost], before: Durations | None = None
+) -> str:
     """Return the text of the file.
 
     Args:
         tests: what each case cost.
         shared: what fixtures cost, by file or by `session: name`.
+        before: what is kept of tests and files that were not measured.
     """
+    known = before or Durations()
     cases: dict[str, list[float]] = {}
     for nodeid, (_, cpu) in tests.items():
         cases.setdefault(function_of(nodeid), []).append(cpu)
     means = {name: sum(costs) / len(costs) for name, costs in cases.items()}
     files = {name: cpu for name, (_, cpu) in shared.items() if name.endswith(".py")}
-    found = {"files": _listed(files), "tests": _listed(means)}
+    ran = {name.partition("::")[0] for name in means}
+    kept_tests = {name: cost for name, cost in known.tests.items() if name not in means}
+    kept_files = {name: cost for name, cost in known.files.items() if name not in ran}
+    found = {"files": kept_files | _listed(files), "tests": kept_tests | _listed(means)}
     return json.dumps(found, indent=0, sort_keys=True) + "\n"
+
+
+def by_folder(tests: Mapping[str, Cost]) -> list[tuple[str, int, float]]:
+    """Return each folder below `tests/` with how many cases ran and their CPU seconds."""
+    found: dict[str, list[float]] = {}
+    for nodeid, (_, cpu) in tests.items():
+        folder = "/".join(nodeid.partition("::")[0].split("/")[:3][:-1])
+        found.setdefault(folder, []).append(cpu)
+    return [(name, len(costs), sum(costs)) for name, costs in sorted(found.items())]
 
 
 def _listed(costs: Mapping[str, float]) -> dict[str, float]:
@@ -81,8 +101,25 @@ def _listed(costs: Mapping[str, float]) -> dict[str, float]:
 def main(measured: Path, path: Path = DURATIONS) -> None:
     """Write the file from the costs of a run."""
     found = json.loads(measured.read_text(encoding="utf-8"))
-    path.write_text(dump_durations(found["tests"], found["shared"]), encoding="utf-8")
+    known = load_durations(path)
+    before = Durations(_of_files_there(known.tests), _of_files_there(known.files))
+    path.write_text(dump_durations(found["tests"], found["shared"], before), encoding="utf-8")
+
+
+def _of_files_there(costs: Mapping[str, float]) -> dict[str, float]:
+    root = DURATIONS.parents[1]
+    return {name: c for name, c in costs.items() if (root / name.partition("::")[0]).is_file()}
+
+
+def _print_table(measured: Path) -> None:
+    rows = by_folder(json.loads(measured.read_text(encoding="utf-8"))["tests"])
+    rows.append(("all", sum(row[1] for row in rows), sum(row[2] for row in rows)))
+    for name, count, cpu in rows:
+        sys.stdout.write(f"{name:<40}{count:>8,}{cpu:>10,.1f} s\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if sys.argv[2:] == ["--table"]:
+        _print_table(Path(sys.argv[1]))
+    else:
+        main(Path(sys.argv[1]))
