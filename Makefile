@@ -37,7 +37,7 @@ SERVERS_STAMP := $(SERVERS)/.ready
 
 JAR := spark_ext/jvm/mergeberg-spark.jar
 
-CODE := $(wildcard tableformat catalog spark_ext conformance) tests requirements
+CODE := $(wildcard mergeberg tableformat catalog spark_ext conformance) tests requirements
 PYTEST := $(BIN)/python -m pytest
 # A file's tests stay together and in the order of tests/conftest.py; a test that ends its process is
 # begun once more at most. Three, because two leave a fifth of two cores idle: tests wait for others.

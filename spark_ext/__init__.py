@@ -30,3 +30,8 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(PUBLIC[name]), name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    """List the public names, so that an editor completes them."""
+    return sorted((*PUBLIC, "sql", "__doc__", "__name__"))

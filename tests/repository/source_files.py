@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = ("tableformat", "catalog", "spark_ext")
+PACKAGES: Final = ("mergeberg", "tableformat", "catalog", "spark_ext")
 FOLDERS: Final = (*PACKAGES, "conformance", "tests")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.repository.source_files import PACKAGES, ROOT, source_files
 
 
-def test_the_wheel_is_the_three_packages(tmp_path: Path) -> None:
+def test_the_wheel_is_the_packages_and_nothing_else(tmp_path: Path) -> None:
     """A folder `tests` or `conformance` in site-packages would hide somebody else's."""
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path],
