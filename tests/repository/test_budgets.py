@@ -6,14 +6,17 @@ import ast
 
 from tests.repository.source_files import FOLDERS, SourceFile, source_files
 
-FILE = 400
+FILE = 700
 FUNCTION = 60
 INIT = 40
 CONFTEST = 150
+LONGER: dict[str, tuple[int, str]] = {}
+"""Files that may be longer: how long, and why."""
 
 
 def budget(file: SourceFile) -> int:
-    return {"__init__.py": INIT, "conftest.py": CONFTEST}.get(file.name, FILE)
+    own = {"__init__.py": INIT, "conftest.py": CONFTEST}.get(file.name, FILE)
+    return LONGER.get(file.path, (own, ""))[0]
 
 
 def test_every_file_keeps_its_budget() -> None:
