@@ -8,9 +8,9 @@ came with it, and with no others.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -169,24 +169,32 @@ def opened_by_configuration(catalog: Catalog) -> Catalog:
 
     PyIceberg mixes the properties of a table with them, of which one may name a class.
     """
-    catalog._load_file_io = partial(_file_io, catalog)  # type: ignore[method-assign]  # noqa: SLF001
-    if isinstance(catalog, MetastoreCatalog):
-        # A server stages for the others.
-        stage = partial(_update_and_stage, catalog)
-        catalog._update_and_stage_table = stage  # type: ignore[method-assign]  # noqa: SLF001
+    # Its class, and no functions of its own: these would keep it, and its connections, for longer.
+    catalog.__class__ = _of_configuration(type(catalog))
     return catalog
 
 
-def _file_io(
-    catalog: Catalog,
+@functools.cache
+def _of_configuration(kind: type[Catalog]) -> type[Catalog]:
+    methods: dict[str, object] = {"__slots__": (), "__module__": kind.__module__}
+    methods["_load_file_io"] = _load_file_io
+    if issubclass(kind, MetastoreCatalog):
+        # A server stages for the others.
+        methods["_update_and_stage_table"] = _update_and_stage_table
+    return type(kind)(kind.__name__, (kind,), methods)
+
+
+def _load_file_io(
+    self: Catalog,
     properties: Properties = EMPTY_DICT,  # noqa: ARG001  the table's
     location: str | None = None,
 ) -> FileIO:
-    return load_file_io(catalog.properties, location)
+    """Return what opens files of a catalog."""
+    return load_file_io(self.properties, location)
 
 
-def _update_and_stage(
-    catalog: MetastoreCatalog,
+def _update_and_stage_table(
+    self: MetastoreCatalog,
     current_table: Table | None,
     table_identifier: Identifier,
     requirements: tuple[TableRequirement, ...],
@@ -199,9 +207,9 @@ def _update_and_stage(
     number, at = 0, None
     if current_table is not None:
         at = current_table.metadata_location
-        number = catalog._parse_metadata_version(at) + 1  # noqa: SLF001
+        number = self._parse_metadata_version(at) + 1
     metadata = update_table_metadata(
-        base_metadata=before or catalog._empty_table_metadata(),  # noqa: SLF001
+        base_metadata=before or self._empty_table_metadata(),
         updates=updates,
         enforce_validation=before is None,
         metadata_location=at,
@@ -212,6 +220,6 @@ def _update_and_stage(
         identifier=table_identifier,
         metadata=metadata,
         metadata_location=location,
-        io=_file_io(catalog, location=location),
-        catalog=catalog,
+        io=_load_file_io(self, location=location),
+        catalog=self,
     )

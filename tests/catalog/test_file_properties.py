@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -228,6 +230,19 @@ def test_no_class_that_a_table_names_is_imported(tmp_path: Path, name: str, evil
 
     assert found.load().properties[name] == evil
     assert EVIL not in sys.modules
+
+
+def test_a_catalog_goes_when_nobody_has_it_any_more(tmp_path: Path) -> None:
+    """Harm prevented: its connections stay open until garbage is collected, if ever."""
+    catalog = Lake(tmp_path, {}).catalog
+    seen = weakref.ref(catalog)
+
+    gc.disable()
+    try:
+        del catalog
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_files_of_other_schemes_are_not_opened_by_pyicebergs_own(lake: Lake) -> None:
