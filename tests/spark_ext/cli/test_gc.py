@@ -75,7 +75,7 @@ def test_what_was_dropped_is_deleted_after_the_age_that_is_given(places: Places)
     """As ClickHouse does by itself; told first, and nothing goes without being asked for."""
     assert places.run(*JANUARY, "--to", "lake.n.dropped")[0] == 0
     dropped = ("drop", "lake.n.dropped", "--partition-id", "202401", "--yes")
-    assert places.run(*dropped)[0] == 0
+    assert places.run(*dropped, "--warehouse", str(places.warehouse))[0] == 0
     files = set((places.warehouse / "n" / "dropped").rglob("*.parquet"))
     assert files
 

@@ -23,6 +23,7 @@ from tests.faults.test_operator_actions import append
 from tests.lake_statements import (
     IN_FILES,
     LATER,
+    SaidOfRows,
     alone,
     detach,
     drop,
@@ -110,7 +111,7 @@ def a_branch(directory: Path) -> None:
 
 def another_writer(directory: Path) -> None:
     append(directory)
-    running(directory).run(drop("p1"))
+    running(directory, rows=SaidOfRows(rest="p9")).run(drop("p1"))
 
 
 @pytest.mark.parametrize(
