@@ -21,7 +21,7 @@ from tableformat.clickhouse_codes import (
     SYNTAX_ERROR,
     UNKNOWN_IDENTIFIER,
 )
-from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
 from tableformat.mergetree.division import key_columns
 from tableformat.mergetree.expression import Call, Expression, Literal
 from tableformat.mergetree.expression_text import (
@@ -44,6 +44,7 @@ from tableformat.names import PartitionId, quote_identifier, quote_string
 __all__ = [
     "KeyTables",
     "key_types",
+    "no_such_partition",
     "partition_id_of",
     "stands_for_all",
     "unresolved",
@@ -104,6 +105,14 @@ def stands_for_all(table: MergeTreeTable, expression: str) -> UsageError:
     return UsageError(
         f"Cannot find the partition {expression} of {table.name}: it stands for all of them. Use "
         "--all."
+    )
+
+
+def no_such_partition(table: MergeTreeTable, expression: str) -> NotFoundError:
+    """Return what is said of a value that no active part has."""
+    return NotFoundError(
+        f"Cannot find the partition {expression} of {table.name}: no active part has that "
+        "value. List the partitions with `mergeberg partitions`."
     )
 
 

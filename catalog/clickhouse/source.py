@@ -20,7 +20,12 @@ from catalog.clickhouse.left_snapshot import Search, find_left_snapshot
 from catalog.clickhouse.object_tables import ObjectTable, object_table
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.partition_times import with_times
-from catalog.clickhouse.partition_values import key_types, stands_for_all, unresolved
+from catalog.clickhouse.partition_values import (
+    key_types,
+    no_such_partition,
+    stands_for_all,
+    unresolved,
+)
 from catalog.clickhouse.preflight import refused_by_source
 from catalog.clickhouse.removal import drop_detached, take_out
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting
@@ -36,7 +41,7 @@ from catalog.clickhouse.verify import probed_in
 from catalog.closing import Closing
 from catalog.processes import new_job
 from tableformat.archived import DetachedPart
-from tableformat.errors import NotFoundError, RefusedError, TableFormatError
+from tableformat.errors import RefusedError, TableFormatError
 from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.partition_literal import (
@@ -99,11 +104,7 @@ class ClickHouseSource(Closing):
     def with_times(
         self, table: MergeTreeTable, found: tuple[PartitionSummary, ...]
     ) -> tuple[PartitionSummary, ...]:
-        """Return partitions with their times, or with why these are not known.
-
-        Raises:
-            SourceError: the source cannot be read.
-        """
+        """Return partitions with their times, or with why these are not known."""
         return with_times(*self._opened(table.name), table, found)
 
     def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
@@ -116,11 +117,7 @@ class ClickHouseSource(Closing):
         return reading.list_parts(*self._opened(table), table, ids) if ids else ()
 
     def all_parts(self, table: TableName) -> tuple[Part, ...]:
-        """Return the active parts of a table that hold rows.
-
-        Raises:
-            SourceError: the source cannot be read.
-        """
+        """Return the active parts of a table that hold rows."""
         return reading.list_parts(*self._opened(table), table)
 
     def engine_of(self, table: TableName) -> str | None:
@@ -192,7 +189,7 @@ class ClickHouseSource(Closing):
                 raise stands_for_all(table, expression)
             case ById(one):
                 if one not in (partition.partition_id for partition in self.partitions(table.name)):
-                    raise _no_such_partition(table, expression)
+                    raise no_such_partition(table, expression)
                 return one
             case ByValue() as value:
                 return self._resolved(table, expression, render_partition_literal(value))
@@ -366,7 +363,7 @@ class ClickHouseSource(Closing):
             )
         if not found:
             # ClickHouse attaches nothing, silently, when no part has that value.
-            raise _no_such_partition(table, expression)
+            raise no_such_partition(table, expression)
         (one,) = found
         return PartitionId(one)
 
@@ -399,10 +396,3 @@ class ClickHouseSource(Closing):
             yield name
         finally:
             drop_staging(connection, capabilities, name)
-
-
-def _no_such_partition(table: MergeTreeTable, expression: str) -> NotFoundError:
-    return NotFoundError(
-        f"Cannot find the partition {expression} of {table.name}: no active part has that "
-        "value. List the partitions with `mergeberg partitions`."
-    )

@@ -50,8 +50,8 @@ READS_ONLY = ("dry_run.py", "setting_watermark.py", "watermark.py")
 """They may read what they like, and nothing else."""
 READING = frozenset(
     (
-        "describe", "files_of", "highest_epoch", "holder", "is_made", "load", "partitions", "parts",
-        "probe", "read", "read_all", "rows", "table",
+        "describe", "engine_of", "files_of", "highest_epoch", "holder", "is_made", "load",
+        "partitions", "parts", "probe", "read", "read_all", "rows", "table",
     )
 )  # fmt: skip
 
@@ -151,6 +151,7 @@ ALLOWED = {
         ("group.py", "run", "source.parts"),
         ("selection.py", "select", "source.find_partition"),
         ("selection.py", "select", "source.partitions"),
+        ("selection.py", "select", "source.with_times"),
     },
     "lets go of what this process has open; its end does the same": {
         ("group.py", "_export", "source.close"),
