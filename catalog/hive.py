@@ -49,6 +49,7 @@ from tableformat.hive.layout import TreePaths
 from tableformat.hive.levels import tree_directory
 from tableformat.hive.log import LogEntry, entry_of, state_after
 from tableformat.names import HiveName, LakeName
+from tableformat.quantities import counted
 from tableformat.storage import Storage
 
 __all__ = ["GRACE", "HiveTable", "OpenedTree", "open_tree"]
@@ -315,7 +316,7 @@ class HiveTable:
         replaced = {f.path for key in commit.keys for f in self.files_of(state, key.key)}
         if others := [path for path in leaves if path not in replaced]:
             message = (
-                f"Cannot remove {len(others)} file(s) of {self._opened.name}, for example "
+                f"Cannot remove {counted(len(others), 'file')} of {self._opened.name}, for example "
                 f"{others[0]}: no export of the partition wrote them, and files of others never "
                 "leave a tree of Hive directories. Remove them yourself."
             )

@@ -21,6 +21,7 @@ from catalog.scratch import ScratchDirectory
 from tableformat.branches import BranchFile
 from tableformat.errors import DestinationError, MissingError, RefusedError
 from tableformat.file_names import exported_by
+from tableformat.quantities import counted
 from tableformat.storage import Storage
 
 __all__ = ["Checks", "checks", "refuse_changed_files", "refuse_changed_sizes", "refuse_other_bytes"]
@@ -70,7 +71,8 @@ def refuse_changed_files(
     without = sum(exported_by(f.path) is not None and f.path not in hashes for f in files)
     if without:
         note(
-            f"{without:,} file(s) were compared by size, footer and rows alone: their receipts are "
+            f"{counted(without, 'file')} compared by size, footer and rows alone: their receipts "
+            "are "
             "gone, as after a removal of orphans"
         )
 
@@ -169,7 +171,11 @@ def _difference(storage: Storage, file: BranchFile, sha256: str | None, scratch:
     finally:
         if local.is_relative_to(scratch):
             local.unlink()
-    return "" if rows == file.rows else f"it has {rows:,} rows, and {file.rows:,} were written"
+    return (
+        ""
+        if rows == file.rows
+        else f"it has {counted(rows, 'row')}, and {file.rows:,} were written"
+    )
 
 
 def _rows(path: Path) -> int:

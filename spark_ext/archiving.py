@@ -38,6 +38,7 @@ from tableformat.export.selection import AllPartitions, ById
 from tableformat.ledger import Key, Ledger, Record, Row
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, quote_string
+from tableformat.quantities import counted
 
 __all__ = ["Archived", "archive", "earlier_rows"]
 
@@ -172,7 +173,7 @@ class _TakingOut:
             TableFormatError: the source failed, or the ledger.
         """
         if row.archived is None:
-            return Archived(outcome, "kept", "the source has no parts of it any more")
+            return Archived(outcome, "kept", "nothing to archive: already detached or dropped")
         parts, one = row.archived.detached, PartitionId(outcome.partition_id)
         if parts == ():
             return Archived(outcome, "dropped", ended=True)
@@ -303,7 +304,8 @@ def _where(row: Row | None, text: str) -> str:
 def _elsewhere(table: MergeTreeTable, parts: tuple[DetachedPart, ...]) -> str:
     """Say what is left on other replicas, each of which has detached parts of its own."""
     return (
-        f"its {len(parts)} part(s) stay detached on its other replicas: run there ALTER TABLE "
+        f"{counted(len(parts), 'part')} of it stay detached on its other replicas: run there "
+        "ALTER TABLE "
         f"{table.name.sql} DROP DETACHED PART {quote_string(parts[0].name)} SETTINGS "
         "allow_drop_detached = 1, and so on"
     )

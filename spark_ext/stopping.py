@@ -82,8 +82,8 @@ class Stopping:
             os._exit(FAILED)
         self._told = True
         text = (
-            f"told to stop: what runs is finished, for {self._grace:g} s at most; a second time "
-            "ends it at once"
+            f"SIGTERM: finishing files in progress (up to {self._grace:g} s); send it again to "
+            "stop now"
         )
         # The thread that was interrupted to be told may be in the middle of saying something.
         threading.Thread(target=self._say, args=(text,), daemon=True).start()

@@ -16,6 +16,7 @@ from tableformat.export.archived import unarchive
 from tableformat.export.in_main import holding
 from tableformat.ledger import Ledger, Row
 from tableformat.names import LakeName, TableName
+from tableformat.quantities import counted
 
 __all__ = ["Unarchivable", "unarchivable", "unarchive_each"]
 
@@ -33,8 +34,10 @@ class Unarchivable:
         """What unarchiving it allows, in a sentence."""
         row = self.row
         return (
-            f"partition {row.key.partition_id} of {row.source_table}: {self.rows:,} rows in "
-            f"{self.files:,} file(s) of {row.destination_table} may be replaced by the next export "
+            f"partition {row.key.partition_id} of {row.source_table}: {counted(self.rows, 'row')} "
+            "in "
+            f"{counted(self.files, 'file')} of {row.destination_table} may be replaced by the "
+            "next export "
             "of it. The source may have none of them any more"
         )
 

@@ -45,6 +45,7 @@ from tableformat.mergetree.digest_sql import DigestColumn, source_columns
 from tableformat.mergetree.parts import Part
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TableName
+from tableformat.quantities import counted
 
 __all__ = ["Comparison", "Verdict", "VerifyRequest", "Verifying", "exit_code"]
 
@@ -271,12 +272,13 @@ class Verifying:
         if self._table is None:
             return "the source table is gone"
         if not parts:
-            return "the source partition is gone"
+            return "the source partition no longer exists"
         content = content_of(self._table, parts)
         if content.fingerprint == done.landed.fingerprint:
             return ""
         return (
-            f"the source changed since: {done.source_rows:,} rows in {len(done.parts)} part(s) "
+            f"the source changed since: {counted(done.source_rows, 'row')} in "
+            f"{counted(len(done.parts), 'part')} "
             "then, "
             f"{content.rows:,} in {len(content.parts)} now"
         )
@@ -358,7 +360,7 @@ class Verifying:
             data_files=len(subject.locations), code=None,
         )  # fmt: skip
         if changed:
-            text = f"{why}, and {len(changed)} file(s) are not as they were written: {changed[0]}"
+            text = f"{why}, and {counted(len(changed), 'file')} not as written: {changed[0]}"
             return replace(base, verdict=Verdict.DIFFERS, message=text)
         text = (
             f"{why}, and the export kept no digest: whether it was equal cannot be said any more. "

@@ -66,7 +66,18 @@ class UnsupportedError(RefusedError):
 
 
 class NotFoundError(RefusedError):
-    """What was named does not exist: a table, partition, part, column or catalog."""
+    """What was named does not exist: a table, partition, part, column or catalog.
+
+    `named` was probably meant to be `similar`; both are '' where nothing else is like it.
+    """
+
+    def __init__(
+        self, message: str, *, code: int | None = None, named: str = "", similar: str = ""
+    ) -> None:
+        """Keep the message, the code, and the one name that was probably meant."""
+        super().__init__(message, code=code)
+        self.named = named
+        self.similar = similar
 
 
 class SourceError(TableFormatError):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tableformat.errors import RefusedError, UsageError
+from tableformat.quantities import counted
 
 __all__ = [
     "HIVE",
@@ -215,7 +216,7 @@ class LakeName:
         parts = split_identifiers(text)
         if len(parts) < _LEAST_LAKE_PARTS:
             message = (
-                f"Cannot read the destination {text!r}: it has {len(parts)} part(s). "
+                f"Cannot read the destination {text!r}: it has {counted(len(parts), 'part')}. "
                 "Write catalog.namespace.table, for example lake.analytics.events."
             )
             raise UsageError(message)

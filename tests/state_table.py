@@ -74,7 +74,7 @@ partition whose rows are all deleted."""
 
 _PARTS: Final = {"more": "15 in 3", "fewer": "7 in 1", "none": "12 in 2"}
 _AGAIN: Final = "Exporting it again could double rows, or undo what was done to them."
-_LOST: Final = "exported before; the source partition is gone since. "
+_LOST: Final = "the source partition no longer exists; "
 _MOVED: Final = "It landed in snapshot S2, and main was moved away from it since."
 _EARLIER: Final = (
     "It landed in snapshot S3, and main was moved away from it since: it holds the export of "
@@ -85,7 +85,7 @@ _CHANGED: Final = (
 )
 _REMOVED: Final = "It landed in snapshot S2, and its files were removed by snapshot S3 (delete)."
 _DIFFERS: Final = (
-    "the source partition differs from what was exported in snapshot {last}: 12 rows in 2 part(s) "
+    "the source partition differs from what was exported in snapshot {last}: 12 rows in 2 parts "
     "then, {parts} now, and the export is younger than its manifest TTL of 180 s. Wait, or use "
     "--force to replace it."
 )
@@ -103,15 +103,15 @@ ANSWERS: Final = {
         "not found",
         (
             "Cannot export partition p1 of db.t: it has no active parts and was never exported. It "
-            "has 1 partition(s): p2. List them with `mergeberg partitions db.t`."
+            "has 1 partition: p2. List them with `mergeberg partitions db.t`."
         ),
     ),
     "busy": ("in_progress", "process PID on host, has worked on it for 0 s"),
     "no rows": ("empty", "all its rows are deleted"),
-    "in main": ("already_exported", "12 rows are in main since snapshot S2."),
-    "exported": ("already_exported", _LOST + "12 rows are in main since snapshot S2."),
-    "unchanged": ("unchanged", "12 rows are in main since snapshot S2."),
-    "merged": ("unchanged", "its parts were merged; 12 rows are in main since snapshot S2."),
+    "in main": ("already_exported", "12 rows in the lake, snapshot S2."),
+    "exported": ("already_exported", _LOST + "12 rows in the lake, snapshot S2."),
+    "unchanged": ("unchanged", "12 rows in the lake, snapshot S2."),
+    "merged": ("unchanged", "its parts were merged; 12 rows in the lake, snapshot S2."),
     "differs": ("refused", _DIFFERS),
     "differs S3": ("refused", _DIFFERS),
     "shrinks": ("refused", _SHRINKS),
@@ -126,7 +126,7 @@ ANSWERS: Final = {
     "foreign": (
         "refused",
         (
-            "Cannot export into this lake partition: main has 1 file(s) with 12 rows there that no "
+            "Cannot export into this lake partition: main has 1 file with 12 rows there that no "
             f"export of this ledger wrote, added by snapshot S4 (append). {_REMOVED} If they are "
             "other rows, go on beside them with --force --overwrite-file-if-exists; they stay."
         ),
@@ -141,7 +141,7 @@ ANSWERS: Final = {
     ),
     "with others": (
         "replaced",
-        "with what it replaced 1 file(s) with {rows} rows that others wrote left main",
+        "with what it replaced 1 file with {rows} rows that others wrote left main",
     ),
     "lost, moved": ("refused", _LOST + _MOVED),
     "lost, earlier": ("refused", _LOST + _EARLIER),

@@ -43,6 +43,8 @@ READING_SETTINGS: Final = (
 )
 # Row policies of which a user knows nothing are found by counting.
 _MAY_BE_HIDDEN: Final = frozenset({"row_policies"})
+# Only replicated tables have rows in these.
+_OF_REPLICAS: Final = frozenset({"replicas", "replication_queue", "zookeeper"})
 # What a table was once created with must be allowed for its copy too.
 PERMISSIONS: Final = (
     "allow_create_index_without_type",
@@ -202,12 +204,28 @@ def _unlisted(connection: Connection, wanted: tuple[str, ...]) -> frozenset[str]
         try:
             columns = texts(connection, f"DESCRIBE TABLE (SELECT * FROM system.{table})")
         except ClickHouseError as error:
-            if error.code == ACCESS_DENIED:
+            is_closed = error.code == ACCESS_DENIED and _is_closed(connection, table)
+            if error.code == ACCESS_DENIED and not is_closed:
                 raise
             # The table is not there, or the version describes no query, and has no rights either.
             continue
         found |= {f"{table}.{column}" for column in columns}
     return frozenset(found)
+
+
+def _is_closed(connection: Connection, table: str) -> bool:
+    """Whether a user may read nothing of a system table that only replicated tables have rows in.
+
+    What reads it for such a table is refused then, and names the right; for all other tables the
+    right is not needed. A user who may read some of its columns would find other ones missing.
+    """
+    if table not in _OF_REPLICAS:
+        return False
+    try:
+        connection.rows(f"SELECT 1 FROM system.{table} WHERE 0")
+    except ClickHouseError as error:
+        return error.code == ACCESS_DENIED
+    return False
 
 
 def _listed(names: Iterable[str]) -> str:

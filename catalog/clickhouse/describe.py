@@ -345,23 +345,32 @@ def _identity(capabilities: Capabilities, name: TableName, uuid: str, directory:
 def _not_found(connection: Connection, name: TableName) -> NotFoundError:
     databases = texts(connection, "SELECT name FROM system.databases ORDER BY name")
     if name.database not in databases:
-        near = _nearest(name.database, databases)
-        message = f"Cannot find the table {name}: there is no database {name.database!r}.{near}"
-        return NotFoundError(message, code=UNKNOWN_DATABASE)
+        near = _near(name.database, databases)
+        message = (
+            f"Cannot find the table {name}: there is no database {name.database!r}."
+            f"{_nearest(near, databases)}"
+        )
+        similar = str(TableName(near[0], name.name)) if len(near) == 1 else ""
+        return NotFoundError(message, code=UNKNOWN_DATABASE, named=str(name), similar=similar)
     tables = texts(
         connection,
         "SELECT name FROM system.tables"
         f" WHERE database = {quote_string(name.database)} ORDER BY name",
     )
+    near = _near(name.name, tables)
     message = (
         f"Cannot find the table {name}: the database {name.database!r} has no such table."
-        f"{_nearest(name.name, tables)}"
+        f"{_nearest(near, tables)}"
     )
-    return NotFoundError(message, code=UNKNOWN_TABLE)
+    similar = str(TableName(name.database, near[0])) if len(near) == 1 else ""
+    return NotFoundError(message, code=UNKNOWN_TABLE, named=str(name), similar=similar)
 
 
-def _nearest(wanted: str, names: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+def _near(wanted: str, names: tuple[str, ...]) -> list[str]:
+    return difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+
+
+def _nearest(near: list[str], names: tuple[str, ...]) -> str:
     if near:
         return f" Did you mean {' or '.join(near)}?"
     return f" It holds: {some(names, most=10)}." if names else " There is nothing in it."

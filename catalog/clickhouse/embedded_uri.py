@@ -32,10 +32,10 @@ def parse_source(uri: str) -> EmbeddedSettings:
     """
     if not uri.startswith(_SCHEME):
         message = (
-            f"Cannot read the source {without_secret(uri)!r}: supported is a server, "
-            "https://[USER@]HOST[:PORT], an embedded ClickHouse, chdb:DIRECTORY or "
-            "chdb:DIRECTORY?config-file=FILE, or frozen parts, parts:DIR?ddl=FILE. Write for "
-            "example --source chdb:./clickhouse."
+            f"Cannot read the source {without_secret(uri)!r}: its kind is not known. Use "
+            "https://[USER@]HOST[:PORT] for a server (its HTTP interface, not port 9000), "
+            "chdb:DIRECTORY or chdb:DIRECTORY?config-file=FILE for a local data directory, or "
+            "parts:DIR?ddl=FILE for frozen parts."
         )
         raise UnsupportedError(message)
     directory, mark, options = uri.removeprefix(_SCHEME).partition("?")

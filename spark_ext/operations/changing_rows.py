@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -33,6 +33,7 @@ __all__ = ["ChangesRows", "changing"]
 
 ChangesRows: TypeAlias = Update | Delete | ClearColumn
 """The commands that change rows."""
+_VERBS: Final = {Update: "updated", Delete: "deleted", ClearColumn: "cleared"}
 
 
 def changing(
@@ -77,7 +78,7 @@ def changing(
     asked = render_command(command) if isinstance(command, Update) else ""
     ports = replace(running.ports, rewrite=files, ahead=ahead, asked=asked)
     ready = replace(running, ports=ports)
-    return ready, ChangeRows(which, text, looked, state.layout.schema_id)
+    return ready, ChangeRows(which, text, looked, state.layout.schema_id, _VERBS[type(command)])
 
 
 def _change(command: ChangesRows) -> RowChange:

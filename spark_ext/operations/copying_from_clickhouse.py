@@ -27,6 +27,7 @@ from tableformat.operations.as_planned import planned
 from tableformat.operations.replacing import Replacing
 from tableformat.operations.running import Running
 from tableformat.operations.which import AllPartitions, OnePartition
+from tableformat.quantities import counted
 
 __all__ = ["FromClickHouse", "from_clickhouse"]
 
@@ -117,8 +118,8 @@ class FromClickHouse:
             for found in rehearsal.forecasts:
                 comes = found.action in (EXPORT, REPLACE)
                 stays += [coming.key(one)] if found.action == Status.UNCHANGED else []
-                files = f"{found.files:,} file{'' if found.files == 1 else 's'}"
-                text = f"it would be {did.value}: {found.rows:,} rows in {files}"
+                files = counted(found.files, "file")
+                text = f"would be {did.value} ({counted(found.rows, 'row')}, {files})"
                 yield Outcome(
                     found.partition_id,
                     did if comes else Status(found.action),
@@ -140,7 +141,7 @@ class FromClickHouse:
         )
         files = [f for one in plan.changes if one.key not in stays for f in one.leaves]
         rows = sum(f.rows for f in files)
-        text = f"{rows:,} rows in {len(files):,} file(s) would leave main with it"
+        text = f"{counted(rows, 'row')} in {counted(len(files), 'file')} would leave main with it"
         told = replace(coming.told(Status.REPLACED, text), rows=rows, data_files=len(files))
         return told.of_main(counted_files(files), Figures(bytes=None))
 

@@ -8,6 +8,7 @@ differ, and why.
 
 from __future__ import annotations
 
+import difflib
 from typing import Final
 
 from spark_ext.sql.grammar_commands import (
@@ -37,9 +38,10 @@ from tableformat.mergetree.expression import Call, ColumnName, Expression, Liter
 from tableformat.mergetree.expression_parser import ExpressionParser
 from tableformat.mergetree.tokens import Token
 
-__all__ = ["parse_statement", "read_deduplicate_by"]
+__all__ = ["parse_statement", "read_deduplicate_by", "what_is_wrong"]
 
 _TABLE: Final = "the name of a table"
+_VERBS: Final = ("ALTER", "OPTIMIZE", "KILL", "UPDATE", "DELETE")
 _OF_OPTIMIZE: Final = ("PARTITION", "FINAL", "DEDUPLICATE")
 
 
@@ -50,9 +52,27 @@ def parse_statement(text: str) -> Statement | None:
         UsageError: it begins like one and cannot be read; the message points at the token.
         UnsupportedError: ClickHouse would read it, and something in it has no meaning here.
     """
-    if not is_ours(text):
-        return None
-    reader = StatementReader(text)
+    return _read(StatementReader(text)) if is_ours(text) else None
+
+
+def what_is_wrong(text: str) -> UsageError | None:
+    """Return the error about a text that no statement begins like; None when its words are right.
+
+    Nobody else reads it where this is asked, so that a slip of the hand in a verb is pointed at.
+    """
+    try:
+        reader = StatementReader(text)
+        first = reader.peek()
+        if not first.is_word(*_VERBS):
+            is_near = difflib.get_close_matches(first.text.upper(), _VERBS, n=1, cutoff=0.7)
+            return reader.complaint(", ".join(_VERBS)) if is_near else None
+        _read(reader)
+    except UsageError as error:
+        return error
+    return None
+
+
+def _read(reader: StatementReader) -> Statement:
     first = reader.take()
     if first.is_word("ALTER"):
         return _alter(reader)

@@ -27,6 +27,7 @@ from spark_ext.sql.source_settings import SOURCE, nearest
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.names import HIVE, HiveName, LakeName, TableName, quote_identifier
+from tableformat.quantities import counted
 
 __all__ = ["Names", "Parts", "spark_name"]
 
@@ -73,7 +74,7 @@ class Names:
             why = f"{parts[0]!r} is a catalog of Spark's, and an export is from a ClickHouse"
             raise self._unclear(parts, why, "Write source.database.table")
         if len(parts) > _BARE:
-            why = f"it has {len(parts)} part(s)"
+            why = f"it has {counted(len(parts), 'part')}"
             raise self._unclear(parts, why, "Write source.database.table")
         if len(parts) == 1 and parts[0] in self.settings.sources:
             why = "it is the name of a source, and a table of it is meant"
@@ -225,7 +226,7 @@ class Names:
 
     def _listed(self) -> str:
         known = ", ".join(sorted(self.catalogs)) or "none"
-        return f"{self.settings.listed()}, and the catalog(s) {known}"
+        return f"{self.settings.listed()}, and the catalogs {known}"
 
 
 def _shown(parts: Parts) -> str:

@@ -142,7 +142,7 @@ class SessionSettings:
         """Return, for messages, which sources there are."""
         if not self.sources:
             return f"the session has no source ({SOURCE}NAME)"
-        return f"the session has the source(s) {', '.join(sorted(self.sources))}"
+        return f"the session has the sources {', '.join(sorted(self.sources))}"
 
 
 def _by_source(conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

@@ -6,6 +6,7 @@ its line and column, the line itself with a caret below, and what was expected.
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Final
 
@@ -24,6 +25,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # After these a `?` stands for a value; elsewhere it is the operator `? :`.
 _BEFORE_VALUE: Final = ("PARTITION", "PART", "ID", "WHERE", "TABLE", "FROM", "NAME")
 _IN_QUOTES: Final = (TokenKind.STRING, TokenKind.QUOTED)
+_KEYWORD: Final = re.compile(r"\b[A-Z]{3,}\b")
 _UNREAD: Final = ("SELECT",)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -140,7 +142,7 @@ class StatementReader(TokenReader):
         if (parameter := self._parameter(found)) is not None:
             why = "is a parameter, which nobody fills in here"
             return self.wrong(found, f"{_shortened(parameter)!r}", why, "Write the value itself.")
-        return self.wrong(found, f"found {shown(found)}", "", expected)
+        return self.wrong(found, f"found {shown(found)}", "", _meant(found, wanted) + expected)
 
     def wrong(
         self,
@@ -189,6 +191,14 @@ class StatementReader(TokenReader):
             before is None or before.is_symbol("(", ",", "=") or before.is_word(*_BEFORE_VALUE)
         )
         return token.text if token.is_symbol("?") and is_marker else None
+
+
+def _meant(found: Token, wanted: str) -> str:
+    """Return "Did you mean PARTITION? " for a word that is most like one that is due, else ''."""
+    if found.kind is not TokenKind.WORD:
+        return ""
+    near = difflib.get_close_matches(found.text.upper(), _KEYWORD.findall(wanted), n=1, cutoff=0.7)
+    return f"Did you mean {near[0]}? " if near else ""
 
 
 def shown(token: Token) -> str:

@@ -24,6 +24,7 @@ from tableformat.errors import (
     UsageError,
 )
 from tableformat.export.outcome import Outcome, Status
+from tableformat.quantities import counted
 
 __all__ = ["Ended", "check_all_exported", "joined"]
 
@@ -114,7 +115,9 @@ def _said(one: Ended) -> str:
         for each in one.wrong[:_SHOWN]
     ]
     if len(one.wrong) > _SHOWN:
-        parts.append(f"So are {len(one.wrong) - _SHOWN} more of {len(one.outcomes)} partition(s).")
+        parts.append(
+            f"So are {len(one.wrong) - _SHOWN} more of {counted(len(one.outcomes), 'partition')}."
+        )
     parts.extend(error.message for error in one.errors)
     if not parts:
         parts.append(f"the export of {request.table} to {request.to} was not begun.")

@@ -239,7 +239,7 @@ class Given:
     def _unclear(self) -> UsageError:
         named = [self.spelled(one) for one in _TARGETS if one in self.declared]
         message = (
-            "Cannot tell what it is about: give exactly one of "
+            "Cannot choose the partition: give exactly one of "
             f"{', '.join(named[:-1])} and {named[-1]}."
         )
         return UsageError(message)

@@ -25,6 +25,7 @@ from tableformat.export.claim import (
 from tableformat.export.in_main import Holding
 from tableformat.export.outcome import Status
 from tableformat.ledger import Claim, Row, State
+from tableformat.quantities import counted
 
 __all__ = ["answered"]
 
@@ -67,7 +68,7 @@ def _archived(
             return source_gone(row.done, held)
         if _has_it(row, content, held):
             landed = row.done.landed
-            text = f"{landed.rows:,} rows are in main since snapshot {landed.snapshot_id}."
+            text = f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}."
             return Answer(Status.ALREADY_EXPORTED, text)
     return _of_archived(row, archived, content)
 

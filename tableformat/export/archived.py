@@ -22,6 +22,7 @@ from tableformat.errors import LedgerError, RefusedError
 from tableformat.export.leases import one_lease
 from tableformat.ledger import LeaseHeld, Ledger, Owner, Row, Stale, State
 from tableformat.names import TableName
+from tableformat.quantities import counted
 
 __all__ = ["Archiving", "archiving", "refuse_archived", "unarchive", "unarchive_command"]
 
@@ -138,7 +139,7 @@ def refuse_archived(row: Row, archived: Archived, rows: int, parts: int) -> str:
         parts: their parts.
     """
     since = datetime.fromtimestamp(archived.since / 1000, UTC)
-    there = f"{rows:,} rows in {parts} part(s)" if parts else "nothing"
+    there = f"{counted(rows, 'row')} in {counted(parts, 'part')}" if parts else "nothing"
     text = (
         f"it is archived since {since:%Y-%m-%d %H:%M:%S} UTC, so that no export takes its rows out "
         f"of the lake; the source has {there} of it now. Nothing was changed"

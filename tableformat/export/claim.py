@@ -20,6 +20,7 @@ from tableformat.mergetree.parts import Part, fingerprint
 from tableformat.mergetree.table import MergeTreeTable, known_by_name
 from tableformat.move_intent import MoveIntent
 from tableformat.names import PartName
+from tableformat.quantities import counted
 
 __all__ = [
     "Answer",
@@ -220,9 +221,7 @@ def _unclear(held: Holding) -> Answer:
 def source_gone(done: Record, held: Holding) -> Answer:
     """Say that it was exported: what happens to the source alone takes no rows out of the lake."""
     status = Status.ALREADY_EXPORTED if held.holds(done.landed) else Status.REFUSED
-    return Answer(
-        status, f"exported before; the source partition is gone since. {held.about(done.landed)}"
-    )
+    return Answer(status, f"the source partition no longer exists; {held.about(done.landed)}")
 
 
 def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> Answer | Go:
@@ -234,7 +233,7 @@ def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> A
         if held.kind is Kind.GONE and not done.refuses(now):
             return Go(_left(row))
         return Answer(Status.REFUSED, f"{held.about(done.landed)} {_way_round(held)}")
-    since = f"{done.landed.rows:,} rows are in main since snapshot {done.landed.snapshot_id}."
+    since = f"{counted(done.landed.rows, 'row')} in the lake, snapshot {done.landed.snapshot_id}."
     if done.refuses(now):
         return Answer(Status.ALREADY_EXPORTED, since)
     return Answer(Status.UNCHANGED, f"its parts were merged; {since}" if merged else since)
@@ -253,7 +252,8 @@ def _way_round(held: Holding) -> str:
 def _other(row: Row, done: Record, content: Content, held: Holding, now: int) -> Answer | Go:
     text = (
         "the source partition differs from what was exported in snapshot "
-        f"{done.landed.snapshot_id}: {done.source_rows:,} rows in {len(done.parts)} part(s) then, "
+        f"{done.landed.snapshot_id}: {counted(done.source_rows, 'row')} in "
+        f"{counted(len(done.parts), 'part')} then, "
         f"{content.rows:,} in {len(content.parts)} now"
     )
     if part := _made_anew(row.key, done, content):
@@ -265,7 +265,7 @@ def _other(row: Row, done: Record, content: Content, held: Holding, now: int) ->
         )
     if done.refuses(now):
         if done.ttl == 0:
-            why = "its manifest TTL is 0, for ever. Use --force to replace it."
+            why = "it was exported with the manifest TTL 0, never again. Use --force to replace it."
         else:
             why = (
                 f"the export is younger than its manifest TTL of {done.ttl} s. Wait, or use "
@@ -304,7 +304,8 @@ def seen_twice(said: Answer | Go, held: Holding, wish: Wish) -> Answer | Go:
     if isinstance(said, Answer) or wish.supersedes or not held.files:
         return said
     text = (
-        f"the tree holds {held.rows:,} rows of it, and who lists its directories would see old and "
+        f"the tree holds {counted(held.rows, 'row')} of it, and who lists its directories would "
+        "see old and "
         "new rows until `mergeberg gc` removes the old files. Use --force --replace-partition to "
         "replace them all the same, or export to another tree, or to an Iceberg table"
     )
@@ -323,7 +324,8 @@ def shrinks(before: int, after: int) -> str:
     """Say that a replacement would leave fewer rows in the lake: refused without --force."""
     options = "--force --allow-empty" if after == 0 else "--force"
     return (
-        f"main holds {before:,} rows of it, the source {after:,} now: replacing them would lose "
+        f"main holds {counted(before, 'row')} of it, the source {after:,} now: replacing them "
+        "would lose "
         f"{before - after:,}. Use {options} if they are to go."
     )
 

@@ -36,6 +36,7 @@ from tableformat.export.verification import Verification
 from tableformat.export.work import Claimed
 from tableformat.ledger import Row, Stale
 from tableformat.main_change import Figures
+from tableformat.quantities import counted
 from tableformat.receipt import Receipt
 
 __all__ = ["Committing"]
@@ -237,6 +238,7 @@ def _told_of_others(landed: Committed) -> str:
     if not leaves.foreign_files:
         return ""
     return (
-        f"with what it replaced {leaves.foreign_files} file(s) with {leaves.foreign_rows:,} rows "
+        f"with what it replaced {counted(leaves.foreign_files, 'file')} with "
+        f"{counted(leaves.foreign_rows, 'row')} "
         "that others wrote left main"
     )

@@ -39,6 +39,7 @@ from tableformat.mergetree.wire_types import (
 )
 from tableformat.mergetree.wire_values import find_value
 from tableformat.names import option_name
+from tableformat.quantities import counted
 
 __all__ = ["broken", "checks_sql", "data_checks"]
 
@@ -61,7 +62,8 @@ def checks_sql(checks: Sequence[DataCheck]) -> str:
 def broken(checks: Sequence[DataCheck], found: Sequence[object]) -> str:
     """Return what is said of the row that `checks_sql` gives, '' where none is broken."""
     return " ".join(
-        f"column {check.column}: {check.what} in {rows} row(s), for example {sample}. "
+        f"column {check.column}: {check.what} in {counted(int(str(rows)), 'row')}, "
+        f"for example {sample}. "
         f"{check.way_round[:1].upper()}{check.way_round[1:]}."
         for check, rows, sample in zip(checks, found[::2], found[1::2], strict=True)
         if rows

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 
 from tableformat.committer import LakeTableState
 from tableformat.ledger import Claim, Landed, Row, State
+from tableformat.quantities import counted
 
 __all__ = ["Listing", "Verdict", "list_verdict", "manifest_verdict", "verdict", "verdicts"]
 
@@ -88,7 +89,7 @@ def verdict(row: Row, state: LakeTableState, referred: int, transaction_id: str)
     if claim is None:
         return Verdict(may_go=False, why="not ours to judge: the ledger does not know this export")
     if referred:
-        return Verdict(may_go=False, why=f"snapshots refer to {referred} file(s) of it")
+        return Verdict(may_go=False, why=f"snapshots refer to {counted(referred, 'file')} of it")
     return _of_claim(row, seen, claim)
 
 

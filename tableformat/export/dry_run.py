@@ -37,6 +37,7 @@ from tableformat.ledger import Key, Ledger, Row
 from tableformat.main_change import Leaving
 from tableformat.mergetree.parts import Part
 from tableformat.names import HiveName, PartitionId, TableName
+from tableformat.quantities import counted
 from tableformat.source import FrozenPart, FrozenPartition, ProbedValue, Source
 from tableformat.storage import Storage
 
@@ -248,7 +249,8 @@ def _forecasts(
         if isinstance(said, claim.Answer):
             yield Forecast(one.value, said.status.value, said.message, rows=_rows(parts))
         elif not parts and said is not None:
-            text = f"the source partition is gone: would take {said.rows:,} rows out of main"
+            rows = counted(said.rows, "row")
+            text = f"the source partition no longer exists: would take {rows} out of main"
             size = leaving_of(said).bytes
             yield Forecast(one.value, REPLACE, text, left_rows=said.rows, left_bytes=size)
         elif not parts:
@@ -271,8 +273,10 @@ def _whole(
     except RefusedError as error:
         return Forecast(made.partition_id, Status.REFUSED.value, str(error), rows=made.rows)
     text = (
-        f"would take {len(leaving.paths)} file(s) with {leaving.rows:,} rows out of main, "
-        f"{leaving.foreign_files} of them with {leaving.foreign_rows:,} rows that others wrote"
+        f"would take {counted(len(leaving.paths), 'file')} with {counted(leaving.rows, 'row')} "
+        "out of main, "
+        f"{leaving.foreign_files} of them with {counted(leaving.foreign_rows, 'row')} that others "
+        "wrote"
     )
     if not leaving.paths:
         return replace(made, action=EXPORT, message=text)
@@ -281,7 +285,7 @@ def _whole(
 
 def _replacing(made: Forecast, leaving: Leaving) -> Forecast:
     """Return what would be made, with what would leave main for it."""
-    text = f"would take {leaving.rows:,} rows out of main, and bring {made.rows:,}"
+    text = f"would take {counted(leaving.rows, 'row')} out of main, and bring {made.rows:,}"
     return replace(
         made, action=REPLACE, message=text, left_rows=leaving.rows, left_bytes=leaving.bytes
     )

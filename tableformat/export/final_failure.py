@@ -16,6 +16,7 @@ from tableformat.export.ports import JobPorts
 from tableformat.export.settling import Ports
 from tableformat.export.telling import Telling
 from tableformat.ledger import Row, State
+from tableformat.quantities import counted
 
 __all__ = ["FinalFailure"]
 
@@ -45,4 +46,4 @@ class FinalFailure:
         except TableFormatError as error:
             noted = self.telling.note_error(row, why)
             return f"{noted} (what it left behind stays: {error} `mergeberg gc` removes it)"
-        return f" ({cleaned.files} file(s) of it were removed)" if cleaned.files else ""
+        return f" ({counted(cleaned.files, 'file')} of it removed)" if cleaned.files else ""

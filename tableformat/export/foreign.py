@@ -15,6 +15,7 @@ from tableformat.committer import LakeTable, LakeTableState, PartitionFile
 from tableformat.errors import RefusedError
 from tableformat.export.in_main import Holding, Kind
 from tableformat.ledger import Ledger
+from tableformat.quantities import counted
 
 __all__ = ["BESIDE_OTHERS", "OwnKeys", "foreign_among", "goes_on", "refuse_foreign"]
 
@@ -91,10 +92,10 @@ def refuse_foreign(
     found = foreign_among(table.files_in(state, partition), own)
     if found:
         rows = sum(f.rows for f in found)
-        held_rows = f" with {rows:,} rows" if not state.tree else ""
+        held_rows = f" with {counted(rows, 'row')}" if not state.tree else ""
         gone = held.kind is Kind.GONE
         message = (
-            f"{BESIDE_OTHERS}main has {len(found)} file(s){held_rows} "
+            f"{BESIDE_OTHERS}main has {counted(len(found), 'file')}{held_rows} "
             f"there that no export of this ledger wrote, added by {_by(found, state)}. "
             f"{held.text + ' ' if gone else ''}If they are other rows, go on beside them with "
             f"{'--force ' if gone else ''}--overwrite-file-if-exists; they stay."

@@ -53,7 +53,9 @@ def _forgotten(ledger: Ledger, row: Row, now: int) -> str:
     refuse_archived(row)
     what = f"partition {row.key.partition_id} of {row.source_table} in {row.destination_table}"
     if not done.refuses(now):
-        why = "it was forgotten before" if done.forgotten else f"its TTL of {done.ttl} s is over"
+        why = (
+            "it was forgotten before" if done.forgotten else f"its TTL of {done.ttl} s has expired"
+        )
         return f"{what}: nothing to do, {why}"
     written = ledger.write(replace(row, done=replace(done, forgotten=True), updated=now))
     if isinstance(written, Stale):

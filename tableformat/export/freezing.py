@@ -18,6 +18,7 @@ from tableformat.ledger import Claim, State
 from tableformat.mergetree.digest_sql import DigestColumn, empty_digest
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId
+from tableformat.quantities import counted
 from tableformat.source import (
     FrozenPartition,
     LeftPart,
@@ -83,7 +84,7 @@ class Freezing:
             if found is None and (lost := self._lost(work, found)):
                 raise lost[0][1]
             return Frozen(found or SourceSnapshot(self.table, _NO_PARTS, (), (), ()), held)
-        self.ports.observer.note(f"freezing {len(rest)} partition(s)")
+        self.ports.observer.note(f"freezing {counted(len(rest), 'partition')}")
         fresh = self.ports.effects(Step.SNAPSHOT_SOURCE, lambda: self._fresh(rest))
         if found is None:
             return Frozen(fresh, {p.partition_id: fresh.handle for p in fresh.partitions})

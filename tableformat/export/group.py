@@ -169,7 +169,10 @@ class GroupJob:
             return told if said.left is None else told.of_files(said.left)
         resume = self._begun(row) if row is not None and said.resume is not None else None
         if not parts and resume is None and not said.empties:
-            text = "the source partition is gone, and the export that was begun finished nothing"
+            text = (
+                "the source partition no longer exists, and the export that was begun finished "
+                "nothing"
+            )
             return self._told(partition_id.value, Status.REFUSED, text, row, begun)
         return Work(key, row, held, state, resume, content, begun)
 
@@ -256,7 +259,7 @@ class GroupJob:
         if made.finished:
             self._ports.observer.note(
                 f"partition {work.key.partition_id}: {len(made.finished)} of {len(made.slices)} "
-                "file(s) were finished by an earlier run and are kept"
+                "files finished by an earlier run, which are kept"
             )
         return made
 

@@ -17,6 +17,7 @@ from typing import Final
 from tableformat.committer import FileInMain, LakeTableState, SnapshotSeen
 from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Held, Landed, Row
+from tableformat.quantities import counted
 
 __all__ = ["FilesAt", "Holding", "Kind", "changes_rows", "holding"]
 
@@ -189,7 +190,7 @@ def _as_left(
     whole = tuple(x for x in row.landed if not x.statement and x.left in [(one,) for one in left])
     if len(whole) == len(left):
         rows = sum(f.rows for f in files)
-        text = f"{rows:,} rows are in main since snapshot {last.snapshot_id}."
+        text = f"{counted(rows, 'row')} in the lake, snapshot {last.snapshot_id}."
         return Holding(Kind.WHOLE, text, files, whole or (last,))
     return Holding(Kind.CHANGED, f"{_done_by(last)}.", files, as_left=True)
 
@@ -250,12 +251,13 @@ def _of_files(
     if left:
         rows = sum(f.rows for f in left)
         text = (
-            f"Main holds {len(left)} file(s) with {rows:,} rows of this very partition that this "
+            f"Main holds {counted(len(left), 'file')} with {counted(rows, 'row')} of this very "
+            "partition that this "
             "ledger does not know."
         )
         return Holding(Kind.STRANGE, text, files)
     rows = sum(f.rows for f in files)
-    text = f"{rows:,} rows are in main since snapshot {found[-1].snapshot_id}."
+    text = f"{counted(rows, 'row')} in the lake, snapshot {found[-1].snapshot_id}."
     return Holding(Kind.WHOLE, text, files, tuple(found))
 
 

@@ -56,6 +56,7 @@ from tableformat.names import (
     check_new_table,
     new_query_id,
 )
+from tableformat.quantities import counted
 from tableformat.source import Source
 
 __all__ = [
@@ -221,7 +222,7 @@ def _groups(
     for begun in range(0, len(ids), MOST_PARTITIONS):
         if should_stop():
             message = (
-                f"Cannot finish: it was told to stop. Of {len(ids)} partition(s) "
+                f"Cannot finish: it was told to stop. Of {counted(len(ids), 'partition')} "
                 f"{len(ids) - begun} were not begun, what is exported stays. Run the same command "
                 "again: it goes on with what is left."
             )

@@ -18,6 +18,7 @@ from typing import Final, Self
 from tableformat.effects import Effects, Step
 from tableformat.errors import LedgerError
 from tableformat.ledger import Lease, LeaseHeld, Ledger, Owner
+from tableformat.quantities import counted
 
 __all__ = ["LEASE_SECONDS", "LOOK_SECONDS", "RENEW_SECONDS", "Leases", "one_lease"]
 
@@ -172,7 +173,8 @@ class Leases:
             if not self._is_leaving or self._note is None:
                 raise
             self._note(
-                f"{len(leases)} lease(s) are not given back, and end by themselves within "
+                f"could not give back {counted(len(leases), 'lease')}, which end by themselves "
+                "within "
                 f"{LEASE_SECONDS:g} s: {unanswered}"
             )
 

@@ -9,6 +9,7 @@ from typing import Final
 from tableformat.committer import FileInMain
 from tableformat.export.exit_codes import DIFFERS, FAILED, IN_PROGRESS, REFUSED, UNKNOWN
 from tableformat.main_change import Figures
+from tableformat.quantities import counted
 
 __all__ = ["Outcome", "Status"]
 
@@ -67,7 +68,8 @@ class Outcome:
     where that is known and no export is. `source_gone` says that it failed because the host that
     was read is gone, so that another replica of the table may go on with it. `left_*` and `came_*`
     are what the commit took out of main and what it brought, `undo` is the statement that undoes
-    it. In a dry run `came_bytes` is None where files are to be written.
+    it. In a dry run `came_bytes` is None where files are to be written. `verb` is the word for
+    people where `status` alone does not say what was done.
     """
 
     partition_id: str
@@ -91,6 +93,7 @@ class Outcome:
     came_rows: int = 0
     came_bytes: int | None = 0
     undo: str = ""
+    verb: str = ""
 
     @property
     def change(self) -> str:
@@ -98,8 +101,8 @@ class Outcome:
         if not self.left_files:
             return ""
         size = "" if self.came_bytes is None else f", {self.came_bytes:,} bytes,"
-        left = f"{self.left_rows:,} rows, {self.left_bytes:,} bytes, leave main"
-        return f"{left}; {self.came_rows:,} rows{size} come"
+        left = f"{counted(self.left_rows, 'row')}, {self.left_bytes:,} bytes, leave main"
+        return f"{left}; {counted(self.came_rows, 'row')}{size} come"
 
     def of_main(self, left: Figures, came: Figures, undo: str = "") -> Outcome:
         """Return it with what its commit takes out of main and brings; the latter only with it."""

@@ -103,7 +103,7 @@ def _refuse_unlisted(
     if unknown:
         message = (
             f"Cannot rebuild the ledger of {destination}: main holds files of {len(unknown)} "
-            "export(s) that no list below the table's metadata directory names. Restore the lists "
+            "exports that no list below the table's metadata directory names. Restore the lists "
             "(metadata/mergeberg/groups) from a copy, or the ledger."
         )
         raise RefusedError(message)

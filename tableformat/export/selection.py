@@ -13,6 +13,7 @@ from tableformat.mergetree.parts import NoTimes, PartitionSummary
 from tableformat.mergetree.summary_filter import SummaryFilter
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId
+from tableformat.quantities import counted
 from tableformat.source import Source
 
 __all__ = ["AllPartitions", "ByExpression", "ById", "Selection", "no_partition", "select"]
@@ -100,7 +101,8 @@ def no_partition(
         else ""
     )
     return (
-        f"no partition is selected: of {len(ids)} partition(s) of {table.name} ({there}{of_time}) "
+        f"no partition is selected: of {counted(len(ids), 'partition')} of {table.name} "
+        f"({there}{of_time}) "
         f"none fulfils {render_expression(where.expression)}"
     )
 
@@ -110,7 +112,7 @@ def _unknown(
 ) -> NotFoundError:
     shown = ", ".join(str(p) for p in known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
     has = (
-        f"It has {len(known)} partition(s): {shown}."
+        f"It has {counted(len(known), 'partition')}: {shown}."
         if known
         else "It has no partition with active parts."
     )

@@ -36,7 +36,7 @@ __all__ = ["Kind", "Sweeping", "Thing"]
 _NOT_OURS: Final = Verdict(
     may_go=False, why="not ours to judge: the ledger does not know this export"
 )
-_BEGUN: Final = Verdict(may_go=True, why="never finished, and nobody works on its partition")
+_BEGUN: Final = Verdict(may_go=True, why="left unfinished by an interrupted export")
 _NO_FILE: Final = Verdict(may_go=True, why="its file is not there")
 
 

@@ -23,6 +23,7 @@ from tableformat.ledger import Key, Ledger, Row
 from tableformat.mergetree.parts import Part
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId
+from tableformat.quantities import counted
 from tableformat.source import Source
 
 __all__ = ["Listing", "Watermark", "find_watermark", "list_source", "why_not"]
@@ -149,6 +150,7 @@ def why_not(
         return held.about(landed).rstrip(".")
     return (
         f"the source partition differs from what was exported in snapshot {landed.snapshot_id}: "
-        f"{row.done.source_rows:,} rows in {len(row.done.parts)} part(s) then, {content.rows:,} in "
+        f"{counted(row.done.source_rows, 'row')} in {counted(len(row.done.parts), 'part')} then, "
+        f"{content.rows:,} in "
         f"{len(content.parts)} now"
     )

@@ -26,6 +26,7 @@ from tableformat.export.resuming import stored_receipts
 from tableformat.file_names import RECEIPTS, exported_by
 from tableformat.ledger import Ledger, Row
 from tableformat.main_change import Leaving
+from tableformat.quantities import counted
 from tableformat.storage import Storage
 
 __all__ = ["WholePartitions", "leaving_of", "no_lake_partition"]
@@ -113,7 +114,8 @@ class WholePartitions:
         row = self.effects(Step.READ_LEDGER, partial(self.ledger.read, of_key))
         mine = [f for f in files if f.key == of_key]
         return RefusedError(
-            f"{_WHAT}: main has {len(mine)} file(s) with {sum(f.rows for f in mine):,} rows there "
+            f"{_WHAT}: main has {counted(len(mine), 'file')} with "
+            f"{counted(sum(f.rows for f in mine), 'row')} there "
             f"of {_named(row)}, which this ledger exported, too. Use --force without "
             "--replace-partition, which removes files of the partition's own exports only."
         )

@@ -11,6 +11,7 @@ from pyiceberg.typedef import Record
 
 from tableformat.errors import InternalError
 from tableformat.iceberg.values import from_text
+from tableformat.quantities import counted
 from tableformat.receipt import ColumnStatistics, Receipt
 
 __all__ = ["data_file"]
@@ -31,7 +32,7 @@ def data_file(receipt: Receipt, schema: Schema, spec: PartitionSpec) -> DataFile
     if receipt.spec_id != spec.spec_id or len(receipt.partition) != len(spec.fields):
         message = (
             f"Cannot commit {receipt.file_path}: it was written for partition spec "
-            f"{receipt.spec_id} with {len(receipt.partition)} value(s), the table has "
+            f"{receipt.spec_id} with {counted(len(receipt.partition), 'value')}, the table has "
             f"{spec.spec_id} with {len(spec.fields)}. This is a bug, please report it."
         )
         raise InternalError(message)

@@ -43,6 +43,7 @@ from tableformat.errors import InternalError, RefusedError
 from tableformat.iceberg.data_files import data_file
 from tableformat.iceberg.tags import NEVER
 from tableformat.manifest_names import attempt_uuid
+from tableformat.quantities import counted
 
 __all__ = [
     "is_in_use",
@@ -300,7 +301,7 @@ def _entries(table: Table, branch: str, paths: tuple[str, ...]) -> Iterator[Data
             yield file
     if left:
         message = (
-            f"{len(left)} file(s) are to leave {branch} and are not in it; this is a bug, please "
+            f"{counted(len(left), 'file')} to leave {branch} not in it; this is a bug, please "
             "report it."
         )
         raise InternalError(message)

@@ -190,7 +190,7 @@ def _outside_brackets(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _calculating(reader: TokenReader, token: Token) -> UsageError:
-    why = "calculates, where only a constant can stand"
+    why = "makes it an expression, where only a value can stand"
     advice = "Put a date or a text in single quotes: '2024-01-31'."
     return reader.wrong(token, repr(token.text), why, advice)
 

@@ -27,6 +27,7 @@ from tableformat.operations.partition_files import (
 from tableformat.operations.planned import KeyChange, Plan
 from tableformat.operations.together import were_taken_out, were_together
 from tableformat.operations.which import Which
+from tableformat.quantities import counted
 
 __all__ = ["Attach"]
 
@@ -171,7 +172,7 @@ class Attach:
         if main:
             what = (
                 f"what is detached and what main has of partition {key.partition_id} "
-                f"({sum(f.rows for f in main):,} rows in {len(main)} file(s))"
+                f"({counted(sum(f.rows for f in main), 'row')} in {counted(len(main), 'file')})"
             )
             way = (
                 f"{at.held.text if at else ''} Compare them (what is detached is on the branch "

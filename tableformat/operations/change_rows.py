@@ -30,12 +30,16 @@ RowsOfFiles = Callable[[tuple[BranchFile, ...]], tuple[Rewrite | None, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ChangeRows:
-    """The request: `text` as the ledger keeps it; files are read as those of `schema_id`."""
+    """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
+
+    `verb` says what it did with the rows that changed.
+    """
 
     which: OnePartition | AllPartitions
     text: str
     rows: RowsOfFiles
     schema_id: int
+    verb: str = "changed"
     did: ClassVar[Status] = Status.CHANGED
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from tableformat.branches import BranchFile
 from tableformat.export.outcome import Status
@@ -25,6 +25,9 @@ from tableformat.operations.writing_anew import (
 __all__ = ["ClearIndex"]
 
 
+_UNMOVED: Final = "no file has a bloom filter of the index"
+
+
 @dataclass(frozen=True, slots=True)
 class ClearIndex:
     """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
@@ -39,6 +42,7 @@ class ClearIndex:
     schema_id: int
     unmoved: str = ""
     did: ClassVar[Status] = Status.CHANGED
+    verb: ClassVar[str] = "index cleared"
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = False
 
@@ -57,7 +61,7 @@ class ClearIndex:
         refuse_other_columns(self, there, self.schema_id)
         found = tuple(c for one in there.keys if (c := self._of_key(one, there)) is not None)
         kept = sum(f.rows for one in there.keys for f in one.files)
-        return Plan(found, kept=kept, unmoved=self.unmoved)
+        return Plan(found, kept=kept, unmoved=self.unmoved or _UNMOVED)
 
     def _of_key(self, one: FilesOfKey, there: PartitionFiles) -> KeyChange | None:
         every = {f: Rewrite((f,), 0, (f.rows,) if f.rows else ()) for f in one.files}

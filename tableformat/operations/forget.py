@@ -34,6 +34,7 @@ from tableformat.ledger import Row, Stale, State
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.statement import OperationPorts
 from tableformat.operations.which import OnePartition
+from tableformat.quantities import counted
 
 __all__ = ["Forget"]
 
@@ -64,7 +65,7 @@ class Forget:
         commit = ports.commit
         rows = self._rows(load_table(commit), partitions)
         if dry_run:
-            return self._told(partitions, "it would be forgotten")
+            return self._told(partitions, "would be forgotten")
         with Leases(
             commit.ledger,
             ports.owner,
@@ -104,7 +105,8 @@ class Forget:
             files = sum(len(one.files) for one in keys)
             message = (
                 f"Cannot run {self} on {partitions.name}: partition {partition_id} is not empty: "
-                f"main has {files} file(s) of it. DROP PARTITION or DETACH PARTITION first."
+                f"main has {counted(files, 'file')} of it. DROP PARTITION or DETACH PARTITION "
+                "first."
             )
             raise RefusedError(message, code=CANNOT_FORGET_PARTITION)
         rows = tuple(r for r in partitions.rows_named(state, partition_id) if r.settled)

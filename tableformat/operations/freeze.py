@@ -64,7 +64,9 @@ class Freeze:
                 of = self.which.partition_id
                 partitions.refuse_named_elsewhere(str(self), state, of)
             if not files or state.main is None:
-                return self._outcome(partitions, Status.EMPTY, "main has no file of it")
+                return self._outcome(
+                    partitions, Status.EMPTY, "nothing to do: it is not in the table"
+                )
             frozen = self._planned(partitions, state, state.main)
             own = {f.path for f in files}
             others = tuple(p for p in partitions.lake.paths_in_main(state) if p not in own)
@@ -130,7 +132,7 @@ class Freeze:
         return RefusedError(message, code=DIRECTORY_ALREADY_EXISTS)
 
     def _told(self, partitions: Partitions, frozen: Frozen, *, dry_run: bool) -> Outcome:
-        would = "it would be frozen " if dry_run else ""
+        would = "would be frozen " if dry_run else ""
         text = f"{would}by the name {quote_string(frozen.name)}, tag {frozen.tag}"
         made = self._outcome(partitions, Status.FROZEN, text)
         return replace(made, snapshot_id=frozen.snapshot_id)
@@ -172,7 +174,7 @@ class Unfreeze:
                 text = "" if attempt else f"nothing of it is frozen by the name {self.name!r}"
                 return told(status=status, message=text)
             if dry_run:
-                return told(status=Status.UNFROZEN, message="it would be unfrozen")
+                return told(status=Status.UNFROZEN, message="would be unfrozen")
             if pruning is None:
                 change = _without(state, gone, refs)
             else:

@@ -26,6 +26,7 @@ from tableformat.operations.writing_anew import (
     refuse_other_columns,
     refuse_other_spec,
 )
+from tableformat.quantities import counted
 
 __all__ = ["Left", "Optimize", "RowsLeft"]
 
@@ -79,8 +80,15 @@ class Optimize:
         if self.left is not None:
             self._refuse_several(there)
         found = tuple(c for one in there.keys if (c := self._of_key(one, there)) is not None)
-        rows = sum(f.rows for one in there.keys for f in one.files)
-        return Plan(found, kept=rows - sum(r.changed for c in found for r in c.rewrites))
+        files = [f for one in there.keys for f in one.files]
+        rows = sum(f.rows for f in files)
+        number = counted(len(files), "file")
+        merges = "" if self.left is None else ", and no rows to merge"
+        return Plan(
+            found,
+            kept=rows - sum(r.changed for c in found for r in c.rewrites),
+            unmoved=f"already as few files as its size needs ({number}){merges}",
+        )
 
     def _of_key(self, one: FilesOfKey, there: PartitionFiles) -> KeyChange | None:
         places = _by_place(one.files)

@@ -101,3 +101,8 @@ class Plan:
     def files(self) -> int:
         """How many files are told of."""
         return len(self.told)
+
+    @property
+    def bytes(self) -> int:
+        """Their size; 0 where they are written anew, which is known only afterwards."""
+        return 0 if self.rewrites else sum(f.bytes for f in self.told)

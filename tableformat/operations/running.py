@@ -184,7 +184,7 @@ class Running:
         if isinstance(found, int):
             text = "it was done before another run took the partition over"
             made = self.told(statement, statement.did, text, found)
-            return replace(made, rows=plan.rows, data_files=plan.files)
+            return replace(made, rows=plan.rows, data_files=plan.files, bytes=plan.bytes)
         if found is None:
             return None
         self.landing.note_error(stopping.claimed, f"it was stopped by {found}")
@@ -206,7 +206,7 @@ class Running:
             if not aside and not all(one.in_main for one in landed):
                 text = f"it landed in snapshot {landed[0].snapshot_id}, and main was moved since"
                 return replace(made, status=Status.REFUSED, message=text)
-            made = replace(made, rows=plan.rows, data_files=plan.files)
+            made = replace(made, rows=plan.rows, data_files=plan.files, bytes=plan.bytes)
             left = sum((one.leaves.figures for one in landed), Figures())
             undo = self._undo(statement, landed[0].leaves.before)
             return made.of_main(left, plan.comes_to_main, undo)
@@ -237,15 +237,18 @@ class Running:
         self, statement: Statement, status: Status, text: str, snapshot_id: int | None = None
     ) -> Outcome:
         """Return an outcome of a statement."""
-        return Outcome(
-            shown_partition(statement.which), status, str(self.name), text, snapshot_id=snapshot_id
-        )
+        # Only CHANGED stands for several things that are done.
+        verb = getattr(statement, "verb", "") if status is Status.CHANGED else ""
+        which = shown_partition(statement.which)
+        name = str(self.name)
+        return Outcome(which, status, name, text, snapshot_id=snapshot_id, verb=verb)
 
 
 def _sized(made: Outcome, written: tuple[Receipt, ...]) -> Outcome:
     """Return an outcome with the size of the files that were written anew, all that came."""
     size = sum(receipt.file_bytes for receipt in written)
-    return replace(made, came_files=len(written), came_bytes=size) if made.left_files else made
+    sized = replace(made, bytes=size)
+    return replace(sized, came_files=len(written), came_bytes=size) if made.left_files else sized
 
 
 def in_turns(

@@ -14,7 +14,8 @@ from tableformat.ledger import Owner, Row
 from tableformat.names import LakeName, TransactionId
 from tableformat.operations.partition_files import PartitionFiles, Partitions
 from tableformat.operations.planned import Plan, Rewrite
-from tableformat.operations.which import NOTHING_DETACHED, Which, shown_partition
+from tableformat.operations.which import NOT_IN_TABLE, NOTHING_DETACHED, Which, shown_partition
+from tableformat.quantities import counted
 from tableformat.receipt import Receipt
 
 __all__ = [
@@ -115,10 +116,10 @@ class Alone(Protocol):
 
 def forecast(which: Which, did: Status, plan: Plan, name: LakeName) -> Outcome:
     """Return what a plan would do (`--dry-run`)."""
-    files = f"{plan.files:,} file{'' if plan.files == 1 else 's'}"
-    text = f"it would be {did.value}: {plan.rows:,} rows in {files}"
+    files = counted(plan.files, "file")
+    text = f"would be {did.value} ({counted(plan.rows, 'row')}, {files})"
     told = Outcome(shown_partition(which), did, str(name), text)
-    told = replace(told, rows=plan.rows, data_files=plan.files)
+    told = replace(told, rows=plan.rows, data_files=plan.files, bytes=plan.bytes)
     return told.of_main(plan.leaves_main, plan.comes_to_main)
 
 
@@ -126,10 +127,11 @@ def nothing_done(statement: Statement, plan: Plan, name: LakeName) -> Outcome:
     """Return what became of what a plan without changes is about."""
     told = Outcome(shown_partition(statement.which), Status.EMPTY, str(name))
     if plan.here:
-        text = f"{plan.here:,} rows are in main already"
+        are = "is" if plan.here == 1 else "are"
+        text = f"{counted(plan.here, 'row')} {are} in main already"
         return replace(told, status=Status.UNCHANGED, message=text)
     if plan.kept:
-        text = plan.unmoved or f"none of its {plan.kept:,} rows changes"
+        text = plan.unmoved or f"nothing to do: no row of {plan.kept:,} changes"
         return replace(told, status=Status.UNCHANGED, message=text)
-    text = NOTHING_DETACHED if statement.looks_at_detached else "main has no file of it"
+    text = NOTHING_DETACHED if statement.looks_at_detached else NOT_IN_TABLE
     return replace(told, message=text)

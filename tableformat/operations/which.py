@@ -14,7 +14,9 @@ from tableformat.names import PartitionId, PartName
 from tableformat.operations.partition_files import FilesOfKey
 
 __all__ = [
+    "EVERY_PARTITION",
     "NOTHING_DETACHED",
+    "NOT_IN_TABLE",
     "AllPartitions",
     "OnePart",
     "OnePartition",
@@ -22,8 +24,12 @@ __all__ = [
     "shown_partition",
 ]
 
-NOTHING_DETACHED: Final = "nothing of it is detached"
+NOT_IN_TABLE: Final = "nothing to do: it is not in the table"
+"""What is said of a statement on main that finds no file."""
+NOTHING_DETACHED: Final = "nothing to do: it is not detached"
 """What is said of a statement on what is detached that finds no file."""
+EVERY_PARTITION: Final = "*"
+"""What outcomes have in the place of a partition's id for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ Which = OnePartition | OnePart | AllPartitions
 
 def shown_partition(which: Which) -> str:
     """Return the partition as outcomes have it, `*` for all of them."""
-    return str(which.partition_id) if which.partition_id else "*"
+    return str(which.partition_id) if which.partition_id else EVERY_PARTITION
 
 
 def _remote_paths(row: Row | None) -> dict[str, frozenset[str]]:

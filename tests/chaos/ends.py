@@ -44,7 +44,7 @@ class Verdict:
         """Print it."""
         say(f"answers: {counted(self.answers)}; longest wait {self.longest_wait:.1f} s")
         cleaned = f"cleaned up: {counted(self.removed)}"
-        say(f"{cleaned}; {self.left} file(s) unexplained before the last time")
+        say(f"{cleaned}; {self.left} files unexplained before the last time")
         kinds = Counter(text.partition(":")[0] for text in self.wrong)
         say(f"versions {self.versions}, wrong {len(self.wrong)}: {counted(kinds)}")
         for text in self.wrong[:_MOST_TOLD]:
@@ -82,7 +82,7 @@ def end(world: World) -> Verdict:
     answers = world.answers()
     wrong = [*judge.wrong, *(f"false: {a}" for a in judge.false_answers(answers, versions))]
     if missing := judge.dangling(table_of(state(world.directory)).metadata, world.locations()):
-        wrong.append(f"dangling: {missing} file(s)")
+        wrong.append(f"dangling: {missing} files")
     wrong += _unexplained(world)
     wrong += _lost(world, answers, judge.rows_in(versions[-1]))
     told = Counter(a.status for a in answers)

@@ -47,7 +47,7 @@ def test_a_certain_conflict_is_final_and_its_files_go(scene: Scene) -> None:
 
     assert status == "failed"
     assert "not committed: the table changed between plan and commit: schema id" in says
-    assert says.endswith("(2 file(s) of it were removed)")
+    assert says.endswith("(2 files of it removed)")
     row = scene.row
     assert row.state is State.FAILED
     assert "schema id" in row.last_error

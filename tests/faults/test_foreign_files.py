@@ -60,7 +60,7 @@ from tests.scene import ONE, TTL, Lightly, Scene, snapshot_at
 
 BESIDE = Wish(ttl=TTL, beside=True)
 REFUSED = (
-    "Cannot export into this lake partition: main has 1 file(s) with 4 rows there that no export "
+    "Cannot export into this lake partition: main has 1 file with 4 rows there that no export "
     "of this ledger wrote, added by snapshot S{} (append). If they are other rows, go on beside "
     "them with --overwrite-file-if-exists; they stay."
 )
@@ -183,7 +183,7 @@ def test_the_copy_of_a_lake_table_holds_files_of_others(tmp_path: Path) -> None:
     (outcome,) = run(tmp_path, scene.source, ports=ports, request=request)
 
     assert outcome.status.value == "refused"
-    assert "1 file(s) with 12 rows there that no export of this ledger wrote" in outcome.message
+    assert "1 file with 12 rows there that no export of this ledger wrote" in outcome.message
 
 
 @pytest.mark.parametrize("wish", [Wish(ttl=TTL), BESIDE, Wish(ttl=TTL, force=True)])
@@ -223,7 +223,7 @@ def test_the_snapshots_that_added_them_are_named(scene: Scene) -> None:
 
     named = ", ".join(f"snapshot S{n} (append)" for n in (5, 4, 3))
     assert status == "refused"
-    assert "5 file(s) with 20 rows there" in says
+    assert "5 files with 20 rows there" in says
     assert f"added by {named} and 2 more." in says
 
 

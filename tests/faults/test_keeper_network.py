@@ -199,8 +199,8 @@ def test_who_is_interrupted_while_the_ledger_is_silent_leaves_soon(
         run(kept.directory, source, ports=ports)
 
     assert time.monotonic() - began < ENDS_WITHIN
-    (left,) = (note for note in notes if "are not given back" in note)
-    assert left.startswith("2 lease(s) are not given back, and end by themselves within 60 s: Can")
+    (left,) = (note for note in notes if "could not give back" in note)
+    assert left.startswith("could not give back 2 leases, which end by themselves within 60 s: Can")
     kept.proxy.heal()
     wait_until(
         lambda: (

@@ -80,7 +80,7 @@ def test_files_that_a_compaction_made_are_replaced(scene: Scene) -> None:
 
     assert (status, says) == (
         "replaced",
-        "with what it replaced 1 file(s) with 12 rows that others wrote left main",
+        "with what it replaced 1 file with 12 rows that others wrote left main",
     )
     assert scene.snapshots == before + 1
     assert_replaced(scene, 15)
@@ -99,7 +99,7 @@ def test_rows_that_others_added_go_with_it(scene: Scene) -> None:
     status, says = scene.run(WHOLE)
 
     assert status == "replaced"
-    assert f"1 file(s) with {FOREIGN} rows that others wrote" in says
+    assert f"1 file with {FOREIGN} rows that others wrote" in says
     assert rows_in_main(scene.directory) == 12
 
 
@@ -215,7 +215,7 @@ def test_a_neighbour_that_was_rewritten_does_not_stand_in_the_way(
     status, says = keyed.run(WHOLE)
 
     assert status == "replaced"
-    assert "1 file(s) with 12 rows that others wrote" in says
+    assert "1 file with 12 rows that others wrote" in says
     assert rows_in_main(keyed.directory) == 12 + 3
 
 
@@ -234,7 +234,7 @@ def test_files_of_another_key_are_refused_by_name(scene: Scene) -> None:
 
     assert status == "refused"
     assert says == (
-        "Cannot replace the whole lake partition: main has 1 file(s) with 12 rows there of "
+        "Cannot replace the whole lake partition: main has 1 file with 12 rows there of "
         "partition p1 of db.t (another shard), which this ledger exported, too. Use --force "
         "without --replace-partition, which removes files of the partition's own exports only."
     )
@@ -335,7 +335,7 @@ def test_rows_that_arrive_with_the_request_go_with_it(scene: Scene) -> None:
     status, says = scene.run(WHOLE, AtStep(Step.SEND, lambda: append(scene.directory)))
 
     assert status == "replaced"
-    assert f"1 file(s) with {FOREIGN} rows that others wrote" in says
+    assert f"1 file with {FOREIGN} rows that others wrote" in says
     assert rows_in_main(scene.directory) == 12
 
 
@@ -363,11 +363,10 @@ def test_a_dry_run_tells_how_many_files_and_rows_would_go(keyed: Scene, *, of_ot
     forecast = dry_run(keyed)
 
     told = (
-        f"would take 2 file(s) with 16 rows out of main, 2 of them with {12 + FOREIGN} rows that "
+        f"would take 2 files with 16 rows out of main, 2 of them with {12 + FOREIGN} rows that "
         "others wrote"
         if of_others
-        else "would take 1 file(s) with 12 rows out of main, 0 of them with 0 rows that others "
-        "wrote"
+        else "would take 1 file with 12 rows out of main, 0 of them with 0 rows that others wrote"
     )
     assert forecast == ("replace", told)
     assert entries(keyed.directory) == before

@@ -93,7 +93,7 @@ def test_an_export_that_landed_is_not_gone_on_with(scene: Scene) -> None:
     """Harm prevented: the files of a landed export are committed a second time."""
     scene.dies(KilledAt(Step.SEND, after=True))
 
-    assert scene.run() == ("already_exported", "12 rows are in main since snapshot S2.")
+    assert scene.run() == ("already_exported", "12 rows in the lake, snapshot S2.")
     assert scene.files == 2
     assert rows_in_main(scene.directory) == 12
 
@@ -342,7 +342,7 @@ def test_a_partition_that_is_gone_before_a_file_was_finished_is_said_to_be_lost(
 
     assert scene.run() == (
         "refused",
-        "the source partition is gone, and the export that was begun finished nothing",
+        "the source partition no longer exists, and the export that was begun finished nothing",
     )
 
 

@@ -94,7 +94,7 @@ def assert_one_waits(trouble: Trouble, name: str, said: Said, why: str, *options
     kept = trouble.files()
     assert len(kept) == 3
     again = trouble.assert_exported_once(name, *options)
-    assert f"partition {left}: 1 of 2 file(s) were finished by an earlier run" in again.err
+    assert f"partition {left}: 1 of 2 files finished by an earlier run" in again.err
     assert kept < trouble.files()
     assert len(trouble.files()) == 4
 

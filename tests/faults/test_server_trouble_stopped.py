@@ -102,7 +102,7 @@ def test_ctrl_c_ends_the_queries_at_the_server(trouble: Trouble) -> None:
     code, _, err = assert_stopped(trouble, name, lambda export: export.send_signal(signal.SIGINT))
 
     assert code == 130
-    assert "Cannot finish: it was interrupted." in err
+    assert "Interrupted. Finished partitions are in the lake" in err
     assert f"Next: mergeberg export db.{name}" in err
     trouble.assert_exported_once(name, "--target-file-size", "512")
 

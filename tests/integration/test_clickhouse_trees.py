@@ -87,7 +87,7 @@ def test_a_table_over_hive_directories_in_s3_is_its_tree(places: Places, bucket:
     statement = f"ALTER TABLE ch.db.plain EXPORT PARTITION ALL TO TABLE ch.db.tree {ALLOWED}"
     again = session.call("execute_alter", statement=statement)
 
-    assert (code, out.count("exported · 1 rows")) == (0, 2), err
+    assert (code, out.count("exported · 1 row")) == (0, 2), err
     assert [row["status"] for row in again] == ["already_exported"] * 2
     assert read(location) == [{"d": "2024-01-31", "k": 1}, {"d": "2024-03-01", "k": 2}]
 
@@ -101,7 +101,7 @@ def test_a_named_directory_is_a_column_of_the_table_over_the_tree(
     code, out, said = export(places, "months", "--hive-column", "month=toYYYYMM(d)")
 
     assert (refused, json.loads(err.splitlines()[-1])["code"]) == (3, 122)
-    assert (code, out.count("exported · 1 rows")) == (0, 2), said
+    assert (code, out.count("exported · 1 row")) == (0, 2), said
     assert [row["month"] for row in read(f"s3://{bucket.rsplit('/', 1)[-1]}/t")] == [202401, 202403]
 
 
@@ -134,7 +134,7 @@ def test_a_table_over_hive_directories_of_every_store_is_its_tree(
 
     code, out, err = export(places, "plain")
 
-    assert (code, out.count("exported · 1 rows")) == (0, 2), err
+    assert (code, out.count("exported · 1 row")) == (0, 2), err
     assert read(f"{place.root}/tree") == [{"d": "2024-01-31", "k": 1}, {"d": "2024-03-01", "k": 2}]
 
 

@@ -171,7 +171,7 @@ def test_staging_tables_of_the_oldest_lie_there_too_and_leftovers_are_found_ther
     assert staged(pair, 1, "of_our_own") == staged(pair, 1) == []
     leave(pair.replica(1).query, dead, "of_our_own")
     assert "nothing to remove" in command.gc("named", pair.url(1))[1]
-    assert "would remove 1 thing" in command.gc("named", pair.url(1), *ours)[1]
+    assert "1 leftover (" in command.gc("named", pair.url(1), *ours)[1]
 
 
 def test_leftovers_are_told_and_dropped_on_every_host_of_the_address(
@@ -190,7 +190,7 @@ def test_leftovers_are_told_and_dropped_on_every_host_of_the_address(
         assert f"{dead} at {pair.url(number)}  its run is dead" in out
         assert staged(pair, number) == [dead]
     code, out, _ = command.gc("everywhere", both(pair), "--yes")
-    assert (code, out.splitlines()[-1]) == (0, "removed 2 things, 0 B; 0 kept")
+    assert (code, out.splitlines()[-1]) == (0, "removed 2 leftovers, 0 B; 0 kept")
     assert (staged(pair, 1), staged(pair, 2)) == ([], [])
 
 
@@ -219,7 +219,7 @@ def test_a_source_alone_is_cleaned_of_what_exports_into_any_table_left(
     command.before = sweep
     assert command.export("other", url)[0] == 0
     ((code, out, _),) = swept
-    assert (code, out.splitlines()[-1]) == (0, "removed 1 thing, 0 B; 1 kept")
+    assert (code, out.splitlines()[-1]) == (0, "removed 1 leftover, 0 B; 1 kept")
     assert "its export can be gone on with, or cancelled" in out
 
 
@@ -235,7 +235,7 @@ def test_a_host_that_is_down_is_said_and_the_others_are_done(
     code, out, err = command.gc("halved", both(pair), "--yes")
 
     assert (code, staged(pair, 2)) == (4, [])
-    assert "removed 1 thing" in out
+    assert "removed 1 leftover" in out
     assert "Cannot clean up staging tables at 1 of 2 hosts: Cannot reach" in err
     assert pair.url(1) in err
     assert "Next: mergeberg gc" in err
@@ -259,7 +259,7 @@ def test_a_table_that_the_server_does_not_drop_is_said_and_the_others_go(
 
     assert code == 4
     assert newest_server.rows(_STAGED.format("mergeberg_staging")) == ((dead,),)
-    assert "removed 1 thing, 0 B; 1 kept" in out
+    assert "removed 1 leftover, 0 B; 1 kept" in out
     for said in (out, err):
         assert "it is not dropped: too large" in said
     assert command.gc("limited", newest_server.url, "--yes")[0] == 0

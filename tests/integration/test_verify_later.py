@@ -60,8 +60,8 @@ def table_gone(exports: RealExport, name: TableName) -> None:
 
 
 WENT_ON: dict[str, tuple[Change, str]] = {
-    "changed": (changed, "the source changed since: 50 rows in 1 part(s) then, 51 in 2 now"),
-    "partitions gone": (partitions_gone, "the source partition is gone"),
+    "changed": (changed, "the source changed since: 50 rows in 1 part then, 51 in 2 now"),
+    "partitions gone": (partitions_gone, "the source partition no longer exists"),
     "table gone": (table_gone, "the source table is gone"),
 }
 
@@ -105,7 +105,7 @@ def test_without_a_digest_nothing_is_said_of_a_source_that_went_on(
     assert found["0"].message.startswith(f"{told}, and the export kept no digest")
     assert "byte for byte" in found["0"].message
     assert damaged["0"].verdict is Verdict.DIFFERS
-    assert "1 file(s) are not as they were written" in damaged["0"].message
+    assert "1 file not as written" in damaged["0"].message
     assert damaged["1"].verdict is Verdict.NOT_COMPARABLE
 
 

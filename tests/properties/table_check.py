@@ -28,6 +28,7 @@ from tableformat.mergetree.table import Engine
 from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import DataType
 from tableformat.names import TableName, quote_identifier, quote_string
+from tableformat.quantities import counted
 from tests.properties.column_types import family_of
 from tests.properties.many_tables import ManyTables
 from tests.properties.promised_columns import Promise, inner_types, words_of
@@ -270,10 +271,10 @@ def _check_outcome(outcome: Outcome, broken: Counter[tuple[str, Limit]], seen: S
     # What no error would tell is asked first, and then the rest need not be found.
     first = {k: n for k, n in broken.items() if k[1].always} or broken
     for (column, limit), rows in first.items():
-        said = f"column {column}: {limit.what} in {rows} row(s), for example "
+        said = f"column {column}: {limit.what} in {counted(rows, 'row')}, for example "
         assert said in outcome.message, outcome
         seen.outcomes[f"columns refused for values {limit.what}"] += 1
-    assert outcome.message.count(" row(s), for example ") == len(first), outcome
+    assert outcome.message.count(", for example ") == len(first), outcome
     seen.outcomes["partitions refused"] += 1
 
 

@@ -193,7 +193,7 @@ def test_text_that_is_not_utf8_is_explained_with_count_and_sample(
 
     assert isinstance(said, RefusedError)
     assert str(said) == (
-        "Cannot export partition all of d.t: column name: text that is not UTF-8 in 1 row(s), "
+        "Cannot export partition all of d.t: column name: text that is not UTF-8 in 1 row, "
         "for example FF00. Export the column as binary."
     )
     assert files(tmp_path) == []
@@ -215,7 +215,7 @@ def test_a_check_that_always_runs_refuses_before_anything_is_written(
     said = failure(plan_in(tmp_path, checks=(SMALL, UTF8)), slice_)
 
     assert isinstance(said, RefusedError)
-    assert "column id: a value above 2000 in 333 row(s), for example 2" in str(said)
+    assert "column id: a value above 2000 in 333 rows, for example 2" in str(said)
     assert files(tmp_path) == []
 
 

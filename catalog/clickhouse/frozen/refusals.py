@@ -17,6 +17,7 @@ from catalog.clickhouse.frozen.uri import FrozenSettings
 from tableformat.errors import RefusedError, SourceError
 from tableformat.mergetree.parts import Part
 from tableformat.names import PartitionId
+from tableformat.quantities import counted
 
 __all__ = ["refused_folders", "unloaded_parts"]
 
@@ -89,7 +90,8 @@ def _equal_parts(parts: Iterable[Part]) -> dict[str, str]:
         if other != part.name:
             twice.setdefault(
                 str(part.partition_id),
-                f"the parts {other} and {part.name} hold the same {part.rows} row(s), byte by "
+                f"the parts {other} and {part.name} hold the same {counted(part.rows, 'row')}, "
+                "byte by "
                 "byte. Move one of them away if it is a copy; add &equal-parts=keep to the source "
                 "if the same rows were inserted twice",
             )

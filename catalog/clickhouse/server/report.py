@@ -18,6 +18,7 @@ from catalog.clickhouse.server.rights import Asked, ask_rights, unreadable_table
 from catalog.clickhouse.server.standing import Standing, standing_of
 from catalog.clickhouse.staging import list_leftovers
 from tableformat.names import TableName
+from tableformat.quantities import counted
 
 __all__ = ["ServerReport", "report_of"]
 
@@ -93,7 +94,9 @@ def report_of(
     ]
     if standing.missing:
         number = len(standing.missing)
-        reasons.append(f"{standing.what}: {number} right(s) are missing. Run the GRANT statements.")
+        reasons.append(
+            f"{standing.what}: {counted(number, 'right')} missing. Run the GRANT statements."
+        )
     known = ServerReport(
         address=connection.address,
         user=standing.user,
@@ -143,8 +146,8 @@ def _asked(standing: Standing) -> str:
         )
     hidden = ", ".join(rights.hidden_roles)
     more = f"; what the roles {hidden} give is not shown" if hidden else ""
-    none = "" if standing.missing else "none is missing, "
-    return f"{none}asked by {rights.asked.value}{more}"
+    none = "" if standing.missing else "OK, "
+    return f"{none}checked with {rights.asked.value}{more}"
 
 
 def _too(connection: ServerConnection, table: TableName, standing: Standing) -> tuple[Grant, ...]:
@@ -182,7 +185,9 @@ def _policies(
     seen = "not shown to the user"
     if policies.are_seen:
         seen = f"for other users only: {', '.join(policies.of_others)}"
-    found = f"rows of {len(hidden)} partition(s) are hidden" if hidden else "no row is hidden"
+    found = (
+        f"rows of {counted(len(hidden), 'partition')} are hidden" if hidden else "no row is hidden"
+    )
     return _Policies(f"{seen}; {found}", reasons)
 
 

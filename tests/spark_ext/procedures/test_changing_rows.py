@@ -138,7 +138,7 @@ def test_what_changes_nothing_makes_no_snapshot(
     (row,) = alter(session, f"ALTER TABLE lake.n.{typed} DELETE WHERE s = 'nobody'")
 
     assert (row["status"], row["rows"]) == ("unchanged", 0)
-    assert "none of its 30 rows changes" in str(row["message"])
+    assert "nothing to do: no row of 30 changes" in str(row["message"])
     assert opened(places, typed).metadata.current_snapshot_id == before
 
 

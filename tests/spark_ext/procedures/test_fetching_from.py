@@ -355,6 +355,6 @@ def test_a_rehearsal_says_what_would_be_fetched_and_does_nothing(
         "--dry-run",
     )
 
-    said = "partition 202402: it would be fetched: 2 rows in 1 file\n"
+    said = "dry run: partition 202402 would be fetched (2 rows, 1 file)\n"
     assert (code, out) == (0, said), err
     assert places.files() == before

@@ -222,9 +222,9 @@ def test_the_command_says_what_it_would_do_and_does_it(table: Table) -> None:
     too, more, _ = table.places.run("alter", attach, *where, *warehouse, "--dry-run")
 
     assert (dry, too, table.snapshots) == (0, 0, before), err
-    assert "partition 202402: it would be replaced: 3 rows in 1 file" in out
-    assert "partition 202402: 2 rows in 1 file(s) would leave main with it" in out
-    assert "partition 202401: it would be attached: 1 rows in 1 file" in more
+    assert "dry run: partition 202402 would be replaced (3 rows, 1 file)" in out
+    assert "partition 202402: 2 rows in 1 file would leave main with it" in out
+    assert "dry run: partition 202401 would be attached (1 row, 1 file)" in more
 
     code, out, err = table.places.run("alter", replace, *where, *warehouse)
 

@@ -269,7 +269,7 @@ def test_the_command_line_says_what_it_would_do_and_does_it(
 
     would = places.run("alter", statement, *where, "--dry-run")
     first, second = would[1].splitlines()
-    assert (would[0], first) == (0, "partition 202402: it would be dropped: 2 rows in 1 file")
+    assert (would[0], first) == (0, "dry run: partition 202402 would be dropped (2 rows, 1 file)")
     assert second.startswith("  2 rows, ")
     assert second.endswith(" bytes, leave main; 0 rows, 0 bytes, come")
     assert rows_of(places, dropped_from) == 3
@@ -279,7 +279,7 @@ def test_the_command_line_says_what_it_would_do_and_does_it(
     assert out.startswith("partition 202402: dropped · 2 rows · 1 file · snapshot ")
     assert rows_of(places, dropped_from) == 1
     assert places.run("alter", statement, *where)[1] == (
-        "partition 202402: empty: main has no file of it\n"
+        "partition 202402: empty: nothing to do: it is not in the table\n"
     )
     assert alter(session, statement)[0]["status"] == "empty"
 

@@ -130,7 +130,7 @@ def test_a_dry_run_of_the_command_line_says_what_would_move(places: Places, name
 
     said, out, err = places.run(*words, "--dry-run", *at)
     assert (said, err) == (0, "")
-    assert "it would be moved: 2 rows in 1 file" in out
+    assert "would be moved (2 rows, 1 file)" in out
     assert opened(places, named).metadata_location == before
 
     done, out, _ = places.run(*words, *at)

@@ -99,7 +99,7 @@ def test_the_command_alter_exports_to_a_tree(keyed: Places, tmp_path: Path) -> N
     code, out, err = keyed.run("alter", f"{statement}{ALLOWED}, {NAMED}", *where, "--dry-run")
     assert (code, tree.exists()) == (0, False), err
     code, out, err = keyed.run("alter", f"{statement}{ALLOWED}, {NAMED}", *where)
-    assert (code, out.count("exported · 1 rows")) == (0, 2), err
+    assert (code, out.count("exported · 1 row")) == (0, 2), err
     code, out, _ = keyed.run("export", "db.keyed", "--all", "--to", f"hive:{tree}")
 
     assert (code, out.count("already exported")) == (0, 2)

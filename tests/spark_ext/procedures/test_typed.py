@@ -63,7 +63,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     places: Places, session: NoSpark, table: str, command: Command
 ) -> None:
     before = opened(places, NAME).metadata
-    said = "it would be dropped: 2 rows in 1 file"
+    said = "would be dropped (2 rows, 1 file)"
 
     (row,) = session.call("drop_partition", table=table, partition="202402", dry_run=True)
     told = command("drop", "--partition", "202402", "--dry-run")
@@ -71,7 +71,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     message, _, change = str(row["message"]).partition("; ")
     assert (row["rows"], row["snapshot_id"], message) == (2, None, said)
     assert re.fullmatch(r"2 rows, [\d,]+ bytes, leave main; 0 rows, 0 bytes, come", change)
-    assert told == (0, f"partition 202402: {said}\n  {change}\n", "")
+    assert told == (0, f"dry run: partition 202402 {said}\n  {change}\n", "")
     assert opened(places, NAME).metadata == before
 
 
@@ -85,7 +85,7 @@ def test_a_command_is_told_as_its_statement_is(places: Places, command: Command)
     assert out.startswith("partition 202402: detached · 2 rows · 1 file · snapshot ")
     again = command("detach", "--partition-id", "202402")
     assert again == places.run("alter", text, *where)
-    assert again == (0, "partition 202402: empty: main has no file of it\n", "")
+    assert again == (0, "partition 202402: empty: nothing to do: it is not in the table\n", "")
     code, out, err = command("attach", "--partition", "202402", "--json")
     (record,) = map(json.loads, out.splitlines())
     assert (code, record["status"], record["rows"]) == (0, "attached", 2), err
@@ -114,7 +114,7 @@ def test_rows_are_set_and_deleted_by_typed_statements(places: Places, session: N
     )
 
     assert (row["status"], row["rows"]) == ("changed", 1)
-    assert (code, out.split(" · ")[0]) == (0, "partition 202402: changed"), err
+    assert (code, out.split(" · ")[0]) == (0, "partition 202402: updated"), err
     there = opened(places, "typed_rows").scan().to_arrow().sort_by("id")
     assert there.select(["id", "s"]).to_pylist() == [{"id": 0, "s": "0"}, {"id": 1, "s": "x"}]
 

@@ -84,7 +84,7 @@ def test_a_bare_name_that_spark_has_is_nobodys_guess() -> None:
     with pytest.raises(UsageError, match=r"Cannot tell what db\.t is: Spark has a table") as caught:
         names("ch", spark_has=(("db", "t"),)).source(("db", "t"))
 
-    assert "the source(s) ch" in str(caught.value)
+    assert "the sources ch" in str(caught.value)
     assert "lake, second" in str(caught.value)
 
 
@@ -131,14 +131,14 @@ def test_what_is_no_table_of_the_lake_is_refused_with_what_there_is(
     with pytest.raises(UsageError, match=said) as caught:
         names("ch", current=current).lake(parts)
 
-    assert "the source(s) ch, and the catalog(s) lake, second" in str(caught.value)
+    assert "the sources ch, and the catalogs lake, second" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
         (("ch",), "it is the name of a source"),
-        (("ch", "db", "t", "u"), r"it has 4 part\(s\)"),
+        (("ch", "db", "t", "u"), r"it has 4 parts"),
         (("lake", "n", "t"), "'lake' is a catalog of Spark's, and an export is from"),
         (("unity", "n", "t"), "'unity' is a catalog of Spark's"),
     ],
@@ -161,8 +161,8 @@ def test_a_lake_table_that_is_not_there_may_be_one_of_a_source_that_is_not() -> 
     assert caught.value.code == UNKNOWN_TABLE
     assert caught.value.message == (
         "Cannot list the partitions of lake.chh.db.t: there is no such lake table, and neither a "
-        "source nor a catalog is called 'chh'; the session has the source(s) ch, and the "
-        "catalog(s) lake, second. Did you mean ch? Set spark.mergeberg.source.chh to the address "
+        "source nor a catalog is called 'chh'; the session has the sources ch, and the "
+        "catalogs lake, second. Did you mean ch? Set spark.mergeberg.source.chh to the address "
         "of a ClickHouse, or spark.sql.catalog.chh to an Iceberg catalog."
     )
 

@@ -237,7 +237,7 @@ def test_a_table_of_a_source_is_named_with_any_quotes(names: tuple[str, str]) ->
 @pytest.mark.parametrize(
     ("text", "error", "said"),
     [
-        ("chh.db.t", NotFoundError, r"the session has the source\(s\) ch\. Did you mean ch\?"),
+        ("chh.db.t", NotFoundError, r"the session has the sources ch\. Did you mean ch\?"),
         ("ch", UsageError, r"it is the name of a source.*; .*\. Write source\.database\.table"),
     ],
 )

@@ -327,7 +327,7 @@ def test_an_example_is_a_command_line_that_runs(ran: list[object], typed: TypedS
         ("detach --partition ''", "--partition is empty."),
         ("detach --partition x", "'x' at line 1, column 1 is the name of a column"),
         ("detach --partition '1; DROP'", "Cannot read the partition"),
-        ("detach --partition 2024-01", "calculates"),
+        ("detach --partition 2024-01", "makes it an expression"),
         ("detach --part all", "Cannot read the part"),
         ("drop --partition-id 'a/b'", "'a/b' as a partition id"),
         ("move --partition ALL --to lake.n.u", "'ALL' at line 1, column 1 cannot stand here"),

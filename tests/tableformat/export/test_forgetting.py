@@ -120,7 +120,7 @@ def test_forgetting_twice_and_after_the_ttl_changes_nothing(tmp_path: Path) -> N
     over = ledger.write(replace(row, done=replace(row.done, ttl=1)))
     assert isinstance(over, Row)
     said = forget(ledger, over, owner=ME, is_alive=lambda _: True, now=9_000_000)
-    assert "nothing to do, its TTL of 1 s is over" in said
+    assert "nothing to do, its TTL of 1 s has expired" in said
 
 
 def test_one_that_runs_is_not_forgotten(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ COUNTED = [
     (Status.DIFFERS, "column a differs", Counter.EXPORTS),
     (Status.UNVERIFIED, "the digest is gone", Counter.EXPORTS),
     (Status.ALREADY_EXPORTED, "7 rows are in main", Counter.DUPLICATED),
-    (Status.REFUSED, "Main holds 1 file(s) that nobody knows.", Counter.DUPLICATED),
+    (Status.REFUSED, "Main holds 1 file that nobody knows.", Counter.DUPLICATED),
     (Status.REFUSED, "Cannot export db.t: a value is too large. Convert it.", Counter.FAILURES),
     (Status.FAILED, "Cannot read db.t: no disk. Look for it.", Counter.FAILURES),
     (Status.UNKNOWN, "it may have landed", Counter.FAILURES),

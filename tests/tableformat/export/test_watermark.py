@@ -94,7 +94,7 @@ def test_a_partition_that_changed_stops_it(tmp_path: Path, now: int, rows: tuple
     found = ask(tmp_path, source, now=now)
 
     assert told(found) == ("202401", "202402")
-    assert "12 rows in 2 part(s) then, " in found.why
+    assert "12 rows in 2 parts then, " in found.why
     assert "the source partition differs from what was exported in snapshot" in found.why
 
 

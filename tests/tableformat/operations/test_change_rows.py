@@ -150,7 +150,10 @@ def test_nothing_to_change_is_said_and_nothing_is_claimed(tmp_path: Path) -> Non
 
     again = change(tmp_path, P1)
 
-    assert (again.status, again.message) == (Status.UNCHANGED, "none of its 12 rows changes")
+    assert (again.status, again.message) == (
+        Status.UNCHANGED,
+        "nothing to do: no row of 12 changes",
+    )
     assert change(tmp_path, partition("nobody")).status is Status.EMPTY
 
 

@@ -328,7 +328,7 @@ def test_a_dry_run_freezes_nothing(tmp_path: Path, source: Partitions) -> None:
 
     said = alone(tmp_path, Freeze(P1, "b"), dry_run=True)
 
-    assert said.message == "it would be frozen by the name 'b', tag b"
+    assert said.message == "would be frozen by the name 'b', tag b"
     assert state(tmp_path).metadata_location == before
 
 

@@ -173,6 +173,6 @@ def test_a_dry_run_changes_nothing(tmp_path: Path, source: Partitions) -> None:
     told = moving(tmp_path).forecast(P1)
 
     assert (told.status, told.rows) == (Status.MOVED, 12)
-    assert told.message.startswith("it would be moved")
+    assert told.message.startswith("would be moved")
     after = lake(tmp_path).load().metadata_location, other(tmp_path).load().metadata_location
     assert after == before

@@ -106,7 +106,8 @@ def test_a_second_time_there_is_nothing_to_do(tmp_path: Path) -> None:
 
     again = optimize(tmp_path, EACH)
 
-    assert (again.status, again.message) == (Status.UNCHANGED, "none of its 15 rows changes")
+    assert again.status is Status.UNCHANGED
+    assert again.message.startswith("already as few files as its size needs (")
     assert len(lake(tmp_path).load().snapshots) == snapshots
     assert optimize(tmp_path, partition("nobody")).status is Status.EMPTY
 

@@ -191,7 +191,7 @@ def test_two_copies_of_one_part_refuse_the_partition_unless_they_are_said_to_be_
     kept = folders.told(keep_equal_parts=True).snapshot()
 
     assert refused.keys() == {"0"}
-    assert "the parts 0_3_3_0 and 0_9_9_0 hold the same 1 row(s), byte by byte" in refused["0"]
+    assert "the parts 0_3_3_0 and 0_9_9_0 hold the same 1 row, byte by byte" in refused["0"]
     assert [p.visible_rows for p in kept.partitions] == [52, 50]
 
 
