@@ -12,7 +12,7 @@ from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable
 from catalog.sources import open_source
 from spark_ext.archiving import earlier_rows
-from spark_ext.cli.output import JsonOutput, Output, counted, human_bytes
+from spark_ext.cli.output import JsonOutput, Output
 from spark_ext.wiring import Places
 from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.exit_codes import REFUSED, worst
@@ -21,6 +21,7 @@ from tableformat.export.outcome import Status
 from tableformat.export.selection import AllPartitions
 from tableformat.ledger import Key, Ledger, Row
 from tableformat.names import PartitionId
+from tableformat.quantities import counted, human_bytes
 
 __all__ = ["show_archive_rehearsal"]
 
@@ -106,7 +107,7 @@ def _told(
     for one in forecasts:
         parts = source.parts(request.table, PartitionId(one.partition_id))
         rows, size = sum(p.rows for p in parts), sum(p.bytes_on_disk for p in parts)
-        figures = f"{rows:,} rows, {human_bytes(size)}"
+        figures = f"{counted(rows, 'row')}, {human_bytes(size)}"
         row = None
         if state is not None:
             key = Key(table.key_source, one.partition_id, state.layout.table_uuid)

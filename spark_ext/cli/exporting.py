@@ -10,7 +10,7 @@ from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from spark_ext.cli.asking import refuse_unless_confirmed
-from spark_ext.cli.output import Output, counted
+from spark_ext.cli.output import Output
 from spark_ext.cli.rehearsal import forecasts_of, show_rehearsal
 from spark_ext.failing_over import export_from_any
 from spark_ext.metrics import CountingObserver, CountingWriter, Figures
@@ -22,6 +22,7 @@ from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.export.exit_codes import worst
 from tableformat.export.job import ExportRequest
 from tableformat.export.ports import JobPorts, Observer, SliceWriter
+from tableformat.quantities import counted
 
 __all__ = ["Exporting"]
 
@@ -104,7 +105,7 @@ class Exporting:
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         said = (
             f"{counted(len(found), 'partition')} of {request.to} would be replaced ({named}{more}):"
-            f" {left:,} rows, {size:,} bytes, leave main; {came:,} rows come."
+            f" {counted(left, 'row')}, {size:,} bytes, leave main; {counted(came, 'row')} come."
         )
         refuse_unless_confirmed(f"export {request.table} to {request.to}", said)
 

@@ -6,73 +6,67 @@ error.
 
 from __future__ import annotations
 
-import shlex
+import contextlib
 import sys
-import threading
+import textwrap
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, Final, Protocol, TextIO
 
+from spark_ext.cli.outcome_words import OF_FILES, status_word, undo_command
+from spark_ext.cli.progress_line import ProgressLine
+from spark_ext.cli.terminal import (
+    coloured,
+    fitting,
+    has_colours,
+    in_colour,
+    shortened,
+    terminal_width,
+)
 from spark_ext.json_text import json_text
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Observer
+from tableformat.quantities import counted, duration_text, human_bytes, rate_text
 
-__all__ = ["JsonOutput", "Output", "TextOutput", "counted", "human_bytes", "undo_command"]
+__all__ = ["JsonOutput", "Output", "TextOutput"]
 
-_SAID = {
-    Status.COMMITTED: "exported",
-    Status.REPLACED: "replaced",
-    Status.UNCHANGED: "unchanged",
-    Status.ALREADY_EXPORTED: "already exported",
-    Status.EMPTY: "empty",
-    Status.IN_PROGRESS: "in progress elsewhere",
-    Status.REFUSED: "refused",
-    Status.KILLED: "killed",
-    Status.FAILED: "failed",
-    Status.UNKNOWN: "not known",
-    Status.DIFFERS: "differs",
-    Status.UNVERIFIED: "not verified",
-    Status.DROPPED: "dropped",
-    Status.DETACHED: "detached",
-    Status.ATTACHED: "attached",
-    Status.MOVED: "moved",
-    Status.FETCHED: "fetched",
-    Status.CHANGED: "changed",
-    Status.OPTIMIZED: "optimized",
-    Status.FROZEN: "frozen",
-    Status.UNFROZEN: "unfrozen",
-    Status.FORGOTTEN: "forgotten",
-}
-_OF_FILES = (
-    Status.DROPPED,
-    Status.DETACHED,
-    Status.ATTACHED,
-    Status.MOVED,
-    Status.FETCHED,
-    Status.CHANGED,
-    Status.OPTIMIZED,
-    Status.FROZEN,
-)
 _LEAST_SECONDS_BETWEEN_LINES: Final = 0.2
-_LEAST_SECONDS_FOR_A_RATE: Final = 1.0
-_STEP: Final = 1024
+_SECONDS_BETWEEN_NOTES: Final = 10.0
+_LONG: Final = 1_000_000
 
 
 class Output(Observer, Protocol):
     """What a command may say. It is also the observer of an export."""
 
-    def table(self, columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
-        """Print records under these column names."""
+    def table(
+        self,
+        columns: Sequence[str],
+        records: Sequence[Mapping[str, Any]],
+        below: str | None = None,
+    ) -> None:
+        """Print records under these column names.
+
+        With `below`, the name of what stands below each line, no line is wider than the terminal.
+        """
         ...
 
     def redraw(self) -> None:
         """Let the next table take the place of the last one, where there is a screen."""
         ...
 
+    def screen(self) -> AbstractContextManager[bool]:
+        """Return a context in which tables have a screen of their own; whether there is one."""
+        ...
+
     def record(self, record: Mapping[str, Any]) -> None:
         """Print one record, field by field."""
+        ...
+
+    def page(self, fields: Iterable[tuple[str, str | tuple[str, ...]]]) -> None:
+        """Print a page about one thing: names with a text, or with lines of their own."""
         ...
 
     def document(self, text: str) -> None:
@@ -100,31 +94,31 @@ class Output(Observer, Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Progress:
-    """The state of one progress line."""
-
-    total: int = 0
-    done: int = 0
-    began: float = 0.0
-    shown: float = 0.0
-    first: tuple[float, int] | None = None
-    width: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class TextOutput:
     """Text for people: a progress line on a terminal, plain lines elsewhere."""
 
-    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
-        """Write results to `out` and everything else to `err`; the process's own by default."""
+    def __init__(
+        self, out: TextIO | None = None, err: TextIO | None = None, *, quiet: bool = False
+    ) -> None:
+        """Write results to `out` and everything else to `err`; the process's own by default.
+
+        Args:
+            out: gets results.
+            err: gets notes, progress and errors.
+            quiet: neither notes nor progress.
+        """
         self._out = out or sys.stdout
         self._err = err or sys.stderr
+        self._quiet = quiet
+        self._colours = has_colours(self._out)
         self._live = self._err.isatty()
-        self._progress = _Progress()
+        self._progress: ProgressLine | None = None
+        self._drawn = 0
 
     def note(self, text: str) -> None:
         """Say what is going on."""
+        if self._quiet:
+            return
         self._clear()
         print(f"· {text}", file=self._err, flush=True)
 
@@ -134,86 +128,135 @@ class TextOutput:
 
     def begin(self, partitions: int, rows: int, size: int) -> None:
         """Begin a progress line."""
-        self._progress = _Progress(total=rows, began=time.monotonic())
+        self._progress = ProgressLine(partitions, rows, size, began=time.monotonic())
         self.note(
-            f"writing {counted(partitions, 'partition')}, {rows:,} rows "
+            f"writing {counted(partitions, 'partition')}, {counted(rows, 'row')} "
             f"({human_bytes(size)} in ClickHouse)"
         )
-        if self._live:
-            self._draw(_progress_line(self._progress))
+        self._draw()
 
     def rows(self, written: int) -> None:
         """Move the progress line; without a terminal, one line at most every ten seconds."""
         progress = self._progress
+        if progress is None:
+            return
         with progress.lock:
             now = time.monotonic()
-            pause = _LEAST_SECONDS_BETWEEN_LINES if self._live else 10.0
-            if now - max(progress.shown, progress.began) < pause and written < progress.total:
+            pause = _LEAST_SECONDS_BETWEEN_LINES if self._live else _SECONDS_BETWEEN_NOTES
+            if now - max(progress.shown, progress.began) < pause and written < progress.rows:
                 return
-            if written == progress.done:
+            if written == progress.written:
                 return
-            progress.done, progress.shown = written, now
-            progress.first = progress.first or (now, written)
-            if written >= progress.total:
+            progress.moved(written, now)
+            progress.shown = now
+            if written >= progress.rows:
                 seconds = now - progress.began
-                rate = f"{written / seconds:,.0f} rows/s" if seconds else "at once"
-                self.note(f"{written:,} rows written in {seconds:.1f} s, {rate}")
+                rate = rate_text(written, seconds)
+                self.note(
+                    f"{counted(written, 'row')} written in {duration_text(seconds)}"
+                    f"{f', {rate}' if rate else ''}"
+                )
             elif self._live:
-                self._draw(_progress_line(progress))
+                self._draw()
             else:
-                self.note(_progress_line(progress).lstrip("█ "))
+                self.note(progress.text(now))
 
     def finished(self, outcome: Outcome) -> None:
         """Print one line: rows, files, bytes, snapshot id; or why not."""
         self._clear()
-        said = _SAID[outcome.status]
+        if self._progress is not None:
+            self._progress.finished += 1
+        said = outcome.verb or status_word(outcome.status)
         what = f"partition {outcome.partition_id}: {said}"
+        size = f" · {human_bytes(outcome.bytes)}" if outcome.bytes else ""
         if outcome.status in (Status.COMMITTED, Status.REPLACED):
             what += (
-                f" · {outcome.rows:,} rows · {counted(outcome.data_files, 'file')} · "
-                f"{human_bytes(outcome.bytes)} · snapshot {outcome.snapshot_id}"
+                f" · {counted(outcome.rows, 'row')} · {counted(outcome.data_files, 'file')}"
+                f"{size} · snapshot {outcome.snapshot_id}"
                 f"{' · verified' if outcome.verified else ''}"
                 f"{f' · {outcome.message}' if outcome.message else ''}"
             )
-        elif outcome.status in _OF_FILES:
+        elif outcome.status in OF_FILES:
             what += (
-                f" · {outcome.rows:,} rows · {counted(outcome.data_files, 'file')}"
+                f" · {counted(outcome.rows, 'row')} · {counted(outcome.data_files, 'file')}{size}"
                 f"{f' · snapshot {outcome.snapshot_id}' if outcome.snapshot_id else ''}"
                 f"{f' · {outcome.message}' if outcome.message else ''}"
             )
         elif outcome.message:
             what += f": {outcome.message.removeprefix(f'{said}: ')}"
-        print(what, file=self._out, flush=True)
+        self.say(what)
         if outcome.change:
             print(f"  {outcome.change}", file=self._out, flush=True)
         if outcome.undo:
             print(f"  Undo: {undo_command(outcome.undo)}", file=self._out, flush=True)
 
-    def table(self, columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
+    def table(
+        self,
+        columns: Sequence[str],
+        records: Sequence[Mapping[str, Any]],
+        below: str | None = None,
+    ) -> None:
         """Print records in aligned columns, numbers to the right."""
-        cells = [[_shown(record.get(c)) for c in columns] for record in records]
-        widths = [max(len(row[i]) for row in [list(columns), *cells]) for i in range(len(columns))]
         numeric = [
             all(isinstance(r.get(c), int | float | Decimal | None) for r in records)
             for c in columns
         ]
-        for row in [list(columns), *cells]:
-            line = "  ".join(
-                cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(row, widths, numeric, strict=True)
-            )
-            print(line.rstrip(), file=self._out)
+        cells = [[_shown(record.get(c), c) for c in columns] for record in records]
+        widths = [max(len(row[i]) for row in [list(columns), *cells]) for i in range(len(columns))]
+        room = terminal_width(self._out) if below and self._out.isatty() else None
+        if room is not None:
+            widths = fitting(widths, numeric, room)
+        self._row(list(columns), widths, numeric)
+        for row, record in zip(cells, records, strict=True):
+            self._row(row, widths, numeric)
+            if below and record.get(below):
+                text = textwrap.wrap(
+                    _shown(record[below], below), (room or _LONG) - 2, break_on_hyphens=False
+                )
+                print(textwrap.indent("\n".join(text), "  "), file=self._out)
         self._out.flush()
+
+    def _row(self, cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> None:
+        shown = []
+        for cell, width, right in zip(cells, widths, numeric, strict=True):
+            text = shortened(cell, width)
+            padded = text.rjust(width) if right else text.ljust(width)
+            shown.append(in_colour(padded, text) if self._colours else padded)
+        print("  ".join(shown).rstrip(), file=self._out)
 
     def redraw(self) -> None:
         """Clear the screen; elsewhere leave a line empty."""
         print("\x1b[H\x1b[2J" if self._out.isatty() else "", file=self._out)
 
+    @contextlib.contextmanager
+    def screen(self) -> Iterator[bool]:
+        """Turn to the terminal's alternate screen and back; elsewhere do nothing."""
+        if not self._out.isatty():
+            yield False
+            return
+        self._out.write("\x1b[?1049h")
+        try:
+            yield True
+        finally:
+            self._out.write("\x1b[?1049l")
+            self._out.flush()
+
     def record(self, record: Mapping[str, Any]) -> None:
         """Print one field per line."""
         width = max(len(name) for name in record)
         for name, value in record.items():
-            print(f"{name.ljust(width)}  {_shown(value)}", file=self._out)
+            print(f"{name.ljust(width)}  {_shown(value, name)}", file=self._out)
+
+    def page(self, fields: Iterable[tuple[str, str | tuple[str, ...]]]) -> None:
+        """Print each name beside its text; lines stand below it, indented."""
+        found = [*fields]
+        width = max(len(name) for name, _ in found)
+        for name, text in found:
+            if isinstance(text, str):
+                print(f"{name.ljust(width)}  {text}", file=self._out)
+            else:
+                print("\n".join((name, *(f"  {line}" for line in text))), file=self._out)
+        self._out.flush()
 
     def document(self, text: str) -> None:
         """Print the document."""
@@ -221,7 +264,7 @@ class TextOutput:
 
     def say(self, text: str) -> None:
         """Print a sentence."""
-        print(text, file=self._out, flush=True)
+        print(coloured(text) if self._colours else text, file=self._out, flush=True)
 
     def step(self, title: str) -> None:
         """Print the title after an empty line."""
@@ -235,22 +278,29 @@ class TextOutput:
     def error(self, message: str, next_command: str, *, code: int | None = None) -> None:  # noqa: ARG002  for programs
         """Print the message, and the next command on a line of its own."""
         self._clear()
-        print(message, file=self._err)
-        self.next(next_command)
+        print(message, file=self._err, flush=True)
+        if next_command:
+            self.next(next_command)
 
     def next(self, command: str) -> None:
         """Print the next command on a line of its own."""
         print(f"Next: {command}", file=self._err, flush=True)
 
-    def _draw(self, line: str) -> None:
-        self._err.write("\r" + line.ljust(self._progress.width))
+    def _draw(self) -> None:
+        """Draw the progress line in the place of what stands there, on a terminal."""
+        if not self._live or self._quiet or self._progress is None:
+            return
+        width = terminal_width(self._err)
+        line = self._progress.line(time.monotonic(), width)
+        self._err.write("\r" + line.ljust(min(self._drawn, max(width - 1, 1))))
         self._err.flush()
-        self._progress.width = len(line)
+        self._drawn = len(line)
 
     def _clear(self) -> None:
-        if self._live and self._progress.width:
-            self._err.write("\r" + " " * self._progress.width + "\r")
-            self._progress.width = 0
+        if self._live and self._drawn:
+            blank = min(self._drawn, max(terminal_width(self._err) - 1, 1))
+            self._err.write("\r" + " " * blank + "\r")
+            self._drawn = 0
 
 
 class JsonOutput:
@@ -278,13 +328,26 @@ class JsonOutput:
         """Print the outcome as one object."""
         self._print(asdict(outcome))
 
-    def table(self, columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
+    def table(
+        self,
+        columns: Sequence[str],
+        records: Sequence[Mapping[str, Any]],
+        below: str | None = None,  # noqa: ARG002  objects have no lines
+    ) -> None:
         """Print each record as one object."""
         for record in records:
             self._print({c: record.get(c) for c in columns})
 
     def redraw(self) -> None:
         """Do nothing: a program reads every line."""
+
+    def screen(self) -> AbstractContextManager[bool]:
+        """Do nothing."""
+        return contextlib.nullcontext(enter_result=False)
+
+    def page(self, fields: Iterable[tuple[str, str | tuple[str, ...]]]) -> None:
+        """Print the fields as one object."""
+        self._print(dict(fields))
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Print the record as one object."""
@@ -306,7 +369,7 @@ class JsonOutput:
 
     def error(self, message: str, next_command: str, *, code: int | None = None) -> None:
         """Print the error as one object on standard error; `code` is ClickHouse's."""
-        said = {"error": message, "code": code, "next": next_command}
+        said = {"error": message, "code": code, "next": next_command or None}
         print(json_text(said), file=self._err, flush=True)
 
     def next(self, command: str) -> None:
@@ -317,50 +380,12 @@ class JsonOutput:
         print(json_text(value), file=self._out, flush=True)
 
 
-def undo_command(statement: str) -> str:
-    """Return the command that runs a statement that undoes another."""
-    return f"mergeberg alter {_in_quotes(statement)}"
-
-
-def _in_quotes(text: str) -> str:
-    """Return a word as a shell reads it, in double quotes where only single ones are inside."""
-    return shlex.quote(text) if any(c in text for c in '"$`\\!') else f'"{text}"'
-
-
-def human_bytes(size: int) -> str:
-    """Return a size as people read it, in powers of 1,024."""
-    value, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
-    while value >= _STEP and len(units) > 1:
-        value /= _STEP
-        units.pop(0)
-    return f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
-
-
-def counted(number: int, thing: str) -> str:
-    """Return "1 file", "2 files"."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def _progress_line(progress: _Progress) -> str:
-    """Return bar, share and rows; rate and what is left only when they can be told.
-
-    They count from the first rows: the time that workers take to start says nothing about them.
-    """
-    done, total = progress.done, progress.total
-    share = done / total if total else 1.0
-    text = f"{'█' * int(share * 24):<24} {share:4.0%}  {done:,} of {total:,} rows"
-    since, before = progress.first or (0.0, done)
-    if done == before or progress.shown - since < _LEAST_SECONDS_FOR_A_RATE:
-        return text
-    rate = (done - before) / (progress.shown - since)
-    return f"{text}  {rate:,.0f} rows/s  {(total - done) / rate:.0f} s left"
-
-
-def _shown(value: object) -> str:
+def _shown(value: object, name: str) -> str:
+    """Return a value as people read it: numbers in groups of three, but for ids."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int | Decimal):
+    if isinstance(value, int | Decimal) and not name.endswith("_id"):
         return f"{value:,}"
     return str(value)

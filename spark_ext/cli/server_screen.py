@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from catalog.clickhouse.server.grants import Grant, statements
 from catalog.clickhouse.server.report import ServerReport
-from spark_ext.cli.output import Output, counted, human_bytes
+from spark_ext.cli.output import Output
+from tableformat.quantities import counted, human_bytes
 
 __all__ = ["server_record", "show_server"]
 
@@ -24,7 +25,7 @@ def show_server(output: Output, report: ServerReport) -> None:
             output.say(f"  {line}")
     for grant in report.nice:
         (line,) = statements((grant,), report.user)
-        output.say(f"  -- not needed; with it {grant.why}:")
+        output.say(f"  -- optional: {grant.why}:")
         output.say(f"  {line}")
     output.say(f"row policies   {report.row_policies}")
     output.say(f"quota          {report.quota}")

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from catalog.storages.opening import is_local, open_storage
-from spark_ext.cli.output import Output, human_bytes
+from spark_ext.cli.output import Output
+from tableformat.quantities import human_bytes
 
 __all__ = ["Space", "measured_space", "show_space"]
 
@@ -28,13 +29,12 @@ class Space:
 
     def __str__(self) -> str:
         """Return it in words."""
-        free = "unknown" if self.free is None else f"{human_bytes(self.free)} free"
-        why = (
-            "at most, while merges write meanwhile what the snapshot keeps"
-            if self.side == "source"
-            else "expected"
-        )
-        return f"{self.side} {self.path}: {human_bytes(self.needed)} needed ({why}), {free}"
+        free = "free space unknown" if self.free is None else f"{human_bytes(self.free)} free"
+        size = human_bytes(self.needed)
+        if self.side == "source":
+            what = f"up to {size} of old parts are kept while the export runs"
+            return f"source disk {self.path}: {what}; {free}"
+        return f"{f'destination {self.path}'.rstrip()}: about {size} needed; {free}"
 
 
 def measured_space(
@@ -66,7 +66,7 @@ def measured_space(
     if destination is None:
         return tuple(spaces)
     at = location or (str(warehouse) if warehouse is not None else "")
-    return (*spaces, Space("destination", at or "(not made yet)", destination, _free(at)))
+    return (*spaces, Space("destination", at, destination, _free(at)))
 
 
 def show_space(output: Output, spaces: tuple[Space, ...], *, as_json: bool) -> None:

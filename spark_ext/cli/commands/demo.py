@@ -36,6 +36,7 @@ from tableformat.export.exit_codes import REFUSED
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 from tableformat.export.selection import AllPartitions
+from tableformat.quantities import counted
 
 __all__ = ["demo"]
 
@@ -99,12 +100,14 @@ def _fill(place: DemoDirectory, found: Found, rows: int, output: Output) -> None
     output.detail(ENGINE)
     if found.months:
         for month in found.months:
-            output.detail(f"partition {month.partition_id}: {month.rows:,} rows, already there")
+            output.detail(
+                f"partition {month.partition_id}: {counted(month.rows, 'row')}, already there"
+            )
         return
     place.make()
     with place.open_clickhouse(create=True) as clickhouse:
         for month in fill(clickhouse, rows=rows):
-            output.detail(f"partition {month.partition_id}: {month.rows:,} rows")
+            output.detail(f"partition {month.partition_id}: {counted(month.rows, 'row')}")
 
 
 def _export(place: DemoDirectory, spark: SparkWhenNeeded, output: Output) -> int:

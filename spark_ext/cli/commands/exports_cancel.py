@@ -12,11 +12,12 @@ from catalog.time_outs import TimeOuts
 from spark_ext.cancelling import PROOF_SECONDS, Cancelled, cancel_each, rows_to_cancel
 from spark_ext.cli.destination import destination_name, open_destination, open_ledger_of
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
-from spark_ext.cli.output import Output, counted, human_bytes
+from spark_ext.cli.output import Output
 from tableformat.errors import TableFormatError
 from tableformat.export.exit_codes import worst
 from tableformat.ledger import Row
 from tableformat.names import LakeName, PartitionId, TableName
+from tableformat.quantities import counted, human_bytes
 
 __all__ = ["cancel_export"]
 

@@ -25,13 +25,14 @@ from spark_ext.cli.options import (
     pairs,
     source_options,
 )
-from spark_ext.cli.output import Output, counted, human_bytes
+from spark_ext.cli.output import Output
 from spark_ext.cli.times import parse_duration
 from spark_ext.existing_table import open_existing
 from spark_ext.sweeping import sweep, sweep_sources
 from tableformat.errors import UsageError
 from tableformat.export.thing import Thing
 from tableformat.names import TableName
+from tableformat.quantities import counted, human_bytes
 
 __all__ = ["gc"]
 
@@ -147,13 +148,13 @@ def _show(output: Output, found: tuple[Thing, ...], *, yes: bool, as_json: bool)
         return
     size = human_bytes(sum(one.bytes for one in gone))
     kept = len(found) - len(gone)
-    what = counted(len(gone), "thing")
+    what = counted(len(gone), "leftover")
     if not gone:
         output.say(f"nothing to remove, {kept} kept")
     elif yes:
         output.say(f"removed {what}, {size}; {kept} kept")
     else:
-        output.say(f"would remove {what}, {size}; {kept} kept. Remove them with --yes")
+        output.say(f"{what} ({size}) can be deleted; {kept} kept. Run again with --yes.")
 
 
 def _record(one: Thing, action: str) -> dict[str, Any]:

@@ -42,3 +42,16 @@ def test_of_a_statement_the_rows_and_the_snapshot_are_said(status: Status) -> No
     done = Outcome("p", status, "lake.n.t", snapshot_id=7, rows=1200, data_files=2)
 
     assert told(done)[0] == f"partition p: {status.value} · 1,200 rows · 2 files · snapshot 7\n"
+
+
+def test_numbers_are_grouped_and_ids_are_not() -> None:
+    """Harm prevented: a snapshot id with commas, which nothing can be asked with."""
+    text = io.StringIO()
+    told = TextOutput(text, text)
+    told.table(["rows", "snapshot_id"], [{"rows": 1234567, "snapshot_id": 1485641953052928359}])
+    told.record({"snapshot_id": 1485641953052928359})
+
+    assert text.getvalue().split() == [
+        "rows", "snapshot_id", "1,234,567", "1485641953052928359", "snapshot_id",
+        "1485641953052928359",
+    ]  # fmt: skip
