@@ -63,6 +63,9 @@ def export_row(one: ListedExport, processed_number: int) -> tuple[Value, ...]:
         one.statement,
         one.rows_in_main,
         one.expired,
+        of.rows,
+        of.data_files,
+        of.bytes,
     )
 
 
@@ -114,6 +117,9 @@ REPLICATED_PARTITION_EXPORTS: Final = SystemTable(
             "BOOLEAN",
             "of COMPLETED, whether the TTL of its manifest is over: it may be exported again",
         ),
+        Column("rows", "BIGINT", "rows of the export, 0 before its files are there"),
+        Column("data_files", "BIGINT", "its data files"),
+        Column("bytes", "BIGINT", "the size of its data files"),
     ),
     run=_run,
 )

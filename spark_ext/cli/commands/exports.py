@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,27 +20,27 @@ from spark_ext.cli.commands.exports_log import show_events, show_log
 from spark_ext.cli.commands.exports_rebuild import rebuild_exports
 from spark_ext.cli.commands.exports_unarchive import unarchive_export
 from spark_ext.cli.commands.exports_watermark import show_watermark
-from spark_ext.cli.destination import open_destination
+from spark_ext.cli.destination import destination_name, open_destination
+from spark_ext.cli.exports_screen import COLUMNS, WHY, page, short_record, total_line
 from spark_ext.cli.options import ledger_options, output_for, output_options
+from spark_ext.cli.output import Output
 from spark_ext.cli.times import shown_time
 from spark_ext.cli.watching import Records, follow
-from spark_ext.json_text import json_text
 from spark_ext.known_destinations import LOOKING, KnownDestinations
 from spark_ext.listing_exports import ListedExport
 from spark_ext.part_progress import failed_parts, parts_with_files, processed
 from tableformat.errors import NotFoundError, TableFormatError
 from tableformat.export.standing import Standing
 from tableformat.ledger import ExportedPart, Ledger
-from tableformat.ledger_text import render_row
 from tableformat.manifest import manifest
-from tableformat.names import written_name
+from tableformat.names import LakeName, written_name
 
 __all__ = ["exports"]
 
 T = TypeVar("T")
 
 _COLUMNS: Final = (
-    "source_table", "destination_table", "partition_id", "status", "rows", "data_files",
+    "source_table", "destination_table", "partition_id", "status", "rows", "data_files", "bytes",
     "snapshot_id", "parts_total", "parts_processed", "parts_failed", "create_time", "update_time",
     "last_error", "changed_by", "statement", "rows_in_main", "expired",
 )  # fmt: skip
@@ -65,73 +64,142 @@ exports.add_command(unarchive_export)
 @click.option(
     "--status",
     type=click.Choice([one.value for one in Standing], case_sensitive=False),
-    help="Only rows with this status.",
+    help="Only exports with this status.",
 )
+@click.option("--table", "source_table", help="Only exports of this source table (database.table).")
+@click.option("--to", help="Only exports into this lake table.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many, the latest.")
+@click.option("--wide", is_flag=True, help="All columns, however wide the lines become.")
 @click.option(
     "--watch",
     type=click.FloatRange(0.1),
     is_flag=False,
     flag_value=2.0,
     metavar="[SECONDS]",
-    help="Look again every so often, 2 seconds by default, and show what changed, until nothing "
-    "is in progress or Ctrl-C; with --json one line for each change.",
+    help="Show what runs, and refresh every SECONDS (default 2) until nothing is in progress. "
+    "Ctrl-C stops. With --json one line for each change.",
 )
 @ledger_options
 @output_options
-def list_exports(
-    status: str | None, watch: float | None, warehouse: Path, ledger: str | None, *, as_json: bool
-) -> int:
-    """List all exports that the ledger knows, latest first.
+def list_exports(  # noqa: PLR0913  one parameter per option
+    status: str | None, source_table: str | None, to: str | None, limit: int | None,
+    watch: float | None, warehouse: Path, ledger: str | None, *, wide: bool, as_json: bool
+) -> int:  # fmt: skip
+    """List the exports that the ledger knows, latest first: what of each is in the lake.
 
-    Of those that did not end, the lake says which source parts are in finished files.
+    A line says how many rows of the partition the lake has now, since when, and, if something is
+    wrong, what. With --json, and with --wide, every column; times are UTC.
 
     \b
     Example:
-      mergeberg exports list --status COMPLETED --warehouse ./warehouse
+      mergeberg exports list --table db.events --limit 20 --warehouse ./warehouse
+      mergeberg exports list --status FAILED
       mergeberg exports list --watch 5
     """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
+    name = destination_name(to) if to is not None else None
     opened = open_ledger(ledger, local_warehouse=warehouse)
     with contextlib.closing(opened):
         shown = _Shown(_destinations(warehouse), output.note)
-        listed = _Listed(opened, status, shown)
+        of = None if source_table is None else written_name(source_table)
+        wanted = _Wanted(status, of, name)
+        listed = _Listed(opened, wanted, shown, is_full=wide or as_json)
         if watch is None:
-            output.table(_COLUMNS, [*listed.look().values()])
-            return 0
-
-        def show(now: Records, changed: Records) -> None:
-            output.redraw()
-            output.table(_COLUMNS, [*(changed if as_json else now).values()])
-
-        # Ctrl-C is how a person ends it.
-        with contextlib.suppress(KeyboardInterrupt):
-            follow(
-                listed.look,
-                is_running=lambda: listed.is_running,
-                show=show,
-                pause=partial(time.sleep, watch),
-            )
+            _show_list(output, [*listed.look().values()], limit, listed)
+        else:
+            _watch(output, listed, watch, as_json=as_json)
     return 0
+
+
+def _watch(output: Output, listed: _Listed, seconds: float, *, as_json: bool) -> None:
+    """Show what runs until nothing does; then what became of all that was shown."""
+    seen: set[str] = set()
+
+    def show(now: Records, changed: Records) -> None:
+        seen.update(key for key, one in now.items() if one["status"] == Standing.IN_PROGRESS)
+        output.redraw()
+        shown = changed if as_json else _running_first(now, seen, listed)
+        _show_list(output, [*shown.values()], None, listed)
+
+    # Ctrl-C is how a person ends it.
+    with output.screen() as is_apart, contextlib.suppress(KeyboardInterrupt):
+        follow(
+            listed.look,
+            is_running=lambda: listed.is_running,
+            show=show,
+            pause=partial(time.sleep, seconds),
+        )
+    if is_apart:
+        found = _running_first(listed.look(), seen, listed)
+        _show_list(output, [*found.values()], None, listed)
+
+
+def _running_first(now: Records, seen: Collection[str], listed: _Listed) -> Records:
+    """Return what runs, then what ran before and has ended; everything where nothing did."""
+    if not seen or listed.wanted.status is not None:
+        return now
+    found = {key: one for key, one in now.items() if key in seen}
+    running = {k: one for k, one in found.items() if one["status"] == Standing.IN_PROGRESS}
+    return {**running, **found}
+
+
+def _show_list(
+    output: Output, records: Sequence[Mapping[str, Any]], limit: int | None, listed: _Listed
+) -> None:
+    """Print a list, and for people what it comes to."""
+    left_out = max(len(records) - limit, 0) if limit is not None else 0
+    kept = records[:limit]
+    if listed.is_full:
+        output.table(_COLUMNS, kept)
+    elif kept:
+        output.table(COLUMNS, kept, below=WHY)
+        output.say(total_line(kept, left_out))
+    else:
+        output.say(f"No exports{listed.wanted} in the ledger {listed.ledger.uri}.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which exports are listed: of a status, of a source table, into a lake table; None for all."""
+
+    status: str | None
+    source_table: str | None
+    to: LakeName | None
+
+    def has(self, one: ListedExport) -> bool:
+        """Whether an export is listed."""
+        return (
+            self.status in (None, one.status.value)
+            and self.source_table in (None, one.row.source_table)
+            and (self.to is None or self.to == LakeName.parse(one.row.destination_table))
+        )
+
+    def __str__(self) -> str:
+        """Return it as it stands behind "exports"."""
+        named = (("of", self.source_table), ("into", self.to), ("with the status", self.status))
+        return "".join(f" {word} {what}" for word, what in named if what is not None)
 
 
 @dataclass(slots=True)
 class _Listed:
-    """The exports of a ledger with a status, None for all; `is_running` is of all of them."""
+    """The exports of a ledger that are wanted; `is_running` is of all of them.
+
+    `is_full`: with every column.
+    """
 
     ledger: Ledger
-    status: str | None
+    wanted: _Wanted
     shown: _Shown
+    is_full: bool
     is_running: bool = False
 
     def look(self) -> dict[str, dict[str, Any]]:
         """Return them by key as they are now."""
         self.shown.lake.look_again()
-        found = {
-            one.row.key.hash: self.shown.record(one)
-            for one in listing_exports.list_exports(self.ledger)
-        }
-        self.is_running = any(r["status"] == Standing.IN_PROGRESS for r in found.values())
-        return {k: r for k, r in found.items() if self.status in (None, r["status"])}
+        every = tuple(listing_exports.list_exports(self.ledger))
+        self.is_running = any(one.status is Standing.IN_PROGRESS for one in every)
+        make = self.shown.record if self.is_full else self.shown.short_record
+        return {one.row.key.hash: make(one) for one in every if self.wanted.has(one)}
 
 
 @exports.command("show")
@@ -143,7 +211,7 @@ def show_export(
     partition_id: str, source_table: str | None, warehouse: Path, ledger: str | None, *,
     as_json: bool
 ) -> int:  # fmt: skip
-    """Show everything that the ledger knows of the exports of PARTITION_ID.
+    """Show what became of the exports of PARTITION_ID: rows, files, times, source parts.
 
     With --json the manifest of the last one, over several lines.
 
@@ -172,21 +240,9 @@ def show_export(
         if as_json:
             output.document(manifest(one.row, parts))
             continue
-        names = None if parts is None else frozenset(p.name for p in parts if p.remote_paths)
-        record = {
-            **_record(one, names),
-            "resumable": one.resumable,
-            "transaction_id": one.export.transaction_id,
-            "parts": [
-                {**asdict(p), "processed": None if parts is None else bool(p.remote_paths)}
-                for p in parts or one.parts
-            ],
-            **json.loads(render_row(one.row)),
-            "version": one.row.version,
-        }
-        output.record(
-            {k: json_text(v) if isinstance(v, list | dict) else v for k, v in record.items()}
-        )
+        if one is not found[0]:
+            output.say("")
+        output.page(page(one, parts))
     return 0
 
 
@@ -207,6 +263,11 @@ class _Shown:
     def record(self, one: ListedExport) -> dict[str, Any]:
         """Return what is listed of one."""
         return _record(one, self.processed(one))
+
+    def short_record(self, one: ListedExport) -> dict[str, Any]:
+        """Return what people read of one in a list; only of one that runs the lake is asked."""
+        names = self.processed(one) if one.status is Standing.IN_PROGRESS else None
+        return short_record(one, None if names is None else len(names))
 
     def processed(self, one: ListedExport) -> frozenset[str] | None:
         """Return the parts that are in finished files, None when the lake does not say."""
@@ -242,6 +303,7 @@ def _record(one: ListedExport, names: frozenset[str] | None) -> dict[str, Any]:
         "status": one.status.value,
         "rows": of.rows,
         "data_files": of.data_files,
+        "bytes": of.bytes,
         "snapshot_id": None if one.snapshot_id is None else str(one.snapshot_id),
         "parts_total": len(one.parts),
         "parts_processed": None if names is None else len(names),

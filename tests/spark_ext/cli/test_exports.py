@@ -232,7 +232,7 @@ def test_the_log_tells_each_part_that_was_exported_and_each_refusal(
     assert (whole["part_name"], whole["partition"], whole["error"]) == ("", "202402", "")
     assert {e["event_type"] for e in (part, whole, refused)} == {"EXPORT_PARTITION"}
     assert (refused["status"], refused["bytes_written"]) == ("already_exported", 0)
-    assert "rows are in main since snapshot" in refused["error"]
+    assert "in the lake, snapshot" in refused["error"]
     text = places.run("exports", "log", "--table", words[1])[1]
     assert "event_time" in text.splitlines()[0]
     assert len(text.splitlines()) == 4

@@ -6,7 +6,6 @@ RQ.ClickHouse.ExportPartition.PartialProgress.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -68,8 +67,14 @@ def listed(places: Places, words: tuple[str, ...]) -> tuple[object, ...]:
 def shown_parts(places: Places, words: tuple[str, ...]) -> dict[str, bool | None]:
     """Return of each part whether it is processed, as it is shown."""
     out = places.run("exports", "show", "202401", "--table", words[1])[1]
-    (line,) = (line for line in out.splitlines() if line.startswith("parts "))
-    return {one["name"]: one["processed"] for one in json.loads(line.partition(" ")[2])}
+    lines = [line for line in out.splitlines() if line.startswith("  202401_")]
+    return {line.split()[0]: _processed(line) for line in lines}
+
+
+def _processed(line: str) -> bool | None:
+    if line.endswith("not in a finished file"):
+        return False
+    return True if line.endswith(" file:") else None
 
 
 def test_parts_are_told_while_the_export_runs_and_when_it_has_ended(
