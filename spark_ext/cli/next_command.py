@@ -6,7 +6,6 @@ itself always. Which words are options, and which of these take a value, is aske
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,6 +17,7 @@ import click
 from catalog.iceberg import open_catalog
 from catalog.shown_address import without_secret
 from catalog.sources import DEFAULT_DATABASE
+from spark_ext.cli.outcome_words import quoted
 from spark_ext.demo.errors import DemoError
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statements import DottedName, KillQuery
@@ -62,7 +62,7 @@ def next_command(
     group: click.Group,
     error: TableFormatError | None = None,
 ) -> str:
-    """Return what a user runs next.
+    """Return what a user runs next, '' where no command would help as it stands.
 
     Args:
         arguments: what stood after `mergeberg`.
@@ -78,15 +78,24 @@ def next_command(
     if code in (IN_PROGRESS, DIFFERS):
         return _joined(*line.before, "exports", "list", *_ledger_of(line))
     if code != REFUSED:
-        return f"{_joined(*arguments)} (again; it is safe)"
-    table = line.operand
+        return _joined(*arguments)
     if isinstance(error, NotFoundError):
-        if "mergeberg partitions" in error.message:
-            return _joined(*line.before, "partitions", line.source_table, *line.kept(_SOURCE))
-        return f"{_joined(*arguments)} (when what is missing is there)"
-    if line.command == ("export",) and table:
-        return _joined(*line.before, "check", table, *line.kept(_CHECK))
-    return f"{_joined(*arguments)} (when the reason is gone)"
+        return _where_not_found(arguments, line, error)
+    if error is None or line.command != ("export",) or not line.operand:
+        # A partition that was refused says itself what would help.
+        return ""
+    if "; --evolve-schema adds it" in error.message and "--evolve-schema" not in arguments:
+        return _joined(*arguments, "--evolve-schema")
+    return _joined(*line.before, "check", line.operand, *line.kept(_CHECK))
+
+
+def _where_not_found(arguments: Sequence[str], line: _Line, error: NotFoundError) -> str:
+    """Return the command with the name that was probably meant, or one that lists names."""
+    if error.similar and error.named in arguments:
+        return _joined(*(error.similar if word == error.named else word for word in arguments))
+    if "mergeberg partitions" in error.message:
+        return _joined(*line.before, "partitions", line.source_table, *line.kept(_SOURCE))
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,4 +185,4 @@ def _is_iceberg(to: str) -> bool:
 
 
 def _joined(*words: str) -> str:
-    return shlex.join(("mergeberg", *(without_secret(word) for word in words)))
+    return " ".join(("mergeberg", *(quoted(without_secret(word)) for word in words)))
