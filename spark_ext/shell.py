@@ -44,6 +44,8 @@ _JARS: Final = "spark.jars"
 _WITH_JARS: Final = (_JARS, "spark.jars.packages", "spark.driver.extraClassPath")
 _RUNTIME: Final = "iceberg-spark-runtime"
 _DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# What CALL answers is read by the names of its columns.
+_HEADER: Final = "spark.sql.cli.print.header"
 _TABLES: Final = "spark.sql.catalogImplementation"
 # A shell runs the user's own queries, for which Spark's memory is right; and its logs are quiet
 # from the first line, without a level that Spark would announce.
@@ -271,7 +273,7 @@ class _Running:
 
 def _defaults(user: Mapping[str, str], directory: Path) -> dict[str, str]:
     master = user.get("spark.master", "local[*]")
-    made = {"spark.master": master, **dict(default_settings(master))}
+    made = {"spark.master": master, _HEADER: "true", **dict(default_settings(master))}
     if not (directory / "hive-site.xml").exists():
         # Else Spark makes a metastore of Hive's in the working directory.
         made[_TABLES] = "in-memory"
