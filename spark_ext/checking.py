@@ -6,7 +6,8 @@ Nothing is started and nothing is made. Owns the gathering; how it is shown is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Final
@@ -116,6 +117,8 @@ def check_export(
     if mapped and spec and lake and ledger and request.to and len(found.reasons) == of_server:
         plan = TablePlan(table, mapped, spec, sort_prefix(table, mapped), strict=request.strict)
         _check_destination(request, plan, lake, ledger, found)
+    if found.location is None:
+        found.warnings.extend(_hints(table, found.columns))
     _check_source(source, table, found)
     _check_versions(table, found)
     return found
@@ -167,6 +170,27 @@ def _check_columns(
     except RefusedError:
         # What is wrong between columns, such as their names, is among the reasons already.
         return None
+
+
+def _hints(table: MergeTreeTable, columns: Sequence[CheckedColumn]) -> Iterator[str]:
+    """Yield what should be chosen now, because a lake table keeps the conversion it was made with.
+
+    Nothing is read for it: the greatest value of a column would be a scan of the table.
+    """
+    whole = [one.column for one in columns if one.clickhouse == "UInt64" and one.kind == "A"]
+    if whole:
+        options = " ".join(f"--convert {shlex.quote(f'{name}=long')}" for name in whole)
+        yield (
+            f"{', '.join(whole)}: UInt64 becomes decimal(20, 0), a Decimal in Python. Where no "
+            f"value is above 9,223,372,036,854,775,807, {options} makes it a long; every export "
+            "checks that, and the choice cannot be changed once the lake table is there"
+        )
+    nested = [one.name for one in table.stored_columns if "." in one.name]
+    if nested:
+        yield (
+            f"{', '.join(nested)}: a name with a point is quoted in queries, `{nested[0]}` in "
+            f'Spark, "{nested[0]}" elsewhere'
+        )
 
 
 def _column(request: CheckRequest, table: MergeTreeTable, column: Column) -> CheckedColumn:

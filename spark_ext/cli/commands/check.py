@@ -27,20 +27,28 @@ from spark_ext.cli.options import (
     pairs,
     source_options,
 )
-from spark_ext.cli.output import Output, human_bytes
+from spark_ext.cli.output import Output
+from spark_ext.cli.sections import SectionedCommand
 from spark_ext.cli.server_screen import server_record, show_server
 from spark_ext.cli.space import Space, measured_space, show_space
 from spark_ext.session import TASK_MEMORY, slots
 from spark_ext.sharding import each_table
 from tableformat.export.exit_codes import REFUSED
 from tableformat.names import TableName
+from tableformat.quantities import counted, human_bytes
 
 __all__ = ["check"]
 
+_KINDS: Final = {
+    "A": "the same values",
+    "B": "another kind of value (--strict refuses it)",
+    "C": "checked on the data",
+    "-": "refused",
+}
 _COLUMNS: Final = ("column", "clickhouse", "iceberg", "kind", "note")
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("table")
 @click.option("--to", help="The destination: catalog.namespace.table.")
 @mapping_options
@@ -144,22 +152,25 @@ def _show(output: Output, found: Check, spaces: tuple[Space, ...], name: str) ->
     if found.server is not None:
         show_server(output, found.server)
     if found.partition_key:
-        size_text = f"{len(found.partitions)} partition(s), {rows:,} rows, {human_bytes(size)}"
-        output.say(f"{name}: {size_text}")
+        number = counted(len(found.partitions), "partition")
+        output.say(f"{name}: {number}, {counted(rows, 'row')}, {human_bytes(size)}")
         _show_table(output, found)
         show_space(output, spaces, as_json=False)
     for warning in found.warnings:
         output.say(f"note: {warning}")
     if not found.reasons:
-        output.say("It would work.")
+        output.say(f"OK: {name} can be exported.")
         return
-    output.say(f"It would not work, {len(found.reasons)} reason(s):")
+    output.say(f"{name} cannot be exported ({counted(len(found.reasons), 'problem')}):")
     for reason in found.reasons:
         output.say(f"  - {reason}")
 
 
 def _show_table(output: Output, found: Check) -> None:
     output.table(_COLUMNS, [asdict(c) for c in found.columns])
+    kinds = {c.kind for c in found.columns}
+    legend = ", ".join(f"{kind} {said}" for kind, said in _KINDS.items() if kind in kinds)
+    output.say(f"kinds          {legend}")
     output.say(f"partition key  {found.partition_key} -> {found.spec or 'not known'}")
     output.say(f"sorting key    {found.sorting_key} -> {found.sort_order or 'not known'}")
     if found.destination:
