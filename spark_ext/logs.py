@@ -25,10 +25,11 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import ObserverAround
 from tableformat.ledger import Row
 
-__all__ = ["LoggedEffects", "LoggedObserver", "writing_logs"]
+__all__ = ["LOG_LEVELS", "LoggedEffects", "LoggedObserver", "writing_logs"]
 
 T = TypeVar("T")
 
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _LOGGER: Final = logging.getLogger("mergeberg")
 # Without a handler Python would write warnings to standard error, where ours stand already.
 _LOGGER.addHandler(logging.NullHandler())
@@ -121,7 +122,7 @@ class LoggedObserver(ObserverAround):
 
     def note(self, text: str) -> None:
         """Log a sentence."""
-        _log(logging.DEBUG, "note", text=text)
+        _log(logging.INFO, "note", text=text)
         self.observer.note(text)
 
     def none_selected(self, text: str) -> None:
@@ -145,11 +146,12 @@ class LoggedObserver(ObserverAround):
 
 
 @contextlib.contextmanager
-def writing_logs(where: str) -> Iterator[None]:
+def writing_logs(where: str, level: str = "debug") -> Iterator[None]:
     """Write records as JSON, one object a line, as long as the context is open.
 
     Args:
         where: `json` for standard error, `json:PATH` to append to a file, '' for not at all.
+        level: the least that is written, one of `LOG_LEVELS`.
 
     Raises:
         UsageError: it is something else, or the file cannot be opened.
@@ -161,7 +163,7 @@ def writing_logs(where: str) -> Iterator[None]:
     handler.setFormatter(_Json())
     before = _LOGGER.level
     _LOGGER.addHandler(handler)
-    _LOGGER.setLevel(logging.DEBUG)
+    _LOGGER.setLevel(level.upper())
     try:
         yield
     finally:

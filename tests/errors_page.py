@@ -58,6 +58,8 @@ def said(places: Places, words: tuple[str, ...]) -> Said:
     printed, codes = [], []
     for line in out.splitlines():
         outcome = json.loads(line)
+        if "summary" in outcome:
+            continue
         if outcome.get("status") not in ("committed", "already_exported"):
             text = io.StringIO()
             outcome["status"] = Status(outcome["status"])
@@ -67,7 +69,7 @@ def said(places: Places, words: tuple[str, ...]) -> Said:
     # Click ends the line on which a terminal shows ^C.
     for line in filter(None, err.splitlines()):
         answer = json.loads(line)
-        assert answer["next"].startswith("mergeberg ")
+        assert answer["next"] is None or answer["next"].startswith("mergeberg ")
         if "error" in answer:
             printed.append(answer["error"])
             codes.append(answer["code"])

@@ -64,7 +64,16 @@ class WatchedExport:
             f"spark.local.dir={self.root}/spark",
             *conf,
         )
-        command = [sys.executable, "-c", _RUN, "--log", f"json:{self.root}/log.json", "export"]
+        command = [
+            sys.executable,
+            "-c",
+            _RUN,
+            "--log",
+            f"json:{self.root}/log.json",
+            "--log-level",
+            "debug",
+            "export",
+        ]
         command += [*words, "--warehouse", f"{self.root}/warehouse", "--master", "local[2]"]
         command += ["--verify", "--debug", "--max-retries", "0", "--allow-insecure"]
         command += [word for setting in settings for word in ("--conf", setting)]

@@ -1,4 +1,4 @@
-"""The options that bound how much a command writes at a time."""
+"""The options that bound how much a command writes at a time, and the type of sizes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,31 @@ from typing import Any
 import click
 
 from tableformat.export.limits import MAX_SLICES, Limits
+from tableformat.quantities import parse_size
 
-__all__ = ["limit_options"]
+__all__ = ["Size", "limit_options"]
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes, with a unit or without one, which the command gets as an integer."""
+
+    name = "size"
+
+    def __init__(self, *, unit: int = 1, least: int = 0) -> None:
+        """Read a number without a unit as so many times `unit` bytes; refuse less than `least`."""
+        self._unit, self._least = unit, least
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return the bytes."""
+        if isinstance(value, int):
+            return value
+        option = param.opts[0] if param is not None else "a size"
+        size = parse_size(option, str(value), unit=self._unit)
+        if size < self._least:
+            self.fail(f"{value} is less than {self._least}.", param, ctx)
+        return size
 
 
 def limit_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -18,12 +41,13 @@ def limit_options(command: Callable[..., int]) -> Callable[..., int]:
 
     @click.option(
         "--max-bandwidth",
-        type=click.IntRange(0),
-        default=0,
+        type=Size(),
+        default="0",
         show_default=True,
+        metavar="SIZE",
         envvar="MERGEBERG_MAX_BANDWIDTH",
-        help="Bytes per second that all tasks together read from the source, and that they write; "
-        "0 is no limit (ClickHouse's max_exports_bandwidth_for_server).",
+        help="Bytes per second, e.g. 50MB, that all tasks together read from the source, and that "
+        "they write; 0 is no limit (ClickHouse's max_exports_bandwidth_for_server).",
     )
     @click.option(
         "--max-slices",

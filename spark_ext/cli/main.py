@@ -26,22 +26,23 @@ from spark_ext.cli.commands.gc import gc
 from spark_ext.cli.commands.partitions import partitions
 from spark_ext.cli.commands.parts import parts
 from spark_ext.cli.commands.read import read
+from spark_ext.cli.commands.show import show
 from spark_ext.cli.commands.spark import spark
 from spark_ext.cli.commands.typed import TYPED_COMMANDS
 from spark_ext.cli.commands.verify import verify
 from spark_ext.cli.next_command import exit_code_of, next_command
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from spark_ext.cli.sections import Section, SectionedGroup
-from spark_ext.logs import writing_logs
+from spark_ext.logs import LOG_LEVELS, writing_logs
 from tableformat.errors import TableFormatError
 from tableformat.export.exit_codes import FAILED, INTERRUPTED, USAGE
 
 __all__ = ["invoke", "main", "run"]
 
+_OF_LOG: Final = ("--log", "--log-level")
 _INTERRUPTED_TEXT: Final = (
-    "Cannot finish: it was interrupted. What is exported stays; of the rest nothing is visible. "
-    "Run the same command again: it goes on with what is left. Or discard what was begun with "
-    "`mergeberg exports cancel`."
+    "Interrupted. Finished partitions are in the lake; unfinished ones are not visible. Run the "
+    "same command again to finish them, or discard them with `mergeberg exports cancel`."
 )
 
 
@@ -54,10 +55,18 @@ _INTERRUPTED_TEXT: Final = (
     "--log",
     envvar="MERGEBERG_LOG",
     default="",
-    help="Write a structured log: json (to standard error) or json:PATH.",
+    help="Write a structured log: json (to standard error, instead of notes) or json:PATH.",
+)
+@click.option(
+    "--log-level",
+    envvar="MERGEBERG_LOG_LEVEL",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    default="info",
+    show_default=True,
+    help="The least that is written to the log; debug has every step with its duration.",
 )
 @click.pass_context
-def main(context: click.Context, log: str) -> None:
+def main(context: click.Context, log: str, log_level: str) -> None:
     """Turn ClickHouse MergeTree partitions into Apache Iceberg snapshots, exactly once.
 
     \b
@@ -69,13 +78,13 @@ def main(context: click.Context, log: str) -> None:
       mergeberg verify db.events --all --to lake.analytics.events
       mergeberg exports list
     """  # noqa: D301  \b is Click's mark for lines to keep
-    context.with_resource(writing_logs(log))
+    context.with_resource(writing_logs(log, log_level))
 
 
 for section in (
     Section("Exports", (check, export, verify, archive_command, exports, gc)),
     Section("Statements on lake tables", (alter, *TYPED_COMMANDS)),
-    Section("To look", (partitions, parts, read)),
+    Section("To look", (partitions, parts, show, read)),
     Section("To begin", (demo, spark)),
 ):
     main.add(section)
@@ -98,12 +107,32 @@ def invoke(arguments: Sequence[str], out: TextIO, err: TextIO) -> int:
         out: gets results, and nothing else.
         err: gets progress, notes and errors.
     """
+    arguments = _logs_first(arguments)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         output = JsonOutput() if "--json" in arguments else TextOutput()
         code, error = _outcome(arguments, output)
         if error is not None and "--debug" in arguments:
             traceback.print_exception(error)
         return code
+
+
+def _logs_first(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with the options of the log in front, wherever they were given."""
+    first: list[str] = []
+    rest: list[str] = []
+    left = list(arguments)
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            return [*first, *rest, word, *left]
+        if word in _OF_LOG:
+            first += [word, *left[:1]]
+            del left[:1]
+        elif word.partition("=")[0] in _OF_LOG:
+            first.append(word)
+        else:
+            rest.append(word)
+    return [*first, *rest]
 
 
 def _outcome(arguments: Sequence[str], output: Output) -> tuple[int, BaseException | None]:
@@ -132,8 +161,9 @@ def _outcome(arguments: Sequence[str], output: Output) -> tuple[int, BaseExcepti
         )
         output.error(message, _next([*arguments, "--debug"], FAILED))
         return FAILED, error
-    if code:
-        output.next(_next(arguments, code))
+    command = _next(arguments, code) if code else ""
+    if command:
+        output.next(command)
     return code, None
 
 

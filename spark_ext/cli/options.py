@@ -14,6 +14,7 @@ from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
 from catalog.sources import SourcePlace, server_of
 from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
+from spark_ext.cli.limit_options import Size
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from spark_ext.logs import LoggedObserver
 from tableformat.errors import UsageError
@@ -38,14 +39,14 @@ __all__ = [
     "session_options",
     "source_options",
     "spark_options",
+    "warehouse_option",
     "where_option",
 ]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _EXAMPLES: Final = {
-    "--cluster-host": "127.0.0.1:9000=127.0.0.1:8123: host:port of system.clusters, and where its "
-    "HTTP interface is",
+    "--cluster-host": "127.0.0.1:9000=127.0.0.1:8123: host:port of system.clusters, then of HTTP",
     "--conf": "spark.sql.session.timeZone=UTC",
     "--convert": "'price=decimal(38,2)'",
     "--hive-column": "'month=toYYYYMM(d)'",
@@ -125,15 +126,16 @@ _CLUSTER: Final = (
         help="Where a host of the cluster, as the cluster names it, speaks HTTP. Repeatable.",
     ),
 )
+warehouse_option: Final = click.option(
+    "--warehouse",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("./warehouse"),
+    show_default=True,
+    envvar="MERGEBERG_WAREHOUSE",
+    help="Directory of a catalog that is not configured otherwise (SQLite and files).",
+)
 _LEDGER: Final = (
-    click.option(
-        "--warehouse",
-        type=click.Path(path_type=Path, file_okay=False),
-        default=Path("./warehouse"),
-        show_default=True,
-        envvar="MERGEBERG_WAREHOUSE",
-        help="Directory of a catalog that is not configured otherwise (SQLite and files).",
-    ),
+    warehouse_option,
     click.option(
         "--ledger",
         envvar="MERGEBERG_LEDGER",
@@ -192,10 +194,11 @@ _MAPPING: Final = (
 _SPARK: Final = (
     click.option(
         "--target-file-size",
-        type=click.IntRange(1),
-        default=512,
+        type=Size(unit=1024**2, least=1),
+        default="512MiB",
         show_default=True,
-        help="Expected size of a data file, in MiB.",
+        metavar="SIZE",
+        help="Expected size of a data file, e.g. 128MiB or 1GB; a number alone counts MiB.",
     ),
     click.option(
         "--master",
@@ -208,9 +211,7 @@ _SPARK: Final = (
 )
 _OUTPUT: Final = (
     click.option("--json", "as_json", is_flag=True, help="One JSON object per line, nothing else."),
-    click.option(
-        "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
-    ),
+    click.option("--debug", is_flag=True, expose_value=False, help="Show an error's traceback."),
 )
 
 
@@ -280,9 +281,8 @@ def source_options(
 def _warn(place: SourcePlace, *, as_json: bool) -> None:
     """Say once what the user should know about a server's address."""
     settings = server_of(place)
-    observer = LoggedObserver(output_for(as_json=as_json))
     for warning in settings.warnings if settings is not None else ():
-        observer.note(warning)
+        LoggedObserver(output_for(as_json=as_json)).note(warning)
 
 
 def cluster_options(command: F) -> F:
@@ -394,9 +394,11 @@ def output_options(command: F) -> F:
     return _all(command, _OUTPUT)
 
 
-def output_for(*, as_json: bool) -> Output:
-    """Return the output that the user asked for."""
-    return JsonOutput() if as_json else TextOutput()
+def output_for(*, as_json: bool, quiet: bool = False) -> Output:
+    """Return the output that the user asked for; a log on standard error has its notes."""
+    context = click.get_current_context(silent=True)
+    is_logged = context is not None and context.find_root().params.get("log") == "json"
+    return JsonOutput() if as_json else TextOutput(quiet=quiet or is_logged)
 
 
 def _all(command: F, options: tuple[Callable[[F], F], ...]) -> F:

@@ -49,6 +49,7 @@ from tableformat.errors import DestinationError, TableFormatError, UnsupportedEr
 from tableformat.export.exit_codes import WORSE_THAN_FAILED, worst
 from tableformat.export.outcome import Outcome
 from tableformat.names import LakeName
+from tableformat.operations.which import EVERY_PARTITION
 
 __all__ = ["SOURCE", "StatementRun"]
 
@@ -228,7 +229,7 @@ class StatementRun:
             for outcome in run(dry_run=dry_run):
                 codes.append(outcome.status.exit_code)
                 if dry_run:
-                    self.output.say(f"partition {outcome.partition_id}: {outcome.message}")
+                    self.output.say(_forecast(outcome))
                     if outcome.change:
                         self.output.say(f"  {outcome.change}")
                 else:
@@ -312,6 +313,14 @@ class StatementRun:
             write_answer(outfile, content)
         if content and (outfile is None or outfile.stdout):
             self.output.document(content.decode().removesuffix("\n"))
+
+
+def _forecast(outcome: Outcome) -> str:
+    """Return what a statement would do, as a sentence where it would do anything."""
+    every = outcome.partition_id == EVERY_PARTITION
+    of = "every partition" if every else f"partition {outcome.partition_id}"
+    colon = "" if outcome.message.startswith("would ") else ":"
+    return f"dry run: {of}{colon} {outcome.message}"
 
 
 def _together(errors: Sequence[TableFormatError]) -> TableFormatError:

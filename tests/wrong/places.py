@@ -104,7 +104,7 @@ class Places:
         ):
             given += places
         if (
-            words[0] in ("archive", "export", "check", "exports", "gc", "verify")
+            words[0] in ("archive", "export", "check", "exports", "gc", "show", "verify")
             and "--warehouse" not in options
         ):
             given += ["--warehouse", str(self.warehouse)]
@@ -131,8 +131,10 @@ class Places:
                 connection.command(sql)
 
     def outcomes(self, *words: str) -> list[dict[str, object]]:
+        """Run a command for programs; return its objects but for the summary."""
         _, out, _ = self.run(*words, "--json")
-        return [json.loads(line) for line in out.splitlines()]
+        found = [json.loads(line) for line in out.splitlines()]
+        return [one for one in found if "summary" not in one]
 
 
 def make_lake(warehouse: Path) -> None:

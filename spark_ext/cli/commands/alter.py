@@ -28,12 +28,13 @@ from spark_ext.cli.options import (
     session_options,
     source_options,
 )
+from spark_ext.cli.sections import SectionedCommand
 from spark_ext.cli.statement_answer import check_ending
 from spark_ext.cli.statement_exports import statement_exports
 from spark_ext.cli.statement_run import SOURCE, StatementRun
 from spark_ext.session import SparkSettings
 from spark_ext.sql.asked import exports_of
-from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.grammar import parse_statement, what_is_wrong
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.statement_settings import refuse_fast_without_effect
 from spark_ext.sql.statements import Alter, KillQuery
@@ -45,7 +46,7 @@ from tableformat.errors import TableFormatError, UsageError
 __all__ = ["alter"]
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("statement")
 @click.option(
     "--allow-alter",
@@ -98,10 +99,10 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
     read = parse_statement(statement)
     if read is None:
         message = (
-            f"Cannot read the statement {statement[:60]!r}: it is none of ClickHouse's about "
-            "partitions. docs/reference/statements.md lists them."
+            f"Cannot read the statement {statement[:60]!r}: it is not about partitions of "
+            "ClickHouse's or of the lake. `mergeberg --help` lists the statements as commands."
         )
-        raise UsageError(message, code=SYNTAX_ERROR)
+        raise what_is_wrong(statement) or UsageError(message, code=SYNTAX_ERROR)
     if fast:
         refuse_fast_without_effect(read, "--fast")
     output = output_for(as_json=as_json)

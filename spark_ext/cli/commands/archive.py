@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -24,7 +24,6 @@ from spark_ext.cli.options import (
     conversions,
     ledger_options,
     mapping_options,
-    output_for,
     output_options,
     pairs,
     partition_options,
@@ -33,7 +32,9 @@ from spark_ext.cli.options import (
     spark_options,
     where_option,
 )
-from spark_ext.cli.output import Output, human_bytes
+from spark_ext.cli.output import Output
+from spark_ext.cli.sections import SectionedCommand
+from spark_ext.cli.summary import Effect, Line, Summary, summary_options
 from spark_ext.session import SparkSettings, slots
 from spark_ext.sharding import each_table
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
@@ -41,15 +42,16 @@ from tableformat.export.claim import Wish
 from tableformat.export.exit_codes import worst
 from tableformat.export.job import ExportRequest
 from tableformat.export.limits import Limits
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import Observer, ObserverAround
 from tableformat.export.slices import FileFormat
 from tableformat.names import TableName
+from tableformat.quantities import counted, human_bytes
 
 __all__ = ["archive_command"]
 
-_MIB: Final = 1024 * 1024
 
-
-@click.command("archive")
+@click.command("archive", cls=SectionedCommand)
 @click.argument("table")
 @partition_options("Archive")
 @where_option
@@ -80,20 +82,20 @@ _MIB: Final = 1024 * 1024
 @ledger_options
 @catalog_options
 @output_options
+@summary_options
 def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
     partition_spec: str | None, convert: tuple[str, ...], target_file_size: int,
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts, cluster: str | None, cluster_host: tuple[str, ...],
-    hive_column: tuple[str, ...], limits: Limits, *, everything: bool, drop: bool,
-    allow_alter: bool, evolve_schema: bool, strict: bool, dry_run: bool, as_json: bool
+    hive_column: tuple[str, ...], limits: Limits, summary: Summary, *, everything: bool,
+    drop: bool, allow_alter: bool, evolve_schema: bool, strict: bool, dry_run: bool
 ) -> int:  # fmt: skip
     """Export partitions of TABLE, compare every column, and only then take them out of the source.
 
     A partition that changed meanwhile, or is not equal in every figure, stays in the source. A
     partition that was exported before is compared again. Running the command again goes on; with
-    --drop it also drops what an earlier run detached.
-    A server is changed only with --allow-alter.
+    --drop it also drops what an earlier run detached. A server is changed only with --allow-alter.
 
     \b
     Examples:
@@ -104,10 +106,9 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
       mergeberg archive db.events --all --source https://archiver@ch1.example --allow-alter \\
           --to lake.analytics.events
     """  # noqa: D301  \b is Click's mark for lines to keep
-    output, name = output_for(as_json=as_json), TableName.parse(table)
+    name, directories = TableName.parse(table), pairs("--hive-column", hive_column)
     source = replace(source, allow_alter=allow_alter)
     check_alter_allowed(source, name, drop=drop)
-    directories = pairs("--hive-column", hive_column)
     request = ExportRequest(
         table=name,
         to=parse_destination(to, name, source, directories),
@@ -120,30 +121,68 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         directories=directories,
         evolve_schema=evolve_schema,
         limits=limits,
-        format=FileFormat(target_file_bytes=target_file_size * _MIB),
+        format=FileFormat(target_file_bytes=target_file_size),
     )
     lake = open_destination(
         request.to, warehouse=warehouse, time_outs=time_outs, looks_only=dry_run
     )
-    settings = SparkSettings(master, tuple(pairs("--conf", conf).items()))
-    spark, hosts = SparkWhenNeeded(settings), pairs("--cluster-host", cluster_host)
+    spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
+    hosts = pairs("--cluster-host", cluster_host)
     tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
 
     def archive_one(one: LocalTable) -> int:
         at, wanted = Places(one.place, lake, ledger), request.of_table(one.table, len(tables))
         if dry_run:
+            output = summary.output
             return show_archive_rehearsal(wanted, at, output, one, slots(master), drop=drop)
         check_alter_rights(one.place, one.table)
-        ports = open_ports(at, spark, output, verify=True)
+        ports = open_ports(at, spark, _observer(summary), verify=True)
         with contextlib.closing(ports.ledger):
             found = archive(wanted, ports, at, slots=slots(master), drop=drop)
-            return worst(_show(output, each, one, as_json=as_json) for each in found)
+            return worst(_added(summary, each, one) for each in found)
 
-    return each_table(tables, archive_one, output.note, doing="archive from")
+    with summary:
+        return each_table(tables, archive_one, summary.output.note, doing="archive from")
 
 
-def _show(output: Output, one: Archived, of: LocalTable, *, as_json: bool) -> int:
-    """Print what became of a partition; return its exit code."""
+@dataclass(frozen=True, slots=True)
+class _ArchiveObserver(ObserverAround):
+    """An observer of the exports of an archive: people hear of each that wrote something.
+
+    The archive's own lines and objects say how every one ended.
+    """
+
+    _: KW_ONLY
+    tells: bool
+
+    def finished(self, outcome: Outcome) -> None:
+        """Pass on an export that wrote something."""
+        if self.tells and outcome.status in (Status.COMMITTED, Status.REPLACED):
+            self.observer.finished(outcome)
+
+
+def _observer(summary: Summary) -> Observer:
+    """Return who hears of the exports."""
+    return _ArchiveObserver(summary.output, tells=not summary.is_terse)
+
+
+def _added(summary: Summary, one: Archived, of: LocalTable) -> int:
+    """Add a partition to a summary; return its exit code."""
+    line = Line(
+        one.outcome.partition_id,
+        one.status,
+        one.status,
+        Effect.WRONG if one.exit_code else Effect.DONE,
+        partial(_show, summary.output, one, of, as_json=summary.as_json),
+        0 if one.exit_code else one.outcome.rows,
+        one.freed_bytes,
+    )
+    summary.add(line)
+    return one.exit_code
+
+
+def _show(output: Output, one: Archived, of: LocalTable, *, as_json: bool) -> None:
+    """Print what became of a partition."""
     if as_json:
         output.record(
             {
@@ -156,14 +195,14 @@ def _show(output: Output, one: Archived, of: LocalTable, *, as_json: bool) -> in
                 "export": asdict(one.outcome),
             }
         )
-        return one.exit_code
+        return
     text = f"partition {one.outcome.partition_id}: {one.status}"
     if one.status == "kept":
         output.say(f"{text} in the source: {one.message}")
-        return one.exit_code
+        return
     output.say(
         f"{text}{' before' if one.ended and not one.freed_bytes else ''} · "
-        f"{one.outcome.rows:,} rows are in {one.outcome.table}, snapshot "
+        f"{counted(one.outcome.rows, 'row')} in {one.outcome.table}, snapshot "
         f"{one.outcome.snapshot_id}{', equal to the source' if one.outcome.verified else ''}"
         f"{f' · {human_bytes(one.freed_bytes)} freed' if one.freed_bytes else ''}"
     )
@@ -172,4 +211,3 @@ def _show(output: Output, one: Archived, of: LocalTable, *, as_json: bool) -> in
         output.say(f"  {size} stay among its detached parts: --drop frees them")
     if one.message:
         output.say(f"  {one.message}")
-    return one.exit_code

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -23,7 +22,6 @@ from spark_ext.cli.options import (
     grace_option,
     ledger_options,
     mapping_options,
-    output_for,
     output_options,
     pairs,
     partition_options,
@@ -32,6 +30,8 @@ from spark_ext.cli.options import (
     spark_options,
     where_option,
 )
+from spark_ext.cli.sections import SectionedCommand
+from spark_ext.cli.summary import SummarizedObserver, Summary, summary_options
 from spark_ext.metrics import Figures
 from spark_ext.session import SparkSettings
 from spark_ext.stopping import Stopping
@@ -47,10 +47,8 @@ from tableformat.names import TableName
 
 __all__ = ["export"]
 
-_MIB: Final = 1024 * 1024
 
-
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("table")
 @partition_options("Export")
 @where_option
@@ -149,16 +147,16 @@ _MIB: Final = 1024 * 1024
 @ledger_options
 @catalog_options
 @output_options
+@summary_options
 def export(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
     partition_spec: str | None, convert: tuple[str, ...], manifest_ttl: int, abandoned_ttl: int,
     target_file_size: int, master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
-    ledger: str | None, time_outs: TimeOuts,
-    commit_every: int, max_retries: int, grace: float, cluster: str | None,
-    cluster_host: tuple[str, ...], hive_column: tuple[str, ...], same_as: str, limits: Limits,
-    figures: Figures | None, *, everything: bool, evolve_schema: bool, strict: bool, force: bool,
-    allow_empty: bool, whole: bool, beside: bool, same_table: bool, verify: bool, yes: bool,
-    dry_run: bool, as_json: bool
+    ledger: str | None, time_outs: TimeOuts, commit_every: int, max_retries: int, grace: float,
+    cluster: str | None, cluster_host: tuple[str, ...], hive_column: tuple[str, ...], same_as: str,
+    limits: Limits, figures: Figures | None, summary: Summary, *, everything: bool,
+    evolve_schema: bool, strict: bool, force: bool, allow_empty: bool, whole: bool, beside: bool,
+    same_table: bool, verify: bool, yes: bool, dry_run: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
 
@@ -177,7 +175,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
       mergeberg export db.events --all --to lake.analytics.events --dry-run
       mergeberg export db.events --all --to hive:/data/events --hive-column 'month=toYYYYMM(ts)'
     """  # noqa: D301  \b is Click's mark for lines to keep
-    output, directories = output_for(as_json=as_json), pairs("--hive-column", hive_column)
+    directories = pairs("--hive-column", hive_column)
     request = ExportRequest(
         table=TableName.parse(table),
         to=parse_destination(to, TableName.parse(table), source, directories),
@@ -192,20 +190,26 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         max_retries=max_retries,
         abandoned_ttl=abandoned_ttl,
         limits=limits,
-        format=FileFormat(target_file_bytes=target_file_size * _MIB),
+        format=FileFormat(target_file_bytes=target_file_size),
     )
     lake = open_destination(
         request.to, warehouse=warehouse, time_outs=time_outs, looks_only=dry_run
     )
-    tables = local_tables(
-        source, request.table, cluster=cluster, cluster_hosts=pairs("--cluster-host", cluster_host)
-    )
+    hosts = pairs("--cluster-host", cluster_host)
+    tables = local_tables(source, request.table, cluster=cluster, cluster_hosts=hosts)
     settings = SparkSettings(master, tuple(pairs("--conf", conf).items()))
-    exporting = Exporting(settings, output, as_json=as_json, figures=figures)
+    exporting = _exporting(settings, summary, figures)
     places = Places(source, lake, ledger)
     if dry_run:
         return exporting.rehearse(request, places, tables)
-    if is_asked(yes=yes, as_json=as_json):
+    if is_asked(yes=yes, as_json=summary.as_json):
         exporting.ask(request, places, tables)
-    with Stopping(grace, output.note) as stopping:
+    with summary, Stopping(grace, summary.output.note) as stopping:
         return exporting.run(request, places, tables, stopping, verify=verify)
+
+
+def _exporting(settings: SparkSettings, summary: Summary, figures: Figures | None) -> Exporting:
+    """Return what runs the exports, whose outcomes a summary hears."""
+    output, as_json = summary.output, summary.as_json
+    observer = SummarizedObserver(output, summary)
+    return Exporting(settings, output, as_json=as_json, observer=observer, figures=figures)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -18,18 +19,20 @@ from spark_ext.cli.options import (
     cluster_options,
     conversions,
     ledger_options,
-    output_for,
     output_options,
     pairs,
     partition_options,
     selection,
     source_options,
 )
-from spark_ext.cli.output import Output, counted
+from spark_ext.cli.output import Output
+from spark_ext.cli.sections import SectionedCommand
+from spark_ext.cli.summary import Effect, Line, Summary, summary_options
 from spark_ext.existing_table import open_existing
 from spark_ext.sharding import each_table
 from spark_ext.verifying import Comparison, Verdict, Verifying, VerifyRequest, exit_code
 from tableformat.names import TableName
+from tableformat.quantities import counted, rate_text
 
 __all__ = ["verify"]
 
@@ -42,7 +45,7 @@ _SAID = {
 }
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("table")
 @partition_options("Compare")
 @click.option("--to", required=True, help="The lake table: catalog.namespace.table, or hive:URI.")
@@ -57,12 +60,13 @@ _SAID = {
 @ledger_options
 @catalog_options
 @output_options
+@summary_options
 def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, to: str,
     convert: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts,
     cluster: str | None, cluster_host: tuple[str, ...],
-    *, everything: bool, as_json: bool
+    summary: Summary, *, everything: bool
 ) -> int:  # fmt: skip
     """Compare exported partitions of the ClickHouse TABLE (database.table) with their source.
 
@@ -75,7 +79,7 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
           --to lake.analytics.events
       mergeberg verify db.events --all --to lake.analytics.events --json
     """  # noqa: D301  \b is Click's mark for lines to keep
-    output = output_for(as_json=as_json)
+    output = summary.output
     name = TableName.parse(table)
     request = VerifyRequest(
         name,
@@ -95,7 +99,7 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
         wanted = replace(request, table=one.table)
         with open_source(one.place) as opened, FileDigests(lake.storages) as digests:
             for comparison in Verifying(wanted, opened, lake, known, digests).run():
-                _show(output, comparison, str(request.to), one, as_json=as_json)
+                summary.add(_line(summary, comparison, str(request.to), one))
                 found.append(comparison)
         if not found:
             output.none_selected(
@@ -104,9 +108,22 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
             )
         return exit_code(found, named=not everything)
 
-    with contextlib.closing(known):
+    with summary, contextlib.closing(known):
         tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
         return each_table(tables, verify_one, output.note, doing="verify")
+
+
+def _line(summary: Summary, found: Comparison, table: str, one: LocalTable) -> Line:
+    """Return what a summary says of a comparison."""
+    effects = {Verdict.EQUAL: Effect.DONE, Verdict.NOT_EXPORTED: Effect.NOTHING_TO_DO}
+    return Line(
+        found.partition_id,
+        found.verdict.value,
+        _SAID[found.verdict],
+        effects.get(found.verdict, Effect.WRONG),
+        partial(_show, summary.output, found, table, one, as_json=summary.as_json),
+        found.rows if found.compared_with else 0,
+    )
 
 
 def _show(output: Output, found: Comparison, table: str, one: LocalTable, *, as_json: bool) -> None:
@@ -123,9 +140,11 @@ def _show(output: Output, found: Comparison, table: str, one: LocalTable, *, as_
     text = f"partition {found.partition_id}: {_SAID[found.verdict]}"
     if found.compared_with:
         text += (
-            f" · {found.rows:,} rows · {counted(found.columns, 'column')} · "
-            f"{counted(found.data_files, 'file')} · {found.rows_per_second:,} rows/s"
+            f" · {counted(found.rows, 'row')} · {counted(found.columns, 'column')} · "
+            f"{counted(found.data_files, 'file')}"
         )
+        rate = rate_text(found.rows, found.seconds)
+        text += f" · {rate}" if rate else ""
     if found.message:
         text += f": {found.message}"
     output.say(text)

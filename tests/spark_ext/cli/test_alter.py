@@ -38,7 +38,7 @@ def test_an_export_is_run_and_said_as_by_the_command_export(places: Places) -> N
         f"ALTER TABLE db.events EXPORT PARTITION ID '202401' TO TABLE lake.n.altered {ALLOWED}",
     )
 
-    assert (code, out.splitlines()[0][:40]) == (0, "partition 202401: exported · 1 rows · 1 "), err
+    assert (code, out.splitlines()[0][:40]) == (0, "partition 202401: exported · 1 row · 1 f"), err
 
 
 def test_without_the_setting_it_is_refused(places: Places) -> None:
@@ -273,3 +273,32 @@ def test_a_kill_gives_up_what_goes_to_a_table_and_to_directories(
 
     assert said == ["finished", "finished"]
     assert {row.state for row in rows_to(keyed, to)} == {State.KILLED}
+
+
+@pytest.mark.parametrize(
+    ("statement", "at", "meant"),
+    [
+        ("ALTER TABLE lake.n.t DROP PARTITON 202401", "PARTITON", "PARTITION"),
+        ("ALTER TABLE lake.n.t DETACH PARTITON 202401", "PARTITON", "PARTITION"),
+        ("ALTER TABLE lake.n.t DETATCH PARTITION 202401", "DETATCH", "DETACH"),
+        ("ALTR TABLE lake.n.t DETACH PARTITION 202401", "ALTR", "ALTER"),
+        ("ALTER TBLE lake.n.t DETACH PARTITION 202401", "TBLE", "TABLE"),
+    ],
+)
+def test_a_word_that_is_misspelt_is_pointed_at_and_corrected(
+    keyed: Places, statement: str, at: str, meant: str
+) -> None:
+    """Harm prevented: "none of ClickHouse's about partitions", and nothing about where."""
+    code, out, err = run(keyed, statement)
+
+    _, line, caret, advice, *_ = err.splitlines()
+    assert (code, out) == (2, "")
+    assert line[caret.index("^") :].startswith(at)
+    assert advice.startswith(f"Did you mean {meant}? ")
+
+
+def test_what_is_no_statement_about_partitions_says_where_they_are_listed(keyed: Places) -> None:
+    code, _, err = run(keyed, "SELECT 1")
+
+    assert code == 2
+    assert "it is not about partitions of ClickHouse's or of the lake. `mergeberg --help`" in err

@@ -167,7 +167,7 @@ def test_unarchiving_says_what_may_go_and_needs_a_yes(places: Places, table: str
     code, out, err = places.run(*words)
     dry, out_dry, _ = places.run(*words, "--dry-run")
     assert (code, dry) == (2, 0)
-    assert "3 rows in 1 file(s) of lake.n." in err
+    assert "3 rows in 1 file of lake.n." in err
     assert "would be unarchived" in out_dry
     assert forced(places, table, "--force")[0] == 3
 

@@ -56,6 +56,11 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
         "--all", "--where", "max_time < '2030-01-01'", table="db.damaged"
     ),
     "`--convert` without a value": export("--all", "--convert", "s"),
+    "a bandwidth that is not a size": export("--all", "--max-bandwidth", "50XB"),
+    "a file size of nothing": export("--all", "--target-file-size", "0"),
+    "little and much is to be said": export("--all", "--quiet", "--verbose"),
+    "a lake table to show that is not there": ("show", "lake.n.new"),
+    "a tree to show": ("show", "hive:/nowhere"),
     "`--conf` without a value": export("--all", "--conf", "spark.x"),
     "a partition spec that is not closed": export("--all", "--partition-spec", "month(ts"),
     "a partition spec of an unknown transform": export("--all", "--partition-spec", "week(ts)"),
@@ -345,7 +350,7 @@ def test_a_text_says_the_same_as_the_object_for_programs(places: Places) -> None
 
     assert (code, out) == (3, "")
     assert err.splitlines()[0] == rows()["an unknown table"].printed
-    assert err.splitlines()[1].startswith("Next: mergeberg export db.evnts --all")
+    assert err.splitlines()[1].startswith("Next: mergeberg export db.events --all")
 
 
 def test_debug_shows_where_an_error_came_from(places: Places) -> None:

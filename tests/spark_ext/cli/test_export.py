@@ -62,11 +62,11 @@ def test_a_whole_lake_partition_is_rehearsed_and_replaced(places: Places) -> Non
 
     assert (forecast["action"], forecast["message"]) == (
         "replace",
-        "would take 2 file(s) with 2 rows out of main, 1 of them with 1 rows that others wrote",
+        "would take 2 files with 2 rows out of main, 1 of them with 1 row that others wrote",
     )
-    told = "with what it replaced 1 file(s) with 1 rows that others wrote left main"
+    told = "with what it replaced 1 file with 1 row that others wrote left main"
     assert (replaced["status"], replaced["message"]) == ("replaced", told)
-    assert "partition 202401: replaced · 1 rows · 1 file" in said
+    assert "partition 202401: replaced · 1 row · 1 file" in said
     lake = open_catalog("lake", warehouse=places.warehouse).catalog.load_table("n.whole")
     assert sum(t.file.record_count for t in lake.scan().plan_files()) == 2
 
@@ -124,7 +124,7 @@ def test_a_partition_that_was_exported_and_dropped_is_still_exported(places: Pla
     (again,) = places.outcomes(*words)
 
     assert (again["status"], again["rows"]) == ("already_exported", 2)
-    assert "the source partition is gone" in str(again["message"])
+    assert "the source partition no longer exists" in str(again["message"])
     assert again["snapshot_id"] == done["snapshot_id"]
     after = {p: s for p, s in places.files().items() if p.startswith("warehouse/n/moved")}
     assert after == before != {}
@@ -239,7 +239,7 @@ def test_the_manifest_ttl_ends_the_refusal_and_zero_never_ends_it(places: Places
     (again,) = places.outcomes(*words)
 
     assert "younger than its manifest TTL of 7 s" in str(young["message"])
-    assert "its manifest TTL is 0, for ever. Use --force" in str(for_ever["message"])
+    assert "with the manifest TTL 0, never again. Use --force" in str(for_ever["message"])
     assert (default["status"], default["rows"]) == ("replaced", 4)
     assert "younger than its manifest TTL of 180 s" in str(again["message"])
 
@@ -250,7 +250,7 @@ def test_a_selection_that_holds_nothing_says_so_and_what_there_was(places: Place
     to = ("--to", "lake.n.seldom")
     where = ("--all", "--where", "max_time < '1999-01-01'")
     said = (
-        "no partition is selected: of 2 partition(s) of db.seldom (202401 to 202402, ts from "
+        "no partition is selected: of 2 partitions of db.seldom (202401 to 202402, ts from "
         "2024-01-31 00:00:00 to 2024-02-02 00:00:00) none fulfils max_time < '1999-01-01'"
     )
 

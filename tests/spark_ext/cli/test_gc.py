@@ -56,7 +56,7 @@ def test_without_yes_it_is_told_and_nothing_goes(places: Places) -> None:
     assert code == 0
     assert str(file) in out
     assert "its export was given up (KILLED)" in out
-    assert out.endswith("would remove 1 thing, 4 B; 0 kept. Remove them with --yes\n")
+    assert out.endswith("1 leftover (4 B) can be deleted; 0 kept. Run again with --yes.\n")
     assert file.exists()
 
 
@@ -66,7 +66,7 @@ def test_with_yes_it_goes_and_then_nothing_is_left(places: Places) -> None:
 
     code, out, _ = gc(places, "cleaned", "--yes")
 
-    assert (code, out.endswith("removed 1 thing, 4 B; 0 kept\n")) == (0, True)
+    assert (code, out.endswith("removed 1 leftover, 4 B; 0 kept\n")) == (0, True)
     assert not file.exists()
     assert gc(places, "cleaned") == (0, "nothing to remove, 0 kept\n", "")
 

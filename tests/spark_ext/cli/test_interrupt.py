@@ -32,7 +32,7 @@ def test_ctrl_c_ends_an_export_soon_and_the_same_command_exports_everything_once
     stopping = time.monotonic() - stopped
 
     assert (export.returncode, out) == (130, "")
-    assert "Cannot finish: it was interrupted." in err
+    assert "Interrupted. Finished partitions are in the lake" in err
     assert "Next: mergeberg export db.big --all" in err
     ledger = SqliteLedger(tmp_path / "warehouse" / LEDGER_FILE)
     (row,) = ledger.rows()

@@ -113,7 +113,7 @@ def test_an_export_that_replaces_tells_what_leaves_and_how_it_comes_back(
     assert (forecast["action"], forecast["left_rows"], forecast["rows"]) == ("replace", 3, 1)
     assert forecast["left_bytes"] > 0
     assert code == 0, err
-    assert re.search(r"  3 rows, [\d,]+ bytes, leave main; 1 rows, [\d,]+ bytes, come", out), out
+    assert re.search(r"  3 rows, [\d,]+ bytes, leave main; 1 row, [\d,]+ bytes, come", out), out
     assert len(rows_of(places, table)) == 3
     undone(places, out)
     assert rows_of(places, table) == before

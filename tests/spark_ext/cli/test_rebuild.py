@@ -20,7 +20,7 @@ def test_a_lost_ledger_is_made_anew_and_exports_nothing_twice(places: Places) ->
     assert (code, err) == (0, "")
     assert [json.loads(line)["status"] for line in out.splitlines()] == ["COMPLETED"] * 2
     assert again[0] == 0
-    assert again[1].count("already exported") == 2
+    assert again[1].count(": already exported") == 2
     old = places.run(*words)
     assert old[0] == 3
     assert "exported to with another ledger" in old[2]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 import click
+import pytest
 
 from spark_ext.cli.commands.typed import TYPED_COMMANDS
 from spark_ext.cli.main import main
@@ -82,3 +83,17 @@ def test_the_help_lists_every_command_once_below_a_title() -> None:
 
     assert sorted(listed) == sorted(main.commands)
     assert "Statements on lake tables:" in lines
+
+
+@pytest.mark.parametrize("name", ["alter", "archive", "check", "export", "verify"])
+def test_a_long_help_has_every_option_once_and_none_below_no_title(name: str) -> None:
+    """Harm prevented: 47 options in one list, and --dry-run behind --metrics-port."""
+    command = main.commands[name]
+    with click.Context(command, info_name=name, terminal_width=100) as context:
+        text = command.get_help(context)
+    options = [one for one in command.params if isinstance(one, click.Option)]
+
+    assert "Other options" not in text
+    for option in options:
+        assert len(re.findall(rf"^  (?:-\w, )?{option.opts[0]}(?![\w-])", text, re.MULTILINE)) == 1
+    assert text.index("Which partitions:" if name in ("export", "verify") else "Source:") > 0

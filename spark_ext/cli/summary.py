@@ -1,0 +1,207 @@
+"""What a command says of many partitions: what it did at once, what is wrong last, then a summary.
+
+Programs get everything at once, and the summary as the last object.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import click
+
+from spark_ext.cli.options import output_for
+from spark_ext.cli.outcome_words import status_word
+from spark_ext.cli.output import Output
+from tableformat.errors import UsageError
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import ObserverAround
+from tableformat.quantities import counted, duration_text, human_bytes
+
+__all__ = ["Detail", "Effect", "Line", "SummarizedObserver", "Summary", "summary_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MOST_UNCHANGED: Final = 5
+"""How many partitions for which there was nothing to do have lines of their own."""
+_DONE: Final = frozenset((Status.COMMITTED, Status.REPLACED))
+
+
+class Detail(Enum):
+    """How much a command says to people."""
+
+    QUIET = auto()
+    NORMAL = auto()
+    VERBOSE = auto()
+
+
+class Effect(Enum):
+    """What became of a partition, as far as somebody who reads many of them is concerned."""
+
+    DONE = auto()
+    NOTHING_TO_DO = auto()
+    WRONG = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is said of one partition: `status` to programs and `word` to people.
+
+    `rows` and `size` are those that the summary adds up; `show` prints it.
+    """
+
+    partition_id: str
+    status: str
+    word: str
+    effect: Effect
+    show: Callable[[], None]
+    rows: int = 0
+    size: int = 0
+
+
+@dataclass(slots=True)
+class Summary:
+    """The partitions of one command; as a context, which shows at its end what was held back.
+
+    Args:
+        output: of the command.
+        detail: how much it says.
+        of_all: whether it is about all partitions; of one that was named there is no summary.
+        as_json: whether it is for a program.
+    """
+
+    output: Output
+    detail: Detail
+    of_all: bool
+    as_json: bool
+    began: float = field(default_factory=time.monotonic)
+    lines: list[Line] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Show what was held back, whatever ended it, and the summary."""
+        if not self.of_all or not self.lines:
+            return
+        if not self.as_json:
+            self._show_held()
+        self._show_summary()
+
+    @property
+    def is_terse(self) -> bool:
+        """Whether only its lines are shown, and no more of what leads to them."""
+        return self.as_json or self.detail is Detail.QUIET
+
+    def add(self, line: Line) -> None:
+        """Show a line at once, or keep it for the end."""
+        self.lines.append(line)
+        if not self.of_all or self.as_json:
+            line.show()
+        elif self.detail is Detail.VERBOSE:
+            if line.effect is not Effect.WRONG:
+                line.show()
+        elif line.effect is Effect.DONE and self.detail is Detail.NORMAL:
+            line.show()
+
+    def _show_held(self) -> None:
+        if self.detail is Detail.NORMAL:
+            idle = [one for one in self.lines if one.effect is Effect.NOTHING_TO_DO]
+            for word in dict.fromkeys(one.word for one in idle):
+                self._show_idle(word, [one for one in idle if one.word == word])
+        for one in self.lines:
+            if one.effect is Effect.WRONG:
+                one.show()
+
+    def _show_idle(self, word: str, lines: Sequence[Line]) -> None:
+        if len(lines) <= _MOST_UNCHANGED:
+            for one in lines:
+                one.show()
+            return
+        first, last = lines[0].partition_id, lines[-1].partition_id
+        self.output.say(
+            f"{counted(len(lines), 'partition')} {word}: {first} … {last} (-v lists them)"
+        )
+
+    def _show_summary(self) -> None:
+        rows, size = sum(one.rows for one in self.lines), sum(one.size for one in self.lines)
+        seconds = time.monotonic() - self.began
+        if self.as_json:
+            statuses = [one.status for one in self.lines]
+            figures = {status: statuses.count(status) for status in dict.fromkeys(statuses)}
+            summary = {"partitions": figures, "rows": rows, "bytes": size}
+            self.output.record({"summary": {**summary, "seconds": round(seconds, 3)}})
+            return
+        words = [one.word for one in sorted(self.lines, key=lambda one: _ORDER[one.effect])]
+        numbers = ", ".join(f"{words.count(word):,} {word}" for word in dict.fromkeys(words))
+        figures_said = [counted(rows, "row")] if rows else []
+        figures_said += [human_bytes(size)] if size else []
+        self.output.say(" · ".join((numbers, *figures_said, duration_text(seconds))))
+
+
+_ORDER: Final = {Effect.NOTHING_TO_DO: 0, Effect.DONE: 1, Effect.WRONG: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizedObserver(ObserverAround):
+    """An observer that says of many exports what a summary says."""
+
+    summary: Summary
+
+    def finished(self, outcome: Outcome) -> None:
+        """Add what became of one partition."""
+        is_done = outcome.status in _DONE
+        self.summary.add(
+            Line(
+                outcome.partition_id,
+                outcome.status.value,
+                status_word(outcome.status),
+                Effect.WRONG if outcome.status.exit_code else _effect(is_done=is_done),
+                lambda: self.observer.finished(outcome),
+                outcome.rows if is_done else 0,
+                outcome.bytes if is_done else 0,
+            )
+        )
+
+
+def _effect(*, is_done: bool) -> Effect:
+    return Effect.DONE if is_done else Effect.NOTHING_TO_DO
+
+
+def summary_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add --quiet and --verbose, which reach the command with its output as one `Summary`."""
+
+    @click.option(
+        "--quiet",
+        "-q",
+        is_flag=True,
+        help="With --all: only what is wrong, and the summary; no progress.",
+    )
+    @click.option("--verbose", "-v", is_flag=True, help="With --all: a line for every partition.")
+    @functools.wraps(command)
+    def with_summary(
+        *, quiet: bool, verbose: bool, as_json: bool, everything: bool, **others: Any
+    ) -> int:
+        if quiet and verbose:
+            message = (
+                "Cannot say little and much: --quiet and --verbose are given. Leave one of them "
+                "out."
+            )
+            raise UsageError(message)
+        detail = Detail.QUIET if quiet else Detail.VERBOSE if verbose else Detail.NORMAL
+        output = output_for(as_json=as_json, quiet=quiet)
+        summary = Summary(output, detail, of_all=everything, as_json=as_json)
+        return command(summary=summary, everything=everything, **others)
+
+    return with_summary
