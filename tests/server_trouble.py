@@ -52,7 +52,7 @@ class Said:
     @property
     def partitions(self) -> tuple[str, ...]:
         """Return the lines about partitions."""
-        return tuple(self.out.splitlines())
+        return tuple(one for one in self.out.splitlines() if one.startswith("partition "))
 
     @property
     def errors(self) -> tuple[str, ...]:

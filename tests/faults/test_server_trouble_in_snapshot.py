@@ -123,7 +123,7 @@ def test_a_server_that_dies_once_everything_is_visible(either: Trouble) -> None:
     either.process.start()
     assert len(either.staged()) == 1
     again = either.assert_exported_once(name)
-    assert again.out.count("already exported") == 2
+    assert again.out.count(": already exported") == 2
 
 
 def test_a_server_that_restarts_between_the_last_file_and_the_commit(either: Trouble) -> None:

@@ -165,7 +165,7 @@ def test_an_export_by_the_server_is_there_once_and_shows_nothing_that_was_lent(
     assert (first.code, first.out.count(" exported"), first.out.count("verified")) == (0, 2, 2), (
         first.out + first.err
     )
-    assert (second.code, second.out.count("already exported")) == (0, 2), second.out + second.err
+    assert (second.code, second.out.count(": already exported")) == (0, 2), second.out + second.err
     found = lake.rows()
     assert sorted(row["k"] for row in found) == list(range(ROWS))
     assert all(row["p"] == "ab"[row["k"] % 2] for row in found)

@@ -144,9 +144,9 @@ def test_when_it_is_the_same_table_the_user_says_so_once(
     assert twice.run("export")[0] == 3
 
     code, said = twice.run("export", "--same-table")
-    assert (code, said.count("already exported")) == (0, 2)
+    assert (code, said.count(": already exported")) == (0, 2)
     code, said = twice.run("export")
-    assert (code, said.count("already exported")) == (0, 2)
+    assert (code, said.count(": already exported")) == (0, 2)
     assert exports.in_lake(twice.name) == exports.in_source(twice.name)
     twice.make(500)
     assert twice.run("export", "--same-table", "--force")[0] == 0

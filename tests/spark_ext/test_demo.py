@@ -109,7 +109,7 @@ def test_the_second_run_changes_nothing_and_starts_no_spark(made: DemoDirectory)
     ended = run("--directory", str(made.path), SPARK_HOME="/nowhere")
 
     assert ended.code == 0, ended.err
-    assert ended.out.count("already exported") == 3
+    assert ended.out.count(": already exported") == 3
     assert "Nothing was written" in ended.out
     assert "Spark" not in ended.err
     assert metadata(made) == before

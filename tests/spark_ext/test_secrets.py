@@ -59,7 +59,7 @@ def test_a_password_of_the_environment_is_seen_nowhere_after_an_export(
 
     watched.run(*words(front), environment=given)
 
-    assert (watched.code, watched.out.count("exported")) == (0, 2), watched.err
+    assert (watched.code, watched.out.count(": exported")) == (0, 2), watched.err
     assert watched.out.count("verified") == 2
     assert_hidden(watched, front)
     assert watched.broadcast_modes == {(0o600, 0o700)}
@@ -94,7 +94,7 @@ def test_a_token_of_a_file_is_nowhere_even_while_an_export_runs(
         conf=("spark.io.encryption.enabled=true",),
     )
 
-    assert (watched.code, watched.out.count("exported")) == (0, 2), watched.err
+    assert (watched.code, watched.out.count(": exported")) == (0, 2), watched.err
     assert_hidden(watched, front)
     assert watched.broadcast_modes == set()
 

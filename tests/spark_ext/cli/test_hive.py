@@ -49,8 +49,8 @@ def test_partitions_are_exported_listed_read_and_verified(keyed: Places, tmp_pat
     code, out, _ = keyed.run(*EXPORT, to)
     again, told, _ = keyed.run(*EXPORT, to)
 
-    assert (code, out.count("exported")) == (0, 2)
-    assert (again, told.count("already exported")) == (0, 2)
+    assert (code, out.count(": exported")) == (0, 2)
+    assert (again, told.count(": already exported")) == (0, 2)
     listed = [json.loads(line) for line in read(to, "--check", "--json")[1].splitlines()]
     assert [
         f["path"].removeprefix(f"file://{tmp_path}/tree/").rsplit("/", 1)[0] for f in listed
@@ -65,7 +65,7 @@ def test_partitions_are_exported_listed_read_and_verified(keyed: Places, tmp_pat
         [{"d": "2024-01-31", "k": 1, "s": "x", "n": "1.50"}],
     )
     code, out, _ = keyed.run("verify", "db.keyed", "--all", "--to", to)
-    assert (code, out.count("equal")) == (0, 2)
+    assert (code, out.count(": equal")) == (0, 2)
     code, out, _ = keyed.run("exports", "list", "--json")
     assert code == 0
     assert f"hive:file://{tmp_path}/tree" in out
@@ -124,7 +124,7 @@ def test_directories_of_expressions_are_named_and_read(keyed: Places, tmp_path: 
     code, _, err = keyed.run(*export, *names)
     again, told, _ = keyed.run(*export)
 
-    assert (code, again, told.count("already exported")) == (0, 0, 2), err
+    assert (code, again, told.count(": already exported")) == (0, 0, 2), err
     code, rows, _ = read(to, "--rows")
     assert (code, [json.loads(line) for line in rows.splitlines()]) == (
         0,
@@ -134,7 +134,7 @@ def test_directories_of_expressions_are_named_and_read(keyed: Places, tmp_path: 
         ],
     )
     assert read(to, "--check")[1].count("/month=2024") == 2
-    assert keyed.run("verify", "db.months", "--all", "--to", to)[1].count("equal") == 2
+    assert keyed.run("verify", "db.months", "--all", "--to", to)[1].count(": equal") == 2
     one, _ = sorted((tmp_path / "tree").rglob("*.parquet"))
     twice = one.with_name(f"{one.stem}b.parquet")
     twice.write_bytes(one.read_bytes())
@@ -233,7 +233,7 @@ def test_a_partition_that_nobody_can_see_is_not_equal(keyed: Places, tmp_path: P
     assert keyed.run(*EXPORT, to)[0] == 0
     assert damaged.read_bytes() == content
     code, out, _ = keyed.run("verify", "db.keyed", "--all", "--to", to)
-    assert (code, out.count("equal")) == (0, 2)
+    assert (code, out.count(": equal")) == (0, 2)
 
 
 def test_what_dead_exports_left_in_a_tree_goes_by_gc(keyed: Places, tmp_path: Path) -> None:
@@ -316,9 +316,9 @@ def test_a_lost_ledger_is_made_anew_from_the_tree(keyed: Places, tmp_path: Path)
         ("COMPLETED", 1)
     }
     code, out, _ = keyed.run(*EXPORT, to, *new)
-    assert (code, out.count("already exported")) == (0, 2)
+    assert (code, out.count(": already exported")) == (0, 2)
     assert sorted((tmp_path / "tree").rglob("*.parquet")) == before
-    assert keyed.run("verify", "db.keyed", "--all", "--to", to, *new)[1].count("equal") == 2
+    assert keyed.run("verify", "db.keyed", "--all", "--to", to, *new)[1].count(": equal") == 2
     assert keyed.run(*EXPORT, to, *lost)[0] != 0
 
 

@@ -107,6 +107,7 @@ WALKED: tuple[tuple[str, ...], ...] = (
     ("freeze", "lake.n.numbers", "--name", "kept"),
     ("alter", "ALTER TABLE lake.n.numbers UPDATE s = 'x' WHERE id = 1", "--yes"),
     ("drop", "lake.n.numbers", "--partition-id", "202401", "--yes"),
+    ("show", "lake.n.numbers"),
     ("read", "hive:DIR/tree"),
     ("read", "hive:DIR/tree", "--rows"),
 )

@@ -45,7 +45,7 @@ def test_an_export_is_there_once_and_shows_no_secret(lake: FarLake) -> None:
     assert (first.code, first.out.count(" exported"), first.out.count("verified")) == (0, 2, 2), (
         first.out + first.err
     )
-    assert (second.code, second.out.count("already exported")) == (0, 2), second.out + second.err
+    assert (second.code, second.out.count(": already exported")) == (0, 2), second.out + second.err
     assert lake.check_rows() == {"a b", "ü:=%2F"}
     assert lake.objects() == written
     assert len(lake.files()) == 2
@@ -65,7 +65,7 @@ def test_a_tree_is_written_once_and_can_be_verified(lake: FarLake) -> None:
     verified = lake.ended("verify", *lake.words())
 
     assert (first.code, first.out.count("verified")) == (0, 2), first.out + first.err
-    assert (second[0], second[1].count("already exported")) == (0, 2), second[1]
+    assert (second[0], second[1].count(": already exported")) == (0, 2), second[1]
     assert verified[0] == 0, verified[1]
     assert lake.objects() == written
     assert sorted(name.split("/")[-2] for name in lake.files()) == ["p=a%20b", "p=ü%3A%3D%252F"]

@@ -36,7 +36,7 @@ def test_the_group_that_runs_is_exported_and_no_other_is_begun(
 
     code, out, err = places.run(*words)
 
-    assert (code, out.count("exported")) == (4, 1)
+    assert (code, out.count(": exported")) == (4, 1)
     assert "1 were not begun" in err
     assert "Next: mergeberg export db.events --all --to lake.n.stopped" in err
     ledger = SqliteLedger(places.warehouse / LEDGER_FILE)
@@ -47,7 +47,7 @@ def test_the_group_that_runs_is_exported_and_no_other_is_begun(
     places.before = lambda *_: None
     code, out, _ = places.run(*words)
 
-    assert (code, out.count(": exported"), out.count("already exported")) == (0, 1, 1)
+    assert (code, out.count(": exported"), out.count(": already exported")) == (0, 1, 1)
 
 
 def test_what_is_done_within_the_grace_is_done(places: Places) -> None:
@@ -56,7 +56,7 @@ def test_what_is_done_within_the_grace_is_done(places: Places) -> None:
 
     code, out, _ = places.run("export", "db.events", "--all", "--to", "lake.n.last")
 
-    assert (code, out.count("exported")) == (0, 2)
+    assert (code, out.count(": exported")) == (0, 2)
 
 
 def test_after_the_grace_it_is_interrupted_and_can_be_gone_on_with(places: Places) -> None:
