@@ -9,6 +9,7 @@ came with it, and with no others.
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -181,7 +182,10 @@ def _of_configuration(kind: type[Catalog]) -> type[Catalog]:
     if issubclass(kind, MetastoreCatalog):
         # A server stages for the others.
         methods["_update_and_stage_table"] = _update_and_stage_table
-    return type(kind)(kind.__name__, (kind,), methods)
+    made: type[Catalog] = types.new_class(
+        kind.__name__, (kind,), exec_body=lambda own: own.update(methods)
+    )
+    return made
 
 
 def _load_file_io(

@@ -48,7 +48,9 @@ def test_every_document_can_be_reached_from_the_first_page() -> None:
 
 def test_the_first_page_tells_the_targets_that_are_there() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    told = re.findall(r"(?<!Cannot )\bmake ([a-z-]+)", "".join(page.read_text() for page in documents()))
+    told = re.findall(
+        r"(?<!Cannot )\bmake ([a-z-]+)", "".join(page.read_text() for page in documents())
+    )
 
     assert told
     assert [name for name in told if not re.search(rf"^{name}:.*##", makefile, re.MULTILINE)] == []
