@@ -39,7 +39,7 @@ from catalog.file_properties import opened_by_configuration
 from catalog.iceberg_failures import unreachable, unreadable
 from catalog.iceberg_table import IcebergTable
 from catalog.shared_sql import SharedSqlCatalog
-from catalog.storages.local import local_directory, local_location, local_path
+from catalog.storages.local import local_directory, local_location, local_path, make_directory
 from catalog.storages.opening import BY_CATALOG, Storages, is_local
 from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
@@ -99,7 +99,7 @@ class OpenedCatalog:
         try:
             if root is None:
                 return _closed_with_it(_configured(self.name, self._whole(), self.time_outs))
-            root.mkdir(parents=True, exist_ok=True)
+            make_directory(root)
             # A path may hold what begins something else in a URL; a location is taken literally.
             database = URL.create("sqlite", database=str(_local_file(root, self.name)))
             local = {"uri": database, "warehouse": local_location(root), **self._files()}

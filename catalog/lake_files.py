@@ -1,8 +1,9 @@
-"""PyIceberg's door to files, where metadata is not local: the same storage that data files go to.
+"""PyIceberg's interface to files: the same storage that data files go to.
 
 So credentials, authorities, time-outs and how long to go on are one thing for both, and no object
-is replaced that must not be. Of data files and metadata JSON none is published whose writer failed;
-a manifest may be, which PyIceberg closes whatever happened, and then no snapshot refers to it.
+is replaced that must not be. On this host a file is on the disk when it is closed, before any
+catalog refers to it. Of data files and metadata JSON none is published whose writer failed; a
+manifest may be, which PyIceberg closes whatever happened, and then no snapshot refers to it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import io
 from types import TracebackType
 from typing import Self
 
+import pyarrow as pa
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
-from pyiceberg.io.pyarrow import PyArrowFile, PyArrowLocalFileSystem
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from catalog.storages.local import local_path
+from catalog.storages.local import LocalStorage, local_path
 from catalog.storages.opening import BY_CATALOG, Storages, is_local, open_storage
 from tableformat.errors import DestinationError, InternalError, MissingError
 from tableformat.storage import Storage
@@ -42,13 +43,13 @@ class LakeFileIO(FileIO):
     def new_input(self, location: str) -> InputFile:
         """Return what reads a file."""
         if is_local(location):
-            return _local_file(location)
+            return _File(location)
         return _Object(location, self._storage(location))
 
     def new_output(self, location: str) -> OutputFile:
         """Return what writes a file."""
         if is_local(location):
-            return _local_file(location)
+            return _File(location)
         return _Object(location, self._storage(location))
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
@@ -71,10 +72,35 @@ class LakeFileIO(FileIO):
         return open_storage(location, self._storages.access_by(location, self.properties))
 
 
-def _local_file(location: str) -> PyArrowFile:
-    """Return a file of this host; PyIceberg would take ? and # for the end of its path."""
-    path = str(local_path(location))
-    return PyArrowFile(location=location, path=path, fs=PyArrowLocalFileSystem())
+class _File(InputFile, OutputFile):
+    """A file of this host: read where it is, and written as data files are."""
+
+    def __len__(self) -> int:
+        return local_path(self.location).stat().st_size
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return local_path(self.location).exists()
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002  PyIceberg's
+        """Return what reads it."""
+        opened: InputStream = pa.OSFile(str(local_path(self.location)), "rb")
+        return opened
+
+    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002  PyIceberg's
+        """Begin it; it appears when the stream is closed, and only if nothing failed before.
+
+        Raises:
+            FileExistsError: there is one, which is not to be replaced.
+        """
+        if not overwrite and self.exists():
+            raise _taken(self.location)
+        # Not all file systems can do more: names of metadata have a UUID, no two writers one.
+        return _Written(self.location, LocalStorage(), replaces=True)
+
+    def to_input_file(self) -> InputFile:
+        """Return it."""
+        return self
 
 
 class _Object(InputFile, OutputFile):
@@ -156,5 +182,8 @@ class _Written:
         if self._replaces:
             self._storage.put(self._location, data)
         elif not self._storage.put_if_absent(self._location, data):
-            message = f"Cannot write {self._location}: there is an object of that name."
-            raise FileExistsError(message)
+            raise _taken(self._location)
+
+
+def _taken(location: str) -> FileExistsError:
+    return FileExistsError(f"Cannot write {location}: there is an object of that name.")

@@ -30,6 +30,7 @@ from catalog.ledgers.sqlite_tables import (
     take_lease,
     write_row,
 )
+from catalog.storages.local import make_directory
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
@@ -100,7 +101,7 @@ class SqliteLedger:
         """Return the open file, made when it does not exist; the lock is held."""
         if self._db is None:
             try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                make_directory(self._path.parent)
                 self._db = sqlite3.connect(
                     self._path,
                     timeout=self._busy_seconds,

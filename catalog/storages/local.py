@@ -1,4 +1,8 @@
-"""Files behind locations, a `tableformat.storage.Storage`: the local file system."""
+"""Files behind locations, a `tableformat.storage.Storage`: the local file system.
+
+What is written is on the disk when it has its name: the file's bytes, the directory that names it,
+and each directory above it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from tableformat.errors import DestinationError, MissingError
 from tableformat.parquet.writer import FileSink
 from tableformat.storage import Storage, StoredObject
 
-__all__ = ["LocalStorage", "local_directory", "local_location", "local_path"]
+__all__ = ["LocalStorage", "local_directory", "local_location", "local_path", "make_directory"]
 
 _IN_PROGRESS: Final = ".inprogress"
 _NO_LINKS: Final = frozenset(
@@ -28,6 +32,8 @@ _NO_LINKS: Final = frozenset(
 )
 """Why a file gets no second name, although it could be copied."""
 _LOCAL: Final = re.compile(r"file:(?://)?(?=/)")
+_ON_DISK: Final[dict[Path, int]] = {}
+"""The inodes of directories that this process has brought to the disk, with all above them."""
 
 
 def local_path(location: str) -> Path:
@@ -68,7 +74,7 @@ class LocalStorage:
         """Write a whole small object; false, and nothing is changed, when there is one already."""
         path = local_path(location)
         with _failing("create", location):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(path.parent)
             # The link appears with the whole content or not at all, and never over another.
             hidden = _hidden(path, uuid.uuid4().hex)
             try:
@@ -131,7 +137,7 @@ class LocalStorage:
                 return False
             _sync_file(old)
         with _failing("create", to):
-            new.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(new.parent)
             try:
                 os.link(old, new)
             except FileExistsError as error:
@@ -177,7 +183,7 @@ class _LocalSink:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._hidden = _hidden(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         self._file = self._hidden.open("xb")
 
     def write(self, data: bytes, /) -> None:
@@ -202,6 +208,27 @@ def _head(location: str) -> str:
     """Return what stands before a path; file:/path, as Hadoop writes it, is file:///path."""
     found = _LOCAL.match(location)
     return found[0] if found else ""
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, all of which a power cut leaves.
+
+    Also of one that is there: a process that died may have made it and not brought it to the disk.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    new: dict[Path, int] = {}
+    for directory in (path, *path.parents[:-1]):
+        inode = directory.stat().st_ino
+        if _ON_DISK.get(directory) == inode:
+            break
+        # Who may not open a directory has made nothing in it.
+        with contextlib.suppress(PermissionError):
+            _sync_directory(directory.parent)
+        new[directory] = inode
+    _ON_DISK.update(new)
 
 
 def _hidden(path: Path, mark: str = "") -> Path:

@@ -109,7 +109,7 @@ def test_nothing_that_a_table_says_of_its_storage_is_used(lake: Lake) -> None:
     assert region(f"{made.location()}/data/f") == "us-east-1"
 
 
-def test_other_files_are_pyicebergs_own(lake: Lake, tmp_path: Path) -> None:
+def test_files_of_this_host_are_written_read_and_removed(lake: Lake, tmp_path: Path) -> None:
     location = f"file://{tmp_path}/x"
     with lake.io.new_output(location).create() as stream:
         stream.write(b"x")
