@@ -27,8 +27,8 @@ from tableformat.errors import (
     SourceError,
     TableFormatError,
 )
-from tableformat.export.claim import content_of
 from tableformat.export.commit import unsettled_mark
+from tableformat.export.content import content_of, how_it_differs
 from tableformat.export.exit_codes import DIFFERS, FAILED, REFUSED, worst
 from tableformat.export.in_main import holding
 from tableformat.export.job import MOST_PARTITIONS
@@ -276,12 +276,7 @@ class Verifying:
         content = content_of(self._table, parts)
         if content.fingerprint == done.landed.fingerprint:
             return ""
-        return (
-            f"the source changed since: {counted(done.source_rows, 'row')} in "
-            f"{counted(len(done.parts), 'part')} "
-            "then, "
-            f"{content.rows:,} in {len(content.parts)} now"
-        )
+        return f"the source changed since: {how_it_differs(done, content)}"
 
     def _compared(self, subjects: list[_Subject]) -> Iterator[Comparison]:
         """Compare a group: with its kept digests, or with the source, frozen for it."""

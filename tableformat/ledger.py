@@ -158,6 +158,8 @@ class Claim:
     statement that claimed last. Of one on `old` that is `given_up` nothing can land any more.
     `statement` and `holds` are those of a statement on the lake table, as in `Landed`; `move` that
     of a MOVE, until it has ended; `gives_way` is there where REPLACE, DROP and DETACH may stop it.
+    `columns` tells the stored columns of the source table then from those of another time, and
+    whether parts lacked any; '' where an earlier release did not note it.
     """
 
     epoch: int
@@ -178,6 +180,7 @@ class Claim:
     holds: tuple[Held, ...] | None = None
     move: MoveIntent | None = None
     gives_way: GivesWay | None = None
+    columns: str = ""
 
     @property
     def by_statement(self) -> bool:
@@ -189,8 +192,8 @@ class Claim:
 class Record:
     """The last export that completed. Times are milliseconds since 1970.
 
-    `begun` and `query_id` are those of the claim that wrote its rows, 0 and '' where an earlier
-    release noted neither; what OPTIMIZE writes anew is still the same export.
+    `begun`, `query_id` and `columns` are those of the claim that wrote its rows, 0 and '' where an
+    earlier release noted none; what OPTIMIZE writes anew is still the same export.
 
     Inside `ttl` seconds (0 is for ever) after it, exporting again is refused, unless the record was
     `forgotten`.
@@ -204,6 +207,7 @@ class Record:
     forgotten: bool = False
     begun: int = 0
     query_id: str = ""
+    columns: str = ""
 
     @property
     def source_rows(self) -> int:

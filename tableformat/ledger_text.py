@@ -1,9 +1,10 @@
 """The text form of a ledger's row: JSON under a checksum, in which a ledger stores it.
 
-The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. Rows of the three
-formats before are read, too. None of them has `archived`, which their times to live tell, and their
-records do not say when the export was begun, and by which query; formats 8 and 7 do not say how the
-source is divided, nor format 7 which claim gives way.
+The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. Rows of the four
+formats before are read, too. None of them says which columns there were. Formats 9 and before have
+no `archived`, which their times to live tell, and their records do not say when the export was
+begun, and by which query; formats 8 and 7 do not say how the source is divided, nor format 7 which
+claim gives way.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from tableformat.move_intent import MoveIntent
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 10
-_READ: Final = (7, 8, 9, ROW_FORMAT)
+ROW_FORMAT: Final = 11
+_READ: Final = (7, 8, 9, 10, ROW_FORMAT)
 _KNOWS_ARCHIVED: Final = 10
 
 

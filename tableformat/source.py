@@ -7,8 +7,8 @@ tasks open the frozen parts (DESIGN 5.1, 5.3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tableformat.archived import DetachedPart
@@ -16,6 +16,7 @@ from tableformat.digest import Digest
 from tableformat.errors import TableFormatError
 from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.lacked_columns import column_list, columns_of_parts
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import DataType
@@ -111,6 +112,14 @@ class PartsLayout:
     zone: str = ""
     ranges: bool = True
 
+    def over(self, table: MergeTreeTable, partitions: Iterable[FrozenPartition]) -> PartsLayout:
+        """Return the clauses under which these partitions of a table open.
+
+        An expression stands only where a part needs it (`mergetree/lacked_columns.py`).
+        """
+        lacked = {name for one in partitions for held in one.parts for name in held.part.lacks}
+        return replace(self, columns=column_list(columns_of_parts(table.columns, lacked)))
+
 
 @dataclass(frozen=True, slots=True)
 class ServedLayout:
@@ -129,6 +138,10 @@ class ServedLayout:
     settings: tuple[tuple[str, str], ...]
     typed: bool
     ranges: bool
+
+    def over(self, table: MergeTreeTable, partitions: Iterable[FrozenPartition]) -> ServedLayout:  # noqa: ARG002  its server computes what parts lack
+        """Return how these partitions of a table are read: as any others."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +164,14 @@ class SourceSnapshot:
 class LeftPart:
     """A part as a dead job had frozen it: its name in the source, and what tells its content.
 
-    `rows` counts lightweight-deleted rows too, as `Part.rows` does.
+    `rows` counts lightweight-deleted rows too, as `Part.rows` does; `lacks` are the stored columns
+    that it has no values of, where that is known.
     """
 
     source_name: str
     hash_of_all_files: str
     rows: int
+    lacks: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

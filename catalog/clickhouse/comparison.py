@@ -15,7 +15,7 @@ from typing import Final
 
 from tableformat.mergetree.keeper_node import KeeperSilent
 from tableformat.mergetree.parts import Part
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.source import FrozenPart, LeftPart
 
 __all__ = ["differences", "named_sizes_sql", "paired", "same_in_copies"]
@@ -36,16 +36,24 @@ def same_in_copies(content: str) -> str:
     return named["sizes"] if named else content
 
 
-def differences(planned: MergeTreeTable, found: MergeTreeTable, *, copy: bool) -> str:
+def differences(
+    planned: MergeTreeTable,
+    found: MergeTreeTable,
+    *,
+    copy: bool,
+    bare: tuple[Column, ...] | None = None,
+) -> str:
     """Return what of a table is another thing now, '' when nothing is.
 
     Args:
         planned: as it was described.
         found: as it is.
         copy: `found` is a staging table: of another identity, and always a plain MergeTree.
+        bare: the columns that it may have instead, without what none of its parts needs.
     """
+    is_bare = bare is not None and _columns(bare) == _columns(found.columns)
     of_both = (
-        ("its columns", _columns(planned), _columns(found)),
+        ("its columns", is_bare or _columns(planned.columns), is_bare or _columns(found.columns)),
         ("its partition key", planned.engine.partition_by, found.engine.partition_by),
         ("its sorting key", planned.engine.order_by, found.engine.order_by),
         ("its primary key", planned.engine.primary_key, found.engine.primary_key),
@@ -87,12 +95,13 @@ def paired(
         held = (
             part if content == part.hash_of_all_files else replace(part, hash_of_all_files=content)
         )
+        held = replace(held, lacks=original.lacks or part.lacks)
         pairs.append(FrozenPart(held, original.source_name, part.rows, place or part.disk))
     return None if any(found.values()) else tuple(pairs)
 
 
-def _columns(table: MergeTreeTable) -> tuple[tuple[str, str, str, str], ...]:
-    return tuple((c.name, c.type_text, c.default_kind, c.default_expression) for c in table.columns)
+def _columns(columns: tuple[Column, ...]) -> tuple[tuple[str, str, str, str], ...]:
+    return tuple((c.name, c.type_text, c.default_kind, c.default_expression) for c in columns)
 
 
 def _known(table: MergeTreeTable) -> object:

@@ -6,7 +6,6 @@ must not have (types.md section 4, source.md section 1).
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Final
 
@@ -24,16 +23,10 @@ from catalog.clickhouse.connection import (
 )
 from catalog.clickhouse.keeper_node import MAIN_KEEPER, node_of
 from catalog.clickhouse.offers import Offer
+from catalog.clickhouse.table_refusals import not_found, not_merge_tree
 from catalog.clickhouse.table_text import ttl_columns
-from catalog.clickhouse.views import ViewError, written_table
-from catalog.some import some
-from tableformat.clickhouse_codes import (
-    ACCESS_DENIED,
-    NOT_IMPLEMENTED,
-    UNKNOWN_DATABASE,
-    UNKNOWN_TABLE,
-)
-from tableformat.errors import NotFoundError, UnsupportedError
+from catalog.clickhouse.views import written_table
+from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.parts import Part, PartitionSummary
 from tableformat.mergetree.table import (
@@ -77,12 +70,12 @@ def describe(connection: Connection, capabilities: Capabilities, name: TableName
         f" FROM system.tables WHERE {of_table(name, column='name')}"
     )
     if not found:
-        raise _not_found(connection, name)
+        raise not_found(connection, name)
     kind, engine_full, uuid, policy, create_query, directory = (text(v) for v in found[0])
     if not kind.endswith("MergeTree"):
         is_view = kind == "MaterializedView"
         target = written_table(connection, name, create_query, uuid) if is_view else None
-        raise _not_merge_tree(name, kind, target)
+        raise not_merge_tree(name, kind, target)
     engine = parse_engine(engine_full)
     uuid = _own_uuid(uuid, directory)
     path, keeper = _keeper_path(connection, capabilities, name, engine)
@@ -340,52 +333,3 @@ def _identity(capabilities: Capabilities, name: TableName, uuid: str, directory:
     # Nor has an embedded ClickHouse: its directory stands for it.
     where = f"server:{server}" if server != _NIL_UUID else f"directory:{directory}"
     return f"{where}:{name}"
-
-
-def _not_found(connection: Connection, name: TableName) -> NotFoundError:
-    databases = texts(connection, "SELECT name FROM system.databases ORDER BY name")
-    if name.database not in databases:
-        near = _near(name.database, databases)
-        message = (
-            f"Cannot find the table {name}: there is no database {name.database!r}."
-            f"{_nearest(near, databases)}"
-        )
-        similar = str(TableName(near[0], name.name)) if len(near) == 1 else ""
-        return NotFoundError(message, code=UNKNOWN_DATABASE, named=str(name), similar=similar)
-    tables = texts(
-        connection,
-        "SELECT name FROM system.tables"
-        f" WHERE database = {quote_string(name.database)} ORDER BY name",
-    )
-    near = _near(name.name, tables)
-    message = (
-        f"Cannot find the table {name}: the database {name.database!r} has no such table."
-        f"{_nearest(near, tables)}"
-    )
-    similar = str(TableName(name.database, near[0])) if len(near) == 1 else ""
-    return NotFoundError(message, code=UNKNOWN_TABLE, named=str(name), similar=similar)
-
-
-def _near(wanted: str, names: tuple[str, ...]) -> list[str]:
-    return difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
-
-
-def _nearest(near: list[str], names: tuple[str, ...]) -> str:
-    if near:
-        return f" Did you mean {' or '.join(near)}?"
-    return f" It holds: {some(names, most=10)}." if names else " There is nothing in it."
-
-
-def _not_merge_tree(name: TableName, kind: str, target: TableName | None) -> UnsupportedError:
-    way = (
-        f"Name the table that it writes to{f', {target}' if target else ''}."
-        if kind in ("MaterializedView", "Distributed", "Buffer")
-        else "Copy the rows into a MergeTree table first (INSERT INTO ... SELECT)."
-    )
-    message = (
-        f"Cannot read partitions of {name}: its engine is {kind}, and only tables of the "
-        f"MergeTree family have partitions and parts. {way}"
-    )
-    if kind == "MaterializedView":
-        return ViewError(message, code=NOT_IMPLEMENTED, target=target)
-    return UnsupportedError(message, code=NOT_IMPLEMENTED)

@@ -20,12 +20,14 @@ from catalog.clickhouse.clone import Clone
 from catalog.clickhouse.comparison import differences, paired
 from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.describe import describe, list_parts
+from catalog.clickhouse.lacked import with_lacked
 from catalog.clickhouse.staging import (
     files_layout,
     is_closed,
     layout_of,
     origins,
     place_of,
+    staging_columns,
     staging_table,
 )
 from catalog.clickhouse.verify import Proved, prove
@@ -66,9 +68,10 @@ def find_left_snapshot(
         if proved.frozen:
             found |= {partition.partition_id: partition for partition in proved.frozen}
             handle.append(staging.name)
+    layout = layout_of(connection, capabilities, search.table)
     return SourceSnapshot(
         table=search.table,
-        layout=layout_of(connection, capabilities, search.table),
+        layout=layout.over(search.table, found.values()),
         partitions=tuple(found[one] for one in sorted(found)),
         refused=(),
         handle=tuple(handle),
@@ -101,9 +104,11 @@ def _stands(
     except (NotFoundError, UnsupportedError):
         # Somebody dropped it a moment ago, or put another thing in its place.
         return False
+    parts = with_lacked(connection, staging, list_parts(connection, capabilities, staging))
+    bare = staging_columns(table, {column for part in parts for column in part.lacks})
     return (
         is_closed(found.engine, capabilities)
-        and not differences(table, found, copy=True)
+        and not differences(table, found, copy=True, bare=bare)
         and _opening(table, capabilities) == _opening(found, capabilities)
     )
 
@@ -140,7 +145,8 @@ def _matched(
     recorded = {one: left for one, left in here.items() if left.parts}
     if not recorded:
         return {}
-    held = list_parts(connection, capabilities, staging, tuple(recorded))
+    listed = list_parts(connection, capabilities, staging, tuple(recorded))
+    held = with_lacked(connection, staging, listed)
     place = place_of(staging, capabilities)
     matched = {}
     for one, left in recorded.items():

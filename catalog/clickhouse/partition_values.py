@@ -13,7 +13,6 @@ from typing import Final, assert_never
 from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts
 from catalog.clickhouse.own import OwnClickHouse
-from catalog.clickhouse.table_text import column_list
 from tableformat.clickhouse_codes import (
     NO_SUCH_COLUMN_IN_TABLE,
     NOT_IMPLEMENTED,
@@ -29,6 +28,7 @@ from tableformat.mergetree.expression_text import (
     parse_partition_key,
     render_expression,
 )
+from tableformat.mergetree.lacked_columns import column_list
 from tableformat.mergetree.partition_literal import (
     All,
     ById,

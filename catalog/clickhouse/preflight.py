@@ -2,22 +2,24 @@
 
 Unfinished mutations (a clone drops what they still have to do), columns in parts that the table
 does not have (a RENAME that a clone loses), broken detached parts (the source itself lost rows).
-The rules and what was seen without them: source.md sections 0 and 1.
+And columns that parts lack, where tasks that open the parts as files cannot compute them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import Connection, text, texts
-from catalog.clickhouse.describe import of_table
+from catalog.clickhouse.describe import describe, list_parts, of_table
+from catalog.clickhouse.lacked import with_lacked
 from catalog.clickhouse.offers import Offer
 from catalog.some import some
 from tableformat.errors import RefusedError
-from tableformat.names import PartitionId, TableName, quote_string
+from tableformat.mergetree.lacked_columns import definitions, taken_from_elsewhere
+from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 
 __all__ = [
     "OWN_COLUMNS",
@@ -30,6 +32,8 @@ __all__ = [
 
 OWN_COLUMNS: Final = ("_row_exists", "_block_number", "_block_offset")
 """Columns that parts hold for ClickHouse itself."""
+_OF_ITS_OWN: Final = " WHERE origin = 'System'"
+"""Every ClickHouse that is opened as files is of this release: it has that column."""
 _OLD_NAME: Final = re.compile(r"(\d{6})\d\d_\d{8}_\d+_\d+_\d+")
 
 
@@ -48,7 +52,7 @@ def refused_by_source(
     connection: Connection,
     capabilities: Capabilities,
     name: TableName,
-    partition_ids: Iterable[PartitionId],
+    partition_ids: Collection[PartitionId],
 ) -> dict[PartitionId, RefusedError]:
     """Return the partitions that must not be frozen now, each with the reason that comes first.
 
@@ -60,6 +64,7 @@ def refused_by_source(
     killable = capabilities.has(Offer.MUTATION_FAILURES)
     foreign = foreign_columns(connection, name, name)
     broken = _broken_parts(connection, capabilities, name)
+    computed = _computed_elsewhere(connection, capabilities, name, tuple(partition_ids))
     refused = {}
     for one in partition_ids:
         if error := _refused_by_mutation(name, one, mutations, killable=killable):
@@ -68,6 +73,8 @@ def refused_by_source(
             refused[one] = refuse_foreign_columns(name, one, foreign[str(one)])
         elif str(one) in broken:
             refused[one] = _refuse_broken(name, one, broken[str(one)])
+        elif str(one) in computed:
+            refused[one] = _refuse_computed(name, one, computed[str(one)])
     return refused
 
 
@@ -175,6 +182,53 @@ def _refuse_broken(
         f"them aside ({some(parts)}), so the partition lacks their rows. Restore them, or accept "
         f"the loss with ALTER TABLE {name.sql} DROP DETACHED PART {quote_string(parts[0])} "
         "SETTINGS allow_drop_detached = 1."
+    )
+
+
+def _computed_elsewhere(
+    connection: Connection,
+    capabilities: Capabilities,
+    name: TableName,
+    partition_ids: tuple[PartitionId, ...],
+) -> dict[str, tuple[str, str, str]]:
+    """Return, by partition id, a column that parts lack and that only their ClickHouse computes.
+
+    With the part and the reason. A server computes what the parts of its own lack.
+    """
+    if capabilities.address or not partition_ids:
+        return {}
+    parts = with_lacked(connection, name, list_parts(connection, capabilities, name, partition_ids))
+    if not any(part.lacks for part in parts):
+        return {}
+    columns = describe(connection, capabilities, name).columns
+    functions = f"SELECT lower(name) FROM system.functions{_OF_ITS_OWN}"
+    known = frozenset(texts(connection, functions))
+    found: dict[str, tuple[str, str, str]] = {}
+    for part in parts:
+        for column in part.lacks:
+            why = next(
+                (
+                    f"{one.name} {one.default_kind} {one.default_expression} takes {taken}"
+                    for one in definitions(columns, (column,))
+                    if (taken := taken_from_elsewhere(one.default_expression, known))
+                ),
+                "",
+            )
+            if why:
+                found.setdefault(str(part.partition_id), (part.name, column, why))
+    return found
+
+
+def _refuse_computed(
+    name: TableName, partition_id: PartitionId, found: tuple[str, str, str]
+) -> RefusedError:
+    part, column, why = found
+    return RefusedError(
+        f"Cannot export partition {partition_id} of {name}: its part {part} lacks the column "
+        f"{column}, and {why}, which is not there for tasks that read the files of the part. Write "
+        f"the values into the parts: ALTER TABLE {name.sql} MATERIALIZE COLUMN "
+        f"{quote_identifier(column)} IN PARTITION ID {quote_string(str(partition_id))} SETTINGS "
+        "mutations_sync = 2."
     )
 
 

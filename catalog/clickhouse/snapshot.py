@@ -21,7 +21,12 @@ from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.clone import Clone
 from catalog.clickhouse.comparison import differences, paired
 from catalog.clickhouse.connection import ClickHouseError, Connection
-from catalog.clickhouse.describe import describe, has_active_parts, list_parts
+from catalog.clickhouse.describe import (
+    describe,
+    has_active_parts,
+    list_parts,
+)
+from catalog.clickhouse.lacked import with_lacked
 from catalog.clickhouse.preflight import mutation_ids, refused_by_source
 from catalog.clickhouse.staging import (
     create_staging,
@@ -30,13 +35,14 @@ from catalog.clickhouse.staging import (
     make_readonly,
     next_staging,
     place_of,
+    staging_columns,
 )
 from catalog.clickhouse.verify import prove
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, SUPPORT_IS_DISABLED
 from tableformat.errors import NotFoundError, RefusedError, SourceError, TableFormatError
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.parts import Part
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.names import PartitionId, TableName, quote_string
 from tableformat.source import FrozenPart, FrozenPartition, LeftPart, Probe, SourceSnapshot
 
@@ -96,7 +102,7 @@ def take_snapshot(
         outcome += _Freezing(connection, capabilities, part).run()
     return SourceSnapshot(
         table=request.table,
-        layout=layout,
+        layout=layout.over(request.table, outcome.frozen),
         partitions=tuple(sorted(outcome.frozen, key=lambda partition: partition.partition_id)),
         refused=tuple(sorted(outcome.refused, key=lambda pair: pair[0])),
         handle=tuple(name.name for name in outcome.staging),
@@ -137,23 +143,30 @@ class _Freezing:
         """Freeze the group in a fresh staging table, which is dropped unless that succeeds."""
         mutations = mutation_ids(self.connection, self._source)
         self._check_definition(self._source)
+        before = self._source_parts()
         try:
-            create_staging(self.connection, self.capabilities, self.request.table, staging)
-            return self._filled(staging, mutations)
+            create_staging(
+                self.connection, self.capabilities, self.request.table, staging, _lacked(before)
+            )
+            return self._filled(staging, mutations, before)
         except (_SourceMoved, ClickHouseError, RefusedError):
             # After any other error nobody answers: then the next run drops it.
             drop_staging(self.connection, self.capabilities, staging)
             raise
 
-    def _filled(self, staging: TableName, mutations: frozenset[str]) -> _Outcome:
+    def _filled(
+        self, staging: TableName, mutations: frozenset[str], before: tuple[Part, ...]
+    ) -> _Outcome:
         """Clone the group into the empty staging table, and prove what is in it."""
-        before = self._source_parts()
         self._clone(staging)
         after = self._source_parts()
         self._check_definition(self._source)
-        self._check_definition(staging)
+        self._check_definition(staging, staging_columns(self.request.table, _lacked(before)))
         if mutation_ids(self.connection, self._source) != mutations:
             message = "mutations were started"
+            raise _SourceMoved(message)
+        if not _lacked(after) <= _lacked(before):
+            message = "parts came that lack columns"
             raise _SourceMoved(message)
         frozen, refused = self._matched(staging, before, after)
         make_readonly(self.connection, self.capabilities, self.request.table, staging)
@@ -173,14 +186,15 @@ class _Freezing:
         )
         self.connection.command(f"ALTER TABLE {staging.sql} {replaces}")
 
-    def _check_definition(self, name: TableName) -> None:
+    def _check_definition(self, name: TableName, bare: tuple[Column, ...] | None = None) -> None:
         """Refuse when the source, or its copy, is not what `describe` had found.
 
         Raises:
             RefusedError: columns or keys differ.
         """
         found = describe(self.connection, self.capabilities, name)
-        different = differences(self.request.table, found, copy=name != self._source)
+        copy = name != self._source
+        different = differences(self.request.table, found, copy=copy, bare=bare)
         if different:
             message = (
                 f"Cannot export {self._source}: {different} changed since the table was described. "
@@ -238,9 +252,9 @@ class _Freezing:
         return self.request.table.name
 
     def _source_parts(self) -> tuple[Part, ...]:
-        return list_parts(
-            self.connection, self.capabilities, self._source, self.request.partition_ids
-        )
+        ids = self.request.partition_ids
+        found = list_parts(self.connection, self.capabilities, self._source, ids)
+        return with_lacked(self.connection, self._source, found)
 
     def _refuse_all(self, error: TableFormatError) -> _Outcome:
         return _Outcome(refused=tuple((one, error) for one in self.request.partition_ids))
@@ -307,9 +321,16 @@ def _of_other_size(pairs: tuple[FrozenPart, ...], originals: tuple[Part, ...]) -
     return next((p.source_name for p in other), "")
 
 
+def _lacked(parts: tuple[Part, ...]) -> frozenset[str]:
+    """Return the stored columns that one of the parts lacks."""
+    return frozenset(column for part in parts for column in part.lacks)
+
+
 def _of_partition(parts: tuple[Part, ...], one: PartitionId) -> tuple[Part, ...]:
     return tuple(part for part in parts if part.partition_id == one)
 
 
 def _named(parts: tuple[Part, ...]) -> tuple[LeftPart, ...]:
-    return tuple(LeftPart(part.name, part.hash_of_all_files, part.rows) for part in parts)
+    return tuple(
+        LeftPart(part.name, part.hash_of_all_files, part.rows, part.lacks) for part in parts
+    )

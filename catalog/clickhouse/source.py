@@ -16,6 +16,7 @@ from catalog.clickhouse import describe as reading
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
 from catalog.clickhouse.clone import within
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts, whole
+from catalog.clickhouse.lacked import with_lacked
 from catalog.clickhouse.left_snapshot import Search, find_left_snapshot
 from catalog.clickhouse.object_tables import ObjectTable, object_table
 from catalog.clickhouse.offers import Offer
@@ -114,11 +115,18 @@ class ClickHouseSource(Closing):
             SourceError: the source cannot be read.
         """
         ids = partition_ids
-        return reading.list_parts(*self._opened(table), table, ids) if ids else ()
+        opened = self._opened(table)
+        parts = reading.list_parts(*opened, table, ids) if ids else ()
+        return with_lacked(opened[0], table, parts)
 
     def all_parts(self, table: TableName) -> tuple[Part, ...]:
-        """Return the active parts of a table that hold rows."""
-        return reading.list_parts(*self._opened(table), table)
+        """Return the active parts of a table that hold rows.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        opened = self._opened(table)
+        return with_lacked(opened[0], table, reading.list_parts(*opened, table))
 
     def engine_of(self, table: TableName) -> str | None:
         """Return the engine of any table or view, None when there is no such table.

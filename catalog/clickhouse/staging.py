@@ -8,6 +8,7 @@ source.md sections 0 and 1.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
@@ -25,17 +26,16 @@ from catalog.clickhouse.connection import (
 from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.origin import Made, Origin
-from catalog.clickhouse.table_text import column_list, ttl_columns
+from catalog.clickhouse.table_text import definitions, ttl_columns
 from catalog.processes import this_process
 from tableformat.clickhouse_codes import (
     BAD_ARGUMENTS,
-    NO_SUCH_COLUMN_IN_TABLE,
-    UNKNOWN_IDENTIFIER,
     UNKNOWN_SETTING,
 )
 from tableformat.mergetree.engine_text import old_staging_engine, staging_engine
+from tableformat.mergetree.lacked_columns import column_list, columns_of_parts
 from tableformat.mergetree.readability import PART_OFFSET, check_readable, has_column
-from tableformat.mergetree.table import Engine, MergeTreeTable
+from tableformat.mergetree.table import Column, Engine, MergeTreeTable
 from tableformat.mergetree.table_settings import with_files
 from tableformat.names import TableName, quote_identifier, quote_string
 from tableformat.source import Leftover, PartsLayout, ServedLayout
@@ -52,6 +52,7 @@ __all__ = [
     "next_staging",
     "origins",
     "place_of",
+    "staging_columns",
     "staging_table",
     "sweep_leftovers",
 ]
@@ -76,9 +77,15 @@ def next_staging(connection: Connection, job: str) -> TableName:
 
 
 def create_staging(
-    connection: Connection, capabilities: Capabilities, table: MergeTreeTable, name: TableName
+    connection: Connection,
+    capabilities: Capabilities,
+    table: MergeTreeTable,
+    name: TableName,
+    lacked: Collection[str] = (),
 ) -> None:
     """Make an empty staging table for parts of `table`: nothing merges or expires in it.
+
+    `lacked` are the stored columns that a part lacks.
 
     Raises:
         UnsupportedError: parts of such a table fit no other table.
@@ -86,10 +93,11 @@ def create_staging(
         SourceError: the source cannot be used.
     """
     create_database(connection, capabilities)
-    _create_table(connection, capabilities, table, name)
+    has_ttl = _create_table(connection, capabilities, table, name, lacked)
     try:
         if capabilities.has(Offer.TTL_MERGES):
-            _remove_ttl(connection, name)
+            if has_ttl:
+                _remove_ttl(connection, name)
             connection.command(f"SYSTEM STOP TTL MERGES {name.sql}")
         connection.command(f"SYSTEM STOP MERGES {name.sql}")
     except ClickHouseError:
@@ -229,13 +237,13 @@ def layout_of(
 
 
 def files_layout(table: MergeTreeTable, capabilities: Capabilities) -> PartsLayout:
-    """Return the clauses under which the parts of a staging table open as files."""
+    """Return the clauses under which parts of a table that lack no column open as files."""
     # A setting of the configuration holds for every table that does not set it itself.
     opening = tuple(dict(with_files((*capabilities.configured, *table.engine.settings))).items())
     named = {name for name, _ in opening}
     permissions = tuple(pair for pair in capabilities.permissions if pair[0] not in named)
     return PartsLayout(
-        columns=column_list(table.columns),
+        columns=column_list(columns_of_parts(table.columns, ())),
         partition_by=table.engine.partition_by,
         order_by=table.engine.order_by,
         primary_key=table.engine.primary_key,
@@ -249,10 +257,9 @@ def _reads_ranges(connection: Connection, name: TableName) -> bool:
     """Whether a row can be asked for by its place in its part."""
     try:
         connection.rows(f"SELECT {PART_OFFSET} FROM {name.sql} LIMIT 0")
-    except ClickHouseError as error:
-        if error.code in (UNKNOWN_IDENTIFIER, NO_SUCH_COLUMN_IN_TABLE):
-            return False
-        raise
+    except ClickHouseError:
+        # Unknown there, or the table has an ALIAS that cannot be computed: whole parts are read.
+        return False
     return True
 
 
@@ -271,10 +278,24 @@ def create_database(connection: Connection, capabilities: Capabilities) -> None:
     )
 
 
+def staging_columns(table: MergeTreeTable, lacked: Collection[str]) -> tuple[Column, ...]:
+    """Return the columns of a staging table for parts of a table, of which some lack columns."""
+    texts = (*(i.expression for i in table.indices), *(p.query for p in table.projections))
+    return columns_of_parts(table.columns, lacked, texts)
+
+
 def _create_table(
-    connection: Connection, capabilities: Capabilities, table: MergeTreeTable, name: TableName
-) -> None:
-    """Make the table; where query settings are not taken for it, without them."""
+    connection: Connection,
+    capabilities: Capabilities,
+    table: MergeTreeTable,
+    name: TableName,
+    lacked: Collection[str],
+) -> bool:
+    """Make the table; where query settings are not taken for it, without them.
+
+    Returns:
+        Whether its columns may have a TTL.
+    """
     comment = ""
     if capabilities.has(Offer.TABLE_COMMENTS):
         origin = Origin.of(table, Made.by(this_process(), datetime.now(UTC)))
@@ -285,11 +306,23 @@ def _create_table(
         sign = Offer.OLD_SYNTAX_SETTING
         allowed = ((sign.sign.name, "1"),) if capabilities.has(sign) else ()
         connection.command(f"{start} {old_staging_engine(table.engine, allowed)}{comment}")
-        return
+        return True
     engines = [
         staging_engine(table.engine, (*capabilities.blockers, *permissions))
         for permissions in (capabilities.permissions, ())
     ]
+    bare = staging_columns(table, lacked)
+    if bare != table.columns:
+        listed = ", ".join((column_list(bare), *_structures(connection, table)))
+        # What cannot be made of its text, such as types that a setting allows, can be copied.
+        with contextlib.suppress(ClickHouseError):
+            _create_with(connection, f"CREATE TABLE {name.sql} ({listed})", engines, comment)
+            return False
+    _create_with(connection, start, engines, comment)
+    return True
+
+
+def _create_with(connection: Connection, start: str, engines: list[str], comment: str) -> None:
     try:
         connection.command(f"{start} {engines[0]}{comment}")
     except ClickHouseError as error:
@@ -297,6 +330,17 @@ def _create_table(
         if error.code != UNKNOWN_SETTING or engines[0] == engines[1]:
             raise
         connection.command(f"{start} {engines[1]}{comment}")
+
+
+def _structures(connection: Connection, table: MergeTreeTable) -> tuple[str, ...]:
+    """Return the definitions of the indices and projections of a table, which a clone must have."""
+    if not table.indices and not table.projections:
+        return ()
+    query = one_text(
+        connection,
+        f"SELECT create_table_query FROM system.tables WHERE {of_table(table.name, column='name')}",
+    )
+    return tuple(d for d in definitions(query) if d.startswith(("INDEX ", "PROJECTION ")))
 
 
 def _remove_ttl(connection: Connection, name: TableName) -> None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import Connection, Row, text, texts
 from catalog.clickhouse.describe import describe, list_parts, of_table
+from catalog.clickhouse.lacked import with_lacked
 from catalog.clickhouse.preflight import foreign_columns
 from catalog.clickhouse.session import ChdbSession, rows_in, run_in
 from catalog.clickhouse.staging import create_database, drop_staging, staging_table
@@ -133,7 +134,8 @@ class _Making:
         here = f"ALTER TABLE {self.name.sql} ATTACH PARTITION ALL FROM"
         run_in(self.session, f"{here} {quote_identifier(self.table.name)}")
         self._check_steady(hidden)
-        return _paired(self._parts(self.name), self._parts(hidden))
+        copies = with_lacked(self.connection, self.name, self._parts(self.name))
+        return _paired(copies, self._parts(hidden))
 
     def _create(self, statement: str) -> None:
         """Make an empty table of the temporary one's statement, in which nothing merges.
@@ -215,7 +217,8 @@ def _paired(copies: tuple[Part, ...], originals: tuple[Part, ...]) -> dict[str, 
         same = left.get(copy.content)
         if not same:
             return None
-        found[copy.name] = same.pop(0)
+        # Of the columns of a temporary table system.columns shows other sessions nothing.
+        found[copy.name] = replace(same.pop(0), lacks=copy.lacks)
     return None if any(left.values()) else found
 
 

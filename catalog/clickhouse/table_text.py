@@ -6,10 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tableformat.mergetree.table import Column
-from tableformat.names import quote_identifier
-
-__all__ = ["column_list", "definitions", "ttl_columns"]
+__all__ = ["definitions", "ttl_columns"]
 
 _QUOTES: Final = "'`\""
 _COLUMN: Final = re.compile(r"`(?P<name>(?:[^`\\]|\\.)*)`\s+(?P<rest>.*)\Z", re.DOTALL)
@@ -51,18 +48,6 @@ def ttl_columns(create_query: str) -> tuple[str, ...]:
         if column and _TTL.search(_outside_quotes(column["rest"])):
             names.append(_ESCAPED.sub(_unescaped, column["name"]))
     return tuple(names)
-
-
-def column_list(columns: tuple[Column, ...]) -> str:
-    """Return the text between the parentheses of CREATE TABLE for a table with these columns.
-
-    ALIAS and EPHEMERAL columns are in it, because defaults of others may be computed from them.
-    """
-    return ", ".join(
-        f"{quote_identifier(column.name)} {column.type_text}"
-        + (f" {column.default_kind} {column.default_expression}" if column.default_kind else "")
-        for column in columns
-    )
 
 
 def _outside_quotes(definition: str) -> str:

@@ -12,16 +12,8 @@ from __future__ import annotations
 
 from tableformat.archived import Archived
 from tableformat.export.archived import refuse_archived
-from tableformat.export.claim import (
-    Answer,
-    Content,
-    Go,
-    Wish,
-    answer,
-    is_merged,
-    source_gone,
-    unfinished,
-)
+from tableformat.export.claim import Answer, Go, Wish, answer, source_gone, unfinished
+from tableformat.export.content import Content, is_merged
 from tableformat.export.in_main import Holding
 from tableformat.export.outcome import Status
 from tableformat.ledger import Claim, Row, State
@@ -91,12 +83,12 @@ def _has_it(row: Row, content: Content, held: Holding) -> bool:
     done = row.done
     if done is None or not held.holds(done.landed):
         return False
-    return content.fingerprint == done.landed.fingerprint or is_merged(done.parts, content)
+    return content.fingerprint == done.landed.fingerprint or is_merged(done, content)
 
 
 def _begun(row: Row | None, content: Content) -> Claim | None:
     """Return the claim of an export that was begun, if what it froze is what the source has."""
     if row is None or row.state is not State.RUNNING or row.claim.statement:
         return None
-    same = row.claim.fingerprint == content.fingerprint or is_merged(row.claim.parts, content)
+    same = row.claim.fingerprint == content.fingerprint or is_merged(row.claim, content)
     return row.claim if same else None

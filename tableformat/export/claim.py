@@ -11,51 +11,30 @@ from dataclasses import dataclass, replace
 
 from tableformat.committer import FileInMain
 from tableformat.errors import UsageError
+from tableformat.export.content import Content, how_it_differs, is_merged
 from tableformat.export.in_main import Holding, Kind
 from tableformat.export.outcome import Status
 from tableformat.last_export import last_export
-from tableformat.ledger import MANIFEST_TTL, Claim, ExportedPart, Key, Landed, Record, Row, State
+from tableformat.ledger import MANIFEST_TTL, Claim, Key, Landed, Record, Row, State
 from tableformat.mergetree.keeper_node import KeeperNode
-from tableformat.mergetree.parts import Part, fingerprint
-from tableformat.mergetree.table import MergeTreeTable, known_by_name
+from tableformat.mergetree.table import known_by_name
 from tableformat.move_intent import MoveIntent
-from tableformat.names import PartName
 from tableformat.quantities import counted
 
 __all__ = [
     "Answer",
-    "Content",
     "Go",
     "Wish",
     "answer",
     "check_wish",
     "claimed",
-    "content_of",
     "in_tree",
-    "is_merged",
     "seen_twice",
     "settled",
     "shrinks",
     "source_gone",
     "unfinished",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a source partition holds now.
-
-    `merge_explains` says whether a merge alone can change the hashes.
-    """
-
-    fingerprint: str
-    parts: tuple[ExportedPart, ...]
-    merge_explains: bool
-
-    @property
-    def rows(self) -> int:
-        """Rows of the parts, lightweight-deleted ones included."""
-        return sum(p.rows for p in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,26 +125,6 @@ class Go:
     empties: bool = False
 
 
-def content_of(table: MergeTreeTable, parts: tuple[Part, ...]) -> Content:
-    """Return the content identity of a partition (DESIGN 5.1)."""
-    exported = tuple(
-        ExportedPart(
-            p.name,
-            p.hash_of_all_files,
-            p.rows,
-            p.min_block,
-            p.max_block,
-            p.data_version,
-            p.bytes_on_disk,
-        )
-        for p in parts
-    )
-    plain = table.engine.name in ("MergeTree", "ReplicatedMergeTree", "SharedMergeTree")
-    return Content(
-        fingerprint(parts), exported, plain and not table.engine.ttl and not table.has_ttl_columns
-    )
-
-
 def answer(
     row: Row | None, content: Content | None, wish: Wish, held: Holding, now: int
 ) -> Answer | Go:
@@ -191,7 +150,7 @@ def answer(
     if wish.force:
         return Go(_left(row)) if held.is_known or wish.whole else _unclear(held)
     same = content.fingerprint == done.landed.fingerprint
-    merged = not same and is_merged(done.parts, content)
+    merged = not same and is_merged(done, content)
     if same or merged:
         return _same(row, done, held, now, merged=merged)
     return _other(row, done, content, held, now)
@@ -252,9 +211,7 @@ def _way_round(held: Holding) -> str:
 def _other(row: Row, done: Record, content: Content, held: Holding, now: int) -> Answer | Go:
     text = (
         "the source partition differs from what was exported in snapshot "
-        f"{done.landed.snapshot_id}: {counted(done.source_rows, 'row')} in "
-        f"{counted(len(done.parts), 'part')} then, "
-        f"{content.rows:,} in {len(content.parts)} now"
+        f"{done.landed.snapshot_id}: {how_it_differs(done, content)}"
     )
     if part := _made_anew(row.key, done, content):
         return Answer(
@@ -391,24 +348,9 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
 
 def _record(row: Row, landed: Landed, claim: Claim, now: int) -> Record:
     """Return the record of what landed; what a statement wrote anew is of the same export."""
-    made = Record(landed, claim.parts, claim.bytes, now, row.ttl)
+    made = Record(landed, claim.parts, claim.bytes, now, row.ttl, columns=claim.columns)
     if claim.by_statement and row.done is not None:
         before = last_export(row)
-        return replace(made, begun=before.begun, query_id=before.query_id)
+        columns = row.done.columns
+        return replace(made, begun=before.begun, query_id=before.query_id, columns=columns)
     return replace(made, begun=claim.begun, query_id=claim.query_id)
-
-
-def is_merged(before: tuple[ExportedPart, ...], now: Content) -> bool:
-    """Whether a merge explains other hashes: rows, blocks and mutation number agree."""
-    if not (now.merge_explains and before and now.parts):
-        return False
-    return _extent(before) == _extent(now.parts)
-
-
-def _extent(parts: tuple[ExportedPart, ...]) -> tuple[int, int, int, frozenset[int | None]] | None:
-    try:
-        mutations = frozenset(PartName.parse(p.name).mutation for p in parts)
-    except UsageError:
-        return None
-    rows = sum(p.rows for p in parts)
-    return rows, min(p.min_block for p in parts), max(p.max_block for p in parts), mutations

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tableformat.effects import Step
-from tableformat.export.claim import Answer, Wish, claimed, is_merged, shrinks
+from tableformat.export.claim import Answer, Wish, claimed, shrinks
+from tableformat.export.content import is_merged
 from tableformat.export.destination import Destination, plan_slices
 from tableformat.export.foreign import OwnKeys, goes_on, refuse_foreign
 from tableformat.export.freezing import Frozen
@@ -194,6 +195,7 @@ class Claiming:
             fingerprint=content.fingerprint,
             begun=self._ports.clock(),
             parts=content.parts,
+            columns=content.columns,
             staging=frozen.handles[one.partition_id],
             bytes_ratio=self.ratio.value,
             slots=self._slots,
@@ -215,7 +217,7 @@ def _note(work: Work, planned: _Cut) -> str:
     """Say that an older content is exported, because it was frozen by a run that began files."""
     claim, now = planned.claim, work.content
     begun = work.resume is not None and work.resume.claim.fingerprint == claim.fingerprint
-    if claim.fingerprint == now.fingerprint or is_merged(claim.parts, now) or not begun:
+    if claim.fingerprint == now.fingerprint or is_merged(claim, now) or not begun:
         return ""
     rows = sum(p.rows for p in claim.parts)
     told = (

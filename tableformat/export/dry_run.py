@@ -18,6 +18,7 @@ from tableformat.errors import RefusedError
 from tableformat.export import claim
 from tableformat.export.answering import answered
 from tableformat.export.commit import unsettled_mark
+from tableformat.export.content import content_of
 from tableformat.export.destination import fit, in_spec, schema_change
 from tableformat.export.foreign import OwnKeys
 from tableformat.export.in_main import Holding, holding
@@ -183,7 +184,7 @@ class _Existing:
             return claim.Answer(Status.ALREADY_EXPORTED, text)
         if not parts and (row is None or row.done is None):
             return None
-        content = claim.content_of(plan.table, parts) if parts else None
+        content = content_of(plan.table, parts) if parts else None
         if other := self.others.refusal(
             row, one.value, wish, self._held, content=content, is_gone=self._is_gone
         ):

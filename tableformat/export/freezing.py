@@ -88,9 +88,11 @@ class Freezing:
         fresh = self.ports.effects(Step.SNAPSHOT_SOURCE, lambda: self._fresh(rest))
         if found is None:
             return Frozen(fresh, {p.partition_id: fresh.handle for p in fresh.partitions})
+        partitions = found.partitions + fresh.partitions
         both = replace(
             fresh,
-            partitions=found.partitions + fresh.partitions,
+            layout=fresh.layout.over(fresh.table, partitions),
+            partitions=partitions,
             handle=(*found.handle, *fresh.handle),
         )
         return Frozen(both, held | {p.partition_id: fresh.handle for p in fresh.partitions})

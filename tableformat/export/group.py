@@ -24,6 +24,7 @@ from tableformat.export.cancelled import Cancelled, NoneLeftError
 from tableformat.export.claiming import Claiming, Planned
 from tableformat.export.commit import Ports, settle_mark, unsettled_mark
 from tableformat.export.committing import Committing
+from tableformat.export.content import content_of
 from tableformat.export.destination import Destination
 from tableformat.export.freezing import Freezing, Frozen
 from tableformat.export.leases import Leases
@@ -157,7 +158,7 @@ class GroupJob:
             return self._told(
                 partition_id.value, Status.EMPTY, "its parts hold no rows", row, begun
             )
-        content = claim.content_of(self._to.table, parts)
+        content = content_of(self._to.table, parts)
         if other := self._namesakes.before(row, partition_id.value, content, state):
             return self._told(partition_id.value, Status.REFUSED, other, row, begun)
         held = held_in_main(self._commit_ports, row, state, key.hash)

@@ -16,8 +16,9 @@ from typing import Final
 
 from tableformat.committer import LakeTableState
 from tableformat.effects import Step
-from tableformat.export.claim import Content, Wish
+from tableformat.export.claim import Wish
 from tableformat.export.commit import Ports
+from tableformat.export.content import Content
 from tableformat.export.destination import Destination
 from tableformat.export.giving_up import kill
 from tableformat.export.in_main import Holding

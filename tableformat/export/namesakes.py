@@ -23,7 +23,8 @@ from typing import Final
 
 from tableformat.committer import LakeTableState
 from tableformat.errors import RefusedError
-from tableformat.export.claim import Content, Wish, is_merged
+from tableformat.export.claim import Wish
+from tableformat.export.content import Content, is_merged
 from tableformat.export.in_main import Holding
 from tableformat.ledger import Claim, Row, State
 from tableformat.mergetree.table import MergeTreeTable, known_by_name
@@ -219,7 +220,7 @@ def _why_same(
     then, now = known_by_name(row.key.source), known_by_name(table.key_source)
     if then is None or now is None or then[0] != now[0]:
         return ""
-    if is_merged(done, content):
+    if row.done is not None and is_merged(row.done, content):
         return f"its parts are those that were exported from {row.source_table}, merged"
     if is_gone(then[1]):
         return (

@@ -17,7 +17,7 @@ from tableformat.committer import (
     LakeTableState,
 )
 from tableformat.errors import RefusedError, UsageError
-from tableformat.export.claim import Content, content_of
+from tableformat.export.content import Content, content_of
 from tableformat.export.directories import NO_NAMES, KeyNames, TreeKey, tree_key
 from tableformat.export.ports import SliceFailure
 from tableformat.export.slices import Slice

@@ -15,7 +15,7 @@ from typing import Final
 
 from tableformat.committer import FileInMain, KeyCommit, LakeTable, LakeTableState
 from tableformat.errors import DestinationError
-from tableformat.export.claim import Content
+from tableformat.export.content import Content
 from tableformat.export.same_table import known_node, other_table
 from tableformat.export.watermark import Listing, why_not
 from tableformat.ledger import Key, Ledger

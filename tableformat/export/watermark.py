@@ -13,7 +13,8 @@ from functools import partial
 from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
-from tableformat.export.claim import Answer, Content, Wish, answer, content_of
+from tableformat.export.claim import Answer, Wish, answer
+from tableformat.export.content import Content, content_of, how_it_differs
 from tableformat.export.in_main import holding
 from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.marks import unsettled_mark
@@ -23,7 +24,6 @@ from tableformat.ledger import Key, Ledger, Row
 from tableformat.mergetree.parts import Part
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId
-from tableformat.quantities import counted
 from tableformat.source import Source
 
 __all__ = ["Listing", "Watermark", "find_watermark", "list_source", "why_not"]
@@ -150,7 +150,5 @@ def why_not(
         return held.about(landed).rstrip(".")
     return (
         f"the source partition differs from what was exported in snapshot {landed.snapshot_id}: "
-        f"{counted(row.done.source_rows, 'row')} in {counted(len(row.done.parts), 'part')} then, "
-        f"{content.rows:,} in "
-        f"{len(content.parts)} now"
+        f"{how_it_differs(row.done, content)}"
     )

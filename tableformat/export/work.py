@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tableformat.committer import LakeTableState
-from tableformat.export.claim import Content
+from tableformat.export.content import Content
 from tableformat.export.in_main import Holding
 from tableformat.export.slices import Slice
 from tableformat.ledger import Claim, Key, Row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,8 @@ class Part:
 
     `rows` counts lightweight-deleted rows too, as system.parts does; `path` is the part's own
     directory, `disk` the root directory of the disk that it is on; `part_type` is Wide or Compact;
-    sizes in bytes.
+    sizes in bytes. `lacks` are the stored columns of its table of which it has no values, in
+    declared order: ClickHouse computes them (`lacked_columns.py`).
     """
 
     name: str
@@ -35,6 +36,7 @@ class Part:
     level: int
     data_version: int
     has_lightweight_delete: bool
+    lacks: tuple[str, ...] = ()
 
     @property
     def content(self) -> tuple[str, str, int]:
@@ -85,12 +87,18 @@ class PartitionSummary:
         return self.times.greatest if isinstance(self.times, Times) else ""
 
 
-def fingerprint(parts: Iterable[Part]) -> str:
+def fingerprint(parts: Iterable[Part], computed: Mapping[tuple[str, ...], str]) -> str:
     """Return the content identity of a partition: a digest over its parts' hashes and rows.
 
-    A merge changes it although the rows are equal; the ledger explains that (DESIGN 5.1).
+    A merge changes it although the rows are equal; the ledger explains that. Of a part that lacks
+    columns it covers what decides their values, too: without any it is as if there were none.
+
+    Args:
+        parts: of the partition.
+        computed: what decides the values of the columns that a part lacks, by these; '' for NULL.
     """
     digest = hashlib.sha256()
-    for content in sorted(part.content for part in parts):
+    found = ((*p.content, text) if (text := computed[p.lacks]) else p.content for p in parts)
+    for content in sorted(found):
         digest.update(repr(content).encode())
     return digest.hexdigest()

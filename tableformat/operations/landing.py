@@ -304,6 +304,7 @@ def _claim_of(
             data_files=len(made),
             # Of what is written anew it is noted when it is there, as `noted` does.
             bytes=sum(f.bytes for f in change.copies),
+            columns=change.like.columns,
         )
     own = (Held(transaction_id, len(made), sum(made)),) if made and not change.aside else ()
     return Claim(

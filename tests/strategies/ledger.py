@@ -40,6 +40,7 @@ _CLAIMS = st.builds(
     data_files=_NUMBERS,
     bytes=_NUMBERS,
     query_id=_TEXTS,
+    columns=_TEXTS,
     given_up=st.booleans(),
     statement=_TEXTS,
     holds=_HOLDS,
@@ -50,7 +51,7 @@ _LANDED = st.builds(
 )
 _RECORDS = st.builds(
     Record, _LANDED, _PARTS, _NUMBERS, _NUMBERS, st.integers(0, 10_000), st.booleans(),
-    begun=_NUMBERS, query_id=_TEXTS,
+    begun=_NUMBERS, query_id=_TEXTS, columns=_TEXTS,
 )  # fmt: skip
 
 _DETACHED = st.lists(st.builds(DetachedPart, _TEXTS, _NUMBERS, _NUMBERS), max_size=2).map(tuple)

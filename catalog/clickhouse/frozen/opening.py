@@ -7,25 +7,33 @@ compared with the folders, because what it cannot load it passes over without a 
 
 from __future__ import annotations
 
+import contextlib
+import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, texts
-from catalog.clickhouse.describe import of_table
+from catalog.clickhouse.describe import describe, list_parts, of_table
 from catalog.clickhouse.frozen.definition import Definition, read_definition
 from catalog.clickhouse.frozen.folders import PartFolder, PartFolders, find_folders
 from catalog.clickhouse.frozen.uri import FrozenSettings
+from catalog.clickhouse.lacked import with_lacked
 from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.plain_disk import plain_disk_sql
 from catalog.clickhouse.staging import files_layout
 from catalog.some import some
 from tableformat.errors import RefusedError, SourceError, UsageError
 from tableformat.mergetree.engine_text import staging_engine
+from tableformat.mergetree.lacked_columns import column_list, columns_of_parts
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import TableName, quote_identifier, quote_string
 
 __all__ = ["OpenedParts", "check_unchanged", "open_clickhouse", "open_parts"]
+
+_STATED: Final = "mergeberg_statement"
+"""The database in which a statement is read, beside that of the table."""
 
 
 def open_clickhouse(zone: str) -> Connection:
@@ -57,12 +65,17 @@ def open_clickhouse(zone: str) -> Connection:
 
 @dataclass(frozen=True, slots=True)
 class OpenedParts:
-    """Parts that are open as `table`: their folders, their statement, and what was not loaded."""
+    """Parts that are open as `table`: their folders, their statement, and what was not loaded.
+
+    `stated` is the table of the statement, where the parts are open without what computes columns
+    that all of them have, because it cannot be evaluated here; else None.
+    """
 
     table: TableName
     definition: Definition
     folders: PartFolders
     missing: tuple[PartFolder, ...]
+    stated: MergeTreeTable | None = None
 
 
 def open_parts(
@@ -81,7 +94,7 @@ def open_parts(
     definition.check_name(table, settings.ddl_file)
     connection.command(f"CREATE DATABASE IF NOT EXISTS {quote_identifier(table.database)}")
     try:
-        connection.command(_create_sql(capabilities, definition, table, folders.directory))
+        stated = _open(connection, capabilities, definition, table, folders.directory)
     except ClickHouseError as error:
         message = (
             f"Cannot open the parts in {folders.directory} as {table}: {error.reason}. Check that "
@@ -100,7 +113,7 @@ def open_parts(
     missing = tuple(folder for folder in folders.parts if str(folder.name) not in loaded)
     if not loaded and not any(folder.damage for folder in folders.parts):
         raise _nothing_loaded(settings, definition, folders)
-    return OpenedParts(table, definition, folders, missing)
+    return OpenedParts(table, definition, folders, missing, stated)
 
 
 def check_unchanged(opened: OpenedParts) -> None:
@@ -117,6 +130,63 @@ def check_unchanged(opened: OpenedParts) -> None:
             f"were read: {some(changed)}. Name a directory that nobody changes."
         )
         raise SourceError(message)
+
+
+def _open(
+    connection: Connection,
+    capabilities: Capabilities,
+    definition: Definition,
+    table: TableName,
+    directory: Path,
+) -> MergeTreeTable | None:
+    """Make the table; return that of the statement where this one is not just like it.
+
+    Raises:
+        ClickHouseError: it cannot be made.
+    """
+    try:
+        connection.command(_create_sql(capabilities, definition, table, directory))
+    except ClickHouseError as error:
+        # Its expressions may need what only the server has. The parts may not.
+        with contextlib.suppress(ClickHouseError):
+            return _open_bare(connection, capabilities, definition, table, directory)
+        raise error from None
+    return None
+
+
+def _open_bare(
+    connection: Connection,
+    capabilities: Capabilities,
+    definition: Definition,
+    table: TableName,
+    directory: Path,
+) -> MergeTreeTable:
+    """Make the table with the expressions that parts need; return that of the statement.
+
+    Raises:
+        ClickHouseError: one that they need cannot be evaluated, or something else is wrong.
+    """
+    stated = TableName(_STATED, table.name)
+    connection.command(f"CREATE DATABASE IF NOT EXISTS {quote_identifier(_STATED)}")
+    # Of a table that is attached ClickHouse evaluates nothing.
+    engine = staging_engine(replace(definition.engine, settings=()), ())
+    connection.command(
+        f"ATTACH TABLE {stated.sql} UUID {quote_string(str(uuid.uuid4()))}"
+        f" ({definition.columns}) {engine}"
+    )
+    found = describe(connection, capabilities, stated)
+    connection.command(f"DROP TABLE {stated.sql} SYNC")
+    lacked: frozenset[str] = frozenset()
+    while True:
+        columns = column_list(columns_of_parts(found.columns, lacked))
+        bare = replace(definition, columns=columns)
+        connection.command(_create_sql(capabilities, bare, table, directory))
+        parts = with_lacked(connection, table, list_parts(connection, capabilities, table))
+        missing = frozenset(column for part in parts for column in part.lacks)
+        if missing <= lacked:
+            return found
+        lacked = missing
+        connection.command(f"DROP TABLE {table.sql} SYNC")
 
 
 def _create_sql(

@@ -11,6 +11,7 @@ from catalog.clickhouse.clone import Clone, Refused
 from catalog.clickhouse.connection import ClickHouseError, Connection
 from catalog.clickhouse.describe import list_parts
 from catalog.clickhouse.frozen.claims import Claimed, other_partition_keys, unsorted
+from catalog.clickhouse.lacked import with_lacked
 from catalog.clickhouse.staging import files_layout
 from catalog.clickhouse.verify import prove
 from tableformat.errors import SourceError, TableFormatError
@@ -54,7 +55,8 @@ def prove_parts(
         rest = tuple(one for one in asked.partition_ids if one not in refused)
         refused |= _refuted(is_false, connection, claimed, rest)
     rest = tuple(one for one in asked.partition_ids if one not in refused)
-    held = list_parts(connection, capabilities, table.name, rest) if rest else ()
+    listed = list_parts(connection, capabilities, table.name, rest) if rest else ()
+    held = with_lacked(connection, table.name, listed)
     # '' as the place: the directory is opened itself, and nothing is made in it.
     parts = {
         one: tuple(FrozenPart(p, p.name, p.rows, "") for p in held if p.partition_id == one)
@@ -65,7 +67,7 @@ def prove_parts(
     refused |= proved.refused
     return SourceSnapshot(
         table=table,
-        layout=files_layout(table, capabilities),
+        layout=files_layout(table, capabilities).over(table, proved.frozen),
         partitions=tuple(sorted(proved.frozen, key=lambda p: p.partition_id)),
         refused=tuple(sorted(refused.items(), key=lambda pair: pair[0])),
         handle=(asked.handle,) if proved.frozen else (),

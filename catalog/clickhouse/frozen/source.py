@@ -84,6 +84,9 @@ class FrozenPartsSource(ClickHouseSource):
         """
         opened = self._open(table)
         found = super().describe(table)
+        if (stated := opened.stated) is not None:
+            columns, indices, projections = stated.columns, stated.indices, stated.projections
+            found = replace(found, columns=columns, indices=indices, projections=projections)
         said, shown = opened.definition.engine, found.engine
         uuid = uuid_of(self._settings, opened.definition, opened.folders.directory)
         # The clauses in ClickHouse's own spelling; what it opened the parts with is not the table.

@@ -148,6 +148,15 @@ def _bad_values(places: Places, _: pytest.MonkeyPatch) -> Said:
     return said(places, export(table="db.bad", to="lake.n.bad"))
 
 
+def _computed_elsewhere(places: Places, _: pytest.MonkeyPatch) -> Said:
+    places.clickhouse_run(
+        "CREATE TABLE db.computed (k Int64) ENGINE = MergeTree ORDER BY k",
+        "INSERT INTO db.computed VALUES (1)",
+        "ALTER TABLE db.computed ADD COLUMN host String DEFAULT hostName()",
+    )
+    return said(places, export(table="db.computed", to="lake.n.computed"))
+
+
 def _not_proved(places: Places, _: pytest.MonkeyPatch) -> Said:
     words = ("--partition-id", "202402", "--partition-spec", "identity(s)")
     return said(places, export(*words, to="lake.n.proof"))
@@ -268,6 +277,7 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
     "the source directory is in use": _in_use,
     "a part is corrupted": _damaged,
     "values that Iceberg cannot hold": _bad_values,
+    "a column that a part lacks and only its source computes": _computed_elsewhere,
     "a chosen spec that the data does not prove": _not_proved,
     "a part's files are gone or unreadable": _part_gone,
     "the warehouse cannot be written": _no_directory,
