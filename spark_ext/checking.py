@@ -19,6 +19,7 @@ from catalog.secret_variables import harmless_environment
 from spark_ext.java import find_java
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.export.destination import fit, schema_change
+from tableformat.export.evolving import change_text
 from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.plan import TablePlan, remembered_conversions
 from tableformat.export.ports import Lake
@@ -245,7 +246,8 @@ def _check_destination(
         check_table_of_ledger(state, ledger)
         change = schema_change(plan, name, state) if request.evolve_schema else None
         if change is not None:
-            found.warnings.append(f"would be added to {name}: {', '.join(change.added)}")
+            found.warnings.append(change_text(change, name, would=True))
+        if change is not None and change.added:
             return
         fit(plan, name, existing, state, FileFormat())
     except RefusedError as error:

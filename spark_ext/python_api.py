@@ -80,8 +80,7 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
     replace_partition: bool = False,
     same_table: bool = False, same_as: str | None = None,
     verify: bool = False,
-    strict: bool = False,
-    evolve_schema: bool = False,
+    strict: bool = False, evolve_schema: bool = False, backfill: bool = False,
     convert: Mapping[str, str] = _NOTHING,
     partition_spec: str | None = None,
     hive_columns: Mapping[str, str] = _NOTHING,
@@ -111,6 +110,7 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
         verify: compare with the source after the commit.
         strict: refuse other kinds of values, columns, and orders.
         evolve_schema: add columns that the lake table lacks.
+        backfill: export partitions, too, that lack values of columns which the source got later.
         convert: column to conversion.
         partition_spec: of a table that is made; None to derive it.
         hive_columns: of a tree: directory to the member of the partition key that it is of.
@@ -143,8 +143,7 @@ def export_partitions(  # noqa: PLR0913  one parameter for each of the procedure
     replace_partition: bool = False,
     same_table: bool = False, same_as: str | None = None,
     verify: bool = False,
-    strict: bool = False,
-    evolve_schema: bool = False,
+    strict: bool = False, evolve_schema: bool = False, backfill: bool = False,
     convert: Mapping[str, str] = _NOTHING,
     partition_spec: str | None = None,
     hive_columns: Mapping[str, str] = _NOTHING,

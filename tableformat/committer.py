@@ -241,7 +241,8 @@ class PartitionFile:
 class SchemaChange:
     """A commit of a table's schema alone: `schema_json` is the whole new one, without an id.
 
-    `added` says in words what is new in it, `properties` are set in the same commit.
+    `added` says in words what is new in it; where that is nothing, the table keeps its own.
+    `properties` are set in the same commit.
     """
 
     schema_json: str

@@ -158,8 +158,7 @@ class Claim:
     statement that claimed last. Of one on `old` that is `given_up` nothing can land any more.
     `statement` and `holds` are those of a statement on the lake table, as in `Landed`; `move` that
     of a MOVE, until it has ended; `gives_way` is there where REPLACE, DROP and DETACH may stop it.
-    `columns` tells the stored columns of the source table then from those of another time, and
-    whether parts lacked any; '' where an earlier release did not note it.
+    `columns` tells the source's stored columns from others, and whether parts lacked any; or ''.
     """
 
     epoch: int

@@ -48,6 +48,17 @@ _NO_CONVERSIONS: Mapping[str, str] = MappingProxyType({})
 _NOT_FAR: Mapping[str, str] = MappingProxyType({})
 
 
+class Noting(Silent):
+    """An observer that passes on what it is told in sentences."""
+
+    def __init__(self, told: Callable[[str], None]) -> None:
+        self._told = told
+
+    def note(self, text: str) -> None:
+        """Hear one sentence."""
+        self._told(text)
+
+
 class RealExport:
     """A ClickHouse and a warehouse; a table is exported to the lake table of its own name.
 
@@ -79,6 +90,9 @@ class RealExport:
         directories: Mapping[str, str] = _NO_CONVERSIONS,
         conversions: Mapping[str, str] = _NO_CONVERSIONS,
         evolve_schema: bool = False,
+        backfill: bool = False,
+        ttl: int = 0,
+        note: Callable[[str], None] = lambda _: None,
         beside: bool = False,
         force: bool = False,
         same_as: str = "",
@@ -95,7 +109,8 @@ class RealExport:
         """
         of = to or name
         places = Places(SourcePlace("chdb:unused"), self.destination_of(of), self.ledger)
-        ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent(), verify=verify)
+        observer = Noting(note)
+        ports = open_ports(places, SparkWhenNeeded(SparkSettings()), observer, verify=verify)
         if source is None:
             source = self._source()
         server = None if self.place is None else server_of(self.place)
@@ -111,11 +126,12 @@ class RealExport:
             name,
             self.name_of(of),
             selection,
-            Wish(force, ttl=0, beside=beside, same_as=same_as, shards=shards),
+            Wish(force, ttl=ttl, beside=beside, same_as=same_as, shards=shards),
             conversions,
             partition_spec=partition_spec,
             directories=directories,
             evolve_schema=evolve_schema,
+            backfill=backfill,
             format=file_format,
             limits=limits,
         )

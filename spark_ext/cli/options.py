@@ -182,7 +182,8 @@ _MAPPING: Final = (
     click.option(
         "--evolve-schema",
         is_flag=True,
-        help="Add columns that the destination lacks, as optional ones.",
+        help="Add columns that the destination lacks, as optional ones, and note in it what its "
+        "source is now.",
     ),
     click.option(
         "--strict",

@@ -65,6 +65,10 @@ _HOW: Final = (
     Parameter("verify", "BOOLEAN", "compare with the source after the commit", "false"),
     Parameter("strict", "BOOLEAN", "refuse other kinds of values, columns, and orders", "false"),
     Parameter("evolve_schema", "BOOLEAN", "add columns that the lake table lacks", "false"),
+    Parameter(
+        "backfill", "BOOLEAN",
+        "also partitions that lack values of columns which the source got later", "false",
+    ),
     CONVERT,
     PARTITION_SPEC,
     HIVE_COLUMNS,
@@ -177,6 +181,7 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
         partition_spec=call.text_or_none("partition_spec"),
         directories=call.pairs("hive_columns"),
         evolve_schema=call.flag("evolve_schema"),
+        backfill=call.flag("backfill"),
         commit_every=commit_every,
         max_retries=_least(call, "max_retries", 0),
         abandoned_ttl=_least(call, "abandoned_ttl", 0),

@@ -36,6 +36,7 @@ _PARAMETERS: Final[Mapping[str, str]] = {
     "--verify": "`verify => true`",
     "--strict": "`strict => true`",
     "--evolve-schema": "`evolve_schema => true`",
+    "--backfill": "`backfill => true`",
     "--convert": "`convert`",
     "--partition-spec": "`partition_spec`",
     "--hive-column": "`hive_columns`",

@@ -39,7 +39,7 @@ from tableformat.iceberg.existing import (
     written_schema,
 )
 from tableformat.iceberg.partition_proof import directory, partition_values, value_texts
-from tableformat.iceberg.properties import grown_properties, parts_apart, remembered_source
+from tableformat.iceberg.properties import parts_apart, remembered_source, renewed_properties
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.sort_order import (
     file_order,
@@ -223,25 +223,37 @@ def fit(
 def schema_change(plan: TablePlan, name: LakeName, state: LakeTableState) -> SchemaChange | None:
     """Return what the table must get so that the plan fits (`--evolve-schema`), None for nothing.
 
+    That is the columns that it lacks, and what it remembers of its source as that is now.
+
     Raises:
         RefusedError: it would not fit even then; every other difference is listed. Or the columns
             of such a destination never change (code 48).
     """
     loaded = table_of(state)
     grown = evolve(loaded.schema(), loaded.spec(), plan.columns, loaded.metadata.last_column_id)
-    if grown is None:
+    if state.tree and grown is None:
         return None
-    if state.tree:
+    if state.tree and grown is not None:
         message = (
             f"Cannot add {', '.join(grown.added)} to {name}: the columns of a tree of Hive "
             "directories never change. Export to another tree, or to an Iceberg table."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
-    refusal = _refusal(plan, name, state, grown.schema)
+    schema = loaded.schema() if grown is None else grown.schema
+    refusal = _refusal(plan, name, state, schema)
     if refusal is not None:
         raise refusal
-    properties = grown_properties(state.properties, plan.columns, grown.changed)
-    return SchemaChange(grown.schema.model_dump_json(), grown.added, tuple(properties.items()))
+    properties = renewed_properties(
+        state.properties,
+        plan.table,
+        plan.columns,
+        tuple(f.name for f in schema.fields),
+        frozenset() if grown is None else grown.changed,
+    )
+    if grown is None and not properties:
+        return None
+    added = () if grown is None else grown.added
+    return SchemaChange(schema.model_dump_json(), added, tuple(properties.items()))
 
 
 def _refusal(

@@ -20,9 +20,10 @@ from tableformat.export.answering import answered
 from tableformat.export.commit import unsettled_mark
 from tableformat.export.content import content_of
 from tableformat.export.destination import fit, in_spec, schema_change
+from tableformat.export.evolving import change_text
 from tableformat.export.foreign import OwnKeys
 from tableformat.export.in_main import Holding, holding
-from tableformat.export.job import ExportRequest, LookedAt, look_at_table
+from tableformat.export.job import ExportRequest, LookedAt, look_at_table, with_outdated
 from tableformat.export.loading import check_table_of_ledger
 from tableformat.export.namesakes import Namesakes, namesakes
 from tableformat.export.outcome import Status
@@ -31,6 +32,7 @@ from tableformat.export.ports import Lake
 from tableformat.export.same_table import other_table
 from tableformat.export.selection import select
 from tableformat.export.slicing import SliceTarget, slices
+from tableformat.export.watermark import list_source
 from tableformat.export.whole_partition import WholePartitions, leaving_of, no_lake_partition
 from tableformat.iceberg.partition_proof import partition_values, value_texts
 from tableformat.iceberg.snapshot import table_of
@@ -142,9 +144,11 @@ def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that h
         check_table_of_ledger(found.state, ledger)
         change = schema_change(plan, request.to, found.state) if request.evolve_schema else None
         if change is not None:
-            note(f"would be added to {request.to}: {', '.join(change.added)}")
-        else:
+            note(change_text(change, request.to, would=True))
+        if change is None or not change.added:
             fit(plan, request.to, found.table, found.state, request.format)
+        listing = list_source(plan.table, source, now=now)
+        ids = with_outdated(request, ledger.rows, found.state, listing, ids, note)
     slots = request.limits.at_once(slots)
     return Rehearsal(
         tuple(_forecasts(request, plan, source, found, ids, now=now, slots=slots)),

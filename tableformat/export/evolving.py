@@ -1,5 +1,7 @@
 """`--evolve-schema`: the destination gets the columns that it lacks, before anything is written.
 
+What the table remembers of its source is noted as that is now, with them or alone.
+
 The change is a commit of its own, asked for once in a turn and never retried blindly: any answer
 but a success means to load again and look, as in `commit.py`. It requires the schema and the last
 column id that it was made from, so it applies once at most, and never on top of another writer's
@@ -12,7 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from tableformat.committer import LakeTable, LakeTableState
+from tableformat.committer import LakeTable, LakeTableState, SchemaChange
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.destination import schema_change
@@ -21,9 +23,10 @@ from tableformat.export.plan import TablePlan
 from tableformat.export.ports import JobPorts
 from tableformat.names import LakeName
 
-__all__ = ["evolve_schema"]
+__all__ = ["change_text", "evolve_schema"]
 
 _MOST_TURNS: Final = 10
+_SOURCE: Final = "mergeberg.source."
 
 
 def evolve_schema(
@@ -50,7 +53,7 @@ def evolve_schema(
             return state
         sent = ports.effects(Step.EVOLVE_SCHEMA, partial(lake.evolve, state, change))
         if sent.applied:
-            ports.observer.note(f"added to {name}: {', '.join(change.added)}")
+            ports.observer.note(change_text(change, name))
         else:
             evidence = sent.error
             ports.pause(attempt)
@@ -61,3 +64,11 @@ def evolve_schema(
         f"lacks some; the last answer: {evidence or 'success'}. Run the command again."
     )
     raise RefusedError(message)
+
+
+def change_text(change: SchemaChange, name: LakeName, *, would: bool = False) -> str:
+    """Say what a change of the schema does, or `would` do, to a table."""
+    if change.added:
+        return f"{'would be added' if would else 'added'} to {name}: {', '.join(change.added)}"
+    noted = ", ".join(key.removeprefix(_SOURCE) for key, _ in change.properties)
+    return f"{'would be noted' if would else 'noted'} in {name} as the source has it now: {noted}"

@@ -10,13 +10,15 @@ partition is (DESIGN 5.4, 6).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError, StoppedError, UsageError
+from tableformat.export.backfill import outdated
 from tableformat.export.claim import Wish, in_tree
 from tableformat.export.commit import Ports, unsettled_mark
 from tableformat.export.destination import Destination, fit
@@ -44,9 +46,10 @@ from tableformat.export.ports import JobPorts, Lake
 from tableformat.export.retrying import MAX_RETRIES, with_retries
 from tableformat.export.selection import Selection, select
 from tableformat.export.slices import FileFormat
-from tableformat.export.watermark import list_source
+from tableformat.export.watermark import Listing, list_source
 from tableformat.hive.named import check_names, names_in_force
-from tableformat.ledger import Key, Ledger, State
+from tableformat.iceberg.snapshot import table_of
+from tableformat.ledger import Key, Ledger, Row, State
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import (
     HiveName,
@@ -66,6 +69,7 @@ __all__ = [
     "export",
     "look_at_table",
     "open_destination",
+    "with_outdated",
 ]
 
 MOST_PARTITIONS: Final = 100
@@ -76,15 +80,16 @@ MOST_PARTITIONS: Final = 100
 class ExportRequest:
     """What a user asked for, in values. `partition_spec` is None when it is to be derived.
 
-    `directories` are names of directories of a tree, each with the member of the partition key that
-    it is of. They and `conversions` may leave out what the destination remembers; `evolve_schema`
-    allows to add columns to it. At most `commit_every` partitions become visible in one snapshot,
-    and what is complete does after `commit_after` milliseconds, whatever is still being written.
-    A file whose failure may pass is written again up to `max_retries` times. `limits` bound what is
+    `directories` are names of directories of a tree, each with the member of the partition key
+    that it is of. They and `conversions` may leave out what the destination remembers;
+    `evolve_schema` allows to add columns to it, and `backfill` exports the partitions, too, that
+    lack values of later ones. At most `commit_every` partitions become visible in one snapshot,
+    and what is complete does after `commit_after` milliseconds, whatever is still being written. A
+    file whose failure may pass is written again up to `max_retries` times. `limits` bound what is
     written at a time. Exports into the destination that were interrupted and not resumed for
-    `abandoned_ttl` seconds are given up at the end; 0 is never. What is in `leave_out` was answered
-    by a run before this one, of the same command. `query_id` is the name of the statement, by which
-    it can be killed.
+    `abandoned_ttl` seconds are given up at the end; 0 is never. What is in `leave_out` was
+    answered by a run before this one, of the same command. `query_id` is the name of the
+    statement, by which it can be killed.
     """
 
     table: TableName
@@ -96,6 +101,7 @@ class ExportRequest:
     partition_spec: str | None = None
     directories: Mapping[str, str] = field(default_factory=dict)
     evolve_schema: bool = False
+    backfill: bool = False
     commit_every: int = MOST_PARTITIONS
     commit_after: int = 60_000
     max_retries: int = MAX_RETRIES
@@ -175,13 +181,15 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
         none=ports.observer.none_selected,
     )
     ids = tuple(one for one in selected if one not in request.leave_out)
-    if not ids:
+    if not ids and not request.backfill:
         return
     ports.check_writer()
     of_use = staging_in_use(ports.ledger)
     ports.effects(Step.SWEEP_SOURCE, lambda: source.sweep_leftovers(ports.job_is_alive, of_use))
     destination = open_destination(request, ports, looked_at)
     listing = list_source(table, source, now=ports.clock())
+    known = partial(ports.effects, Step.READ_LEDGER, ports.ledger.rows)
+    ids = with_outdated(request, known, state, listing, ids, ports.observer.note)
     with Leases(
         ports.ledger,
         ports.owner,
@@ -209,6 +217,38 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
         )
         abandoned_ttl = request.abandoned_ttl
         Expired(ports, commit_ports, leases, destination.location, abandoned_ttl).clean()
+
+
+def with_outdated(
+    request: ExportRequest,
+    rows: Callable[[], Iterable[Row]],
+    state: LakeTableState | None,
+    listing: Listing,
+    ids: tuple[PartitionId, ...],
+    note: Callable[[str], None],
+) -> tuple[PartitionId, ...]:
+    """Return the selected partitions `ids`, and with `backfill` those that lack values of columns.
+
+    Args:
+        request: what the user asked for.
+        rows: reads the ledger's.
+        state: of the destination before, None where there was none.
+        listing: the source table.
+        ids: those selected.
+        note: hears which are left as they are.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    if state is None or not (request.evolve_schema or request.backfill):
+        return ids
+    of = listing.source, state.layout.table_uuid
+    ours = (row for row in rows() if (row.key.source, row.key.destination) == of)
+    found = outdated(ours, listing, {f.name for f in table_of(state).schema().fields})
+    more = set(found.here) - {*ids, *request.leave_out} if request.backfill else ()
+    wanted = (*ids, *sorted(more))
+    found.tell(request.to, wanted, note)
+    return wanted
 
 
 def _groups(

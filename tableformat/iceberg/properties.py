@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,9 +26,9 @@ __all__ = [
     "MAPPING_VERSION",
     "TABLE_SETTINGS",
     "RememberedSource",
-    "grown_properties",
     "parts_apart",
     "remembered_source",
+    "renewed_properties",
     "table_properties",
 ]
 
@@ -39,6 +39,14 @@ _PREFIX: Final = "mergeberg.source."
 _VERSION: Final = f"{_PREFIX}mapping-version"
 _COLUMNS: Final = f"{_PREFIX}columns"
 _PARTS_APART: Final = "mergeberg.parts-apart"
+_RENEWED: Final = tuple(
+    f"{_PREFIX}{name}"
+    for name in (
+        *("sorting-key", "primary-key", "ttl", "column-ttl", "settings", "storage-policy"),
+        *("indices", "projections"),
+    )
+)
+"""What ALTER TABLE changes of a table beside its columns, and nothing of its rows with it."""
 _WIDE: Final = 200
 # Every commit writes all properties again, and a thousand columns are 60 kB of text.
 _LONGEST_TEXT: Final = 4000
@@ -136,30 +144,42 @@ def remembered_source(properties: Mapping[str, str]) -> RememberedSource | None:
         raise DestinationError(message) from error
 
 
-def grown_properties(
-    properties: Mapping[str, str], columns: MappedColumns, changed: frozenset[str]
+def renewed_properties(
+    properties: Mapping[str, str],
+    table: MergeTreeTable,
+    columns: MappedColumns,
+    lake_columns: Collection[str],
+    changed: frozenset[str],
 ) -> dict[str, str]:
-    """Return the properties that change with the schema; none of a table that remembers nothing.
+    """Return the properties that say something else now; none of a table that remembers nothing.
 
-    Columns that are new, or hold something new, are described as they are now, the others stay.
+    The source that a table remembers is described as it is now; a column that it does not have any
+    more stays as long as the lake table has it. Of another source, which is exported to the table
+    too, only the columns are noted that are new, or hold something new.
 
     Args:
-        properties: the table's.
+        properties: the lake table's.
+        table: the source.
         columns: the columns to export.
-        changed: names of the columns whose place in the lake table changes.
+        lake_columns: names of the columns that the lake table has, or gets.
+        changed: names of those whose place in the lake table changes.
 
     Raises:
         DestinationError: as `remembered_source`.
     """
-    if remembered_source(properties) is None:
+    remembered = remembered_source(properties)
+    if remembered is None:
         return {}
     known = {c["name"]: c for c in _unpacked(properties[_COLUMNS])}
-    known |= {
-        c.name: _to_json(c.source, columns.conversions)
-        for c in columns.columns
-        if c.name in changed
-    }
-    return {_COLUMNS: _packed(list(known.values()))}
+    now = {c.name: _to_json(c, columns.conversions) for c in table.columns}
+    if remembered.table.identity not in (table.identity, table.key_source):
+        known |= {name: column for name, column in now.items() if name in changed}
+        renewed = {_COLUMNS: _packed(list(known.values()))}
+    else:
+        kept = [c for name, c in known.items() if name not in now and name in lake_columns]
+        renewed = {name: table_properties(table, columns)[name] for name in _RENEWED}
+        renewed[_COLUMNS] = _packed([*now.values(), *kept])
+    return {name: text for name, text in renewed.items() if properties.get(name) != text}
 
 
 def parts_apart(properties: Mapping[str, str]) -> int:

@@ -392,11 +392,10 @@ def schema_request(
     metadata = table_of(state).metadata
     number = max(schema.schema_id for schema in metadata.schemas) + 1
     schema = Schema.model_validate_json(change.schema_json).model_copy(update={"schema_id": number})
-    updates: list[TableUpdate] = [
-        AddSchemaUpdate(schema=schema),
-        # Without an id it is the one added last.
-        SetCurrentSchemaUpdate(),
-    ]
+    updates: list[TableUpdate] = []
+    if change.added:
+        # Without an id the current one is the one added last.
+        updates += [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate()]
     if change.properties:
         updates.append(SetPropertiesUpdate(updates=dict(change.properties)))
     return (

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
-from tableformat.mergetree.table import MergeTreeTable, Projection, SkipIndex
+from tableformat.mergetree.table import Column, MergeTreeTable, Projection, SkipIndex
+from tableformat.mergetree.types import DataType, Enum, rebuild
 
 __all__ = ["Difference", "differences"]
 
 _Named = SkipIndex | Projection
 _DIVIDES: Final = "partition key"
+_ANY_ENUM: Final = Enum(16, ())
+_WIDEN: Final = " (a lake table notes new labels of its source by an export with --evolve-schema)"
 _ENFORCE: Final = "enforce_index_structure_match_on_partition_manipulation"
 
 
@@ -38,12 +41,13 @@ def differences(
 ) -> tuple[Difference, ...]:
     """Return what keeps partitions of `source` from `destination`; nothing when they can be put.
 
-    Stored columns are the same by name and type, in any order; partition key, order and primary
-    key are the same. The destination has every skip index and projection of the source, and where
-    its setting `enforce_index_structure_match_on_partition_manipulation` is 1, no other. Storage
-    policies are compared by name (coverage.md reading 21). With `moves` both engines are replicated
-    or neither is, too. Where the rows themselves are to tell in which partition they lie, what
-    `divides` the tables is not compared: the partition keys may differ.
+    Stored columns are the same by name and type, in any order; an Enum of the destination may have
+    labels that the source's lacks, as long as none has another number. Partition key, order and
+    primary key are the same. The destination has every skip index and projection of the source,
+    and where its setting `enforce_index_structure_match_on_partition_manipulation` is 1, no other.
+    Storage policies are compared by name (coverage.md reading 21). With `moves` both engines are
+    replicated or neither is, too. Where the rows themselves are to tell in which partition they
+    lie, what `divides` the tables is not compared: the partition keys may differ.
     """
     return tuple(
         Difference(f"Tables have different {what}: {text}", code)
@@ -60,17 +64,38 @@ def differences(
 def _of_columns(
     source: MergeTreeTable, destination: MergeTreeTable
 ) -> Iterator[tuple[str, str, int]]:
-    there = {c.name: c.type_text for c in source.stored_columns}
-    here = {c.name: c.type_text for c in destination.stored_columns}
+    there = {c.name: c for c in source.stored_columns}
+    here = {c.name: c for c in destination.stored_columns}
     told = [
-        f"{name} is {there[name]} there and {kind} here"
-        for name, kind in here.items()
-        if there.get(name, kind) != kind
+        f"{c.name} is {one.type_text} there and {c.type_text} here{_WIDEN * _takes(one, c)}"
+        for c in destination.stored_columns
+        if (one := there.get(c.name)) is not None and not _takes(c, one)
     ]
     told += [f"{name} is only there" for name in there if name not in here]
     told += [f"{name} is only here" for name in here if name not in there]
     if told:
         yield "structure", "; ".join(f"column {text}" for text in told), INCOMPATIBLE_COLUMNS
+
+
+def _takes(here: Column, there: Column) -> bool:
+    """Whether a column has every value of another one, each with the same meaning."""
+    if here.type_text == there.type_text:
+        return True
+    (known, of), (given, other) = _labels(here.type), _labels(there.type)
+    return of == other and all(set(one) <= set(k) for one, k in zip(given, known, strict=True))
+
+
+def _labels(of: DataType) -> tuple[list[tuple[tuple[str, int], ...]], DataType]:
+    """Return the labels of the Enums in a type, in its order, and the type without them."""
+    found = []
+
+    def noted(inner: DataType) -> DataType:
+        if not isinstance(inner, Enum):
+            return inner
+        found.append(inner.labels)
+        return _ANY_ENUM
+
+    return found, rebuild(of, noted)
 
 
 def _of_keys(source: MergeTreeTable, destination: MergeTreeTable) -> Iterator[tuple[str, str, int]]:

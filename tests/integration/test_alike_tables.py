@@ -13,8 +13,10 @@ from catalog.clickhouse.describe import describe
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import SourceError
 from tableformat.mergetree.alike import differences
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import Column, MergeTreeTable
+from tableformat.mergetree.type_text import parse_type
 from tableformat.names import TableName
+from tests.fakes import TABLE
 
 COLUMNS = "p Int64, x Int64, v String"
 INDEX = "INDEX ix x TYPE minmax GRANULARITY 1"
@@ -98,6 +100,34 @@ def test_what_is_refused_is_what_clickhouse_refuses_with_its_code(
     assert refused.value.code == found[0].code
     said = str(refused.value)
     assert any(one.text.partition(":")[0] in said for one in found), said
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "fits"),
+    [
+        ("Enum8('a' = 1)", "Enum8('b' = 2, 'a' = 1)", True),
+        ("Enum8('a' = 1)", "Enum16('a' = 1, 'b' = 300)", True),
+        ("Array(Nullable(Enum8('a' = 1)))", "Array(Nullable(Enum8('a' = 1, 'b' = 2)))", True),
+        ("Enum8('a' = 1)", "Enum8('a' = 2, 'b' = 1)", False),
+        ("Enum8('a' = 1)", "Enum8('b' = 1)", False),
+        ("Enum8('a' = 1)", "Nullable(Enum8('a' = 1))", False),
+        ("Tuple(Enum8('a' = 1), Enum8('a' = 1))", "Tuple(Enum8('a' = 1), Enum8('b' = 1))", False),
+    ],
+)
+def test_a_destination_may_have_more_labels_than_the_source(
+    there: str, here: str, *, fits: bool
+) -> None:
+    """ClickHouse refuses them, because its files hold codes. No value loses its meaning."""
+    source, destination = (
+        replace(TABLE, columns=(Column("e", parse_type(of), of),)) for of in (there, here)
+    )
+
+    found = differences(source, destination)
+
+    assert [one.code for one in found] == ([] if fits else [122])
+    back = [one.text for one in differences(destination, source)]
+    assert len(back) == 1
+    assert back[0].endswith("by an export with --evolve-schema)") is fits
 
 
 def test_all_differences_are_told(tables: dict[str, MergeTreeTable]) -> None:

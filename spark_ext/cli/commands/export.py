@@ -141,6 +141,11 @@ __all__ = ["export"]
 )
 @grace_option
 @yes_option
+@click.option(
+    "--backfill",
+    is_flag=True,
+    help="Export the partitions, too, that lack values of columns which the source got later.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @cluster_options
 @source_options()
@@ -156,7 +161,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     cluster: str | None, cluster_host: tuple[str, ...], hive_column: tuple[str, ...], same_as: str,
     limits: Limits, figures: Figures | None, summary: Summary, *, everything: bool,
     evolve_schema: bool, strict: bool, force: bool, allow_empty: bool, whole: bool, beside: bool,
-    same_table: bool, verify: bool, yes: bool, dry_run: bool
+    same_table: bool, verify: bool, yes: bool, backfill: bool, dry_run: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
 
@@ -186,6 +191,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         partition_spec=partition_spec,
         directories=directories,
         evolve_schema=evolve_schema,
+        backfill=backfill,
         commit_every=commit_every,
         max_retries=max_retries,
         abandoned_ttl=abandoned_ttl,

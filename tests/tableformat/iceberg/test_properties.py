@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tableformat.errors import DestinationError
 from tableformat.iceberg.properties import (
     RememberedSource,
-    grown_properties,
     remembered_source,
+    renewed_properties,
     table_properties,
 )
 from tableformat.iceberg.schema import MappedColumns, map_columns
@@ -32,6 +32,7 @@ from tests.strategies.types import data_types, names, nasty_text
 
 PAGE = Path(__file__).parents[3] / "docs" / "spec" / "table-properties.md"
 PREFIX = "mergeberg.source."
+NONE: frozenset[str] = frozenset()
 
 # A type as a source gives it: read from its text.
 types = data_types.map(render_type).map(parse_type)
@@ -181,19 +182,40 @@ def test_properties_that_cannot_be_read_are_refused(name: str, text: str | None,
         remembered_source(properties)
 
 
-def test_a_table_that_grew_remembers_new_columns_and_leaves_the_others() -> None:
+def test_of_another_source_a_table_notes_new_columns_and_leaves_the_others() -> None:
     """Harm prevented: the lake says of a column what its files do not hold."""
     before = table_of(column_of("a", Simple("UInt64")), column_of("b", Simple("Int8")))
     properties = table_properties(before, map_columns(before, {"a": "long"}))
-    now = map_columns(table_of(*(column_of(n, Simple("Int64")) for n in ("a", "b", "c"))))
+    other = table_of(*(column_of(n, Simple("Int64")) for n in ("a", "b", "c")))
+    other = replace(other, identity="uuid:another", engine=replace(other.engine, ttl="d"))
+    now = map_columns(other)
 
-    grown = grown_properties(properties, now, frozenset({"b", "c"}))
+    grown = renewed_properties(properties, other, now, ("a", "b", "c"), frozenset({"b", "c"}))
 
     assert list(grown) == [f"{PREFIX}columns"]
     after = remembered(properties | grown)
     assert [c.type_text for c in after.table.columns] == ["UInt64", "Int64", "Int64"]
     assert after.conversions == {"a": "long"}
-    assert grown_properties({}, now, frozenset({"c"})) == {}
+    assert renewed_properties({}, other, now, ("a", "b", "c"), frozenset({"c"})) == {}
+
+
+def test_a_source_is_remembered_as_it_is_now_without_what_neither_side_has_any_more() -> None:
+    """Harm prevented: a table that was changed once can be put nowhere for ever."""
+    before = table_of(*(column_of(n, Simple("Int8")) for n in ("a", "gone", "only there", "b")))
+    properties = table_properties(before, map_columns(before))
+    now = table_of(*(column_of(n, Simple("Int64")) for n in ("b", "a", "c")))
+    now = replace(now, engine=replace(now.engine, ttl="d + INTERVAL 1 DAY"))
+    columns = map_columns(now)
+
+    renewed = renewed_properties(properties, now, columns, ("a", "b", "c", "only there"), NONE)
+
+    after = remembered(properties | renewed).table
+    assert [(c.name, c.type_text) for c in after.columns] == [
+        ("b", "Int64"), ("a", "Int64"), ("c", "Int64"), ("only there", "Int8"),
+    ]  # fmt: skip
+    assert after.engine == now.engine
+    again = renewed_properties(properties | renewed, now, columns, ("only there",), NONE)
+    assert again == {}
 
 
 def test_every_property_is_documented() -> None:
