@@ -8,7 +8,7 @@ it can be committed.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from itertools import cycle
@@ -22,11 +22,13 @@ from pyiceberg.schema import Schema
 
 from catalog.carried_digest import TableFiles, carry_digest
 from catalog.clickhouse.file_rows import ROW_NUMBER
+from catalog.file_partitions import OwnPartitions
 from catalog.new_files import FilePlace
 from catalog.numbered_rows import set_values
 from catalog.scratch import ScratchDirectory
 from catalog.storages.opening import Opens, Storages
 from catalog.stored_receipts import store_receipts
+from tableformat.branches import BranchFile
 from tableformat.committer import LakeTableState
 from tableformat.errors import DestinationError
 from tableformat.file_names import exported_by
@@ -159,7 +161,8 @@ class ChangedFiles:
     """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`.
 
     They have the bloom filters that the old ones had, but those of the columns `without`, by id.
-    `elsewhere` may write those of all keys at once, before they are asked for.
+    `elsewhere` may write those of all keys at once, before they are asked for. `lies` tells where
+    files of earlier partition specs lie; without it there are none.
     """
 
     storages: Storages
@@ -167,6 +170,7 @@ class ChangedFiles:
     format: FileFormat
     without: frozenset[int] = frozenset()
     elsewhere: WritesElsewhere | None = None
+    lies: OwnPartitions | None = None
     _written: dict[Anew, Rewritten] = field(default_factory=dict, init=False, repr=False)
 
     def ahead(
@@ -208,11 +212,20 @@ class ChangedFiles:
                 look()
                 written = self._written.pop(one, None) or write(one, scratch.path)
                 made.append((one.of.files[0].path, written))
-        receipts = rewritten_receipts(state, row, made, frozenset(self.changes.sets))
+        partitions = self._partitions((one.files[0] for one in rewrites), state)
+        sets = frozenset(self.changes.sets)
+        receipts = rewritten_receipts(state, row, made, sets, partitions)
         store_receipts(row, receipts, state.location, self.storages)
         table = TableFiles(state.location, self.storages)
         carry_digest(row, (f for r in rewrites for f in r.files), table, table)
         return receipts
+
+    def _partitions(
+        self, files: Iterable[BranchFile], state: LakeTableState
+    ) -> dict[str, tuple[str | None, ...]]:
+        """Return where files of earlier partition specs lie, by path."""
+        of_others = (f for f in files if f.spec_id != state.layout.spec_id)
+        return {f.path: self.lies(f, state) for f in of_others if self.lies is not None}
 
     def _writer(self, state: LakeTableState) -> FileWriter:
         schema = table_of(state).schema()

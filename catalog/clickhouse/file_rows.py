@@ -2,14 +2,15 @@
 
 Of one data file after the other it gets the columns that somebody asks for, and the number of each
 row. That they are the same values is proved by a digest of both sides: what a type of the lake
-cannot give back is refused, and never guessed.
+cannot give back is refused, and never guessed. Columns that the table got after a file was written
+are NULL there, as for every reader, whatever ClickHouse would show.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,23 @@ from tableformat.mergetree.digest_sql import (
     source_columns,
 )
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.types import Simple
+from tableformat.mergetree.type_text import render_type
+from tableformat.mergetree.types import (
+    AggregateFunction,
+    Array,
+    Dynamic,
+    Json,
+    LowCardinality,
+    Map,
+    Nested,
+    Nullable,
+    QBit,
+    Simple,
+    SimpleAggregateFunction,
+    Tuple,
+    Unknown,
+    Variant,
+)
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 
@@ -43,6 +60,10 @@ ROW_NUMBER: Final = "mergeberg_row"
 """The number of a row in its file, from 0."""
 FILE_NUMBER: Final = "mergeberg_file"
 """The number of a file, as its caller counts them."""
+_NEVER_NULL: Final = (
+    *(Array, Map, Tuple, Nested, Json, QBit, Unknown, AggregateFunction),
+    SimpleAggregateFunction,
+)
 _CHUNK: Final = 65_536
 _INSERT: Final = "input_format_null_as_default = 0, insert_allow_materialized_columns = 1"
 
@@ -54,12 +75,13 @@ def numbered(*names: str) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Columns of a file, in a file of their own."""
+    """Columns of a file, in a file of their own; `lacking` are those that are NULL in all rows."""
 
     link: Path
     wanted: tuple[DigestColumn, ...]
     read: tuple[DigestColumn, ...]
     structure: str
+    lacking: frozenset[str]
 
     @property
     def table(self) -> str:
@@ -72,7 +94,8 @@ class FileRows:
     """Puts columns of data files into a table.
 
     `schema` is the lake table's, `columns` are those that are wanted, all stored; `what` is done,
-    as errors have it.
+    as errors have it. Those of `optional` may be none of a file's; then they may be NULL in the
+    `tables`, of which each file goes to one.
     """
 
     held: OwnClickHouse
@@ -81,6 +104,28 @@ class FileRows:
     schema: Schema
     columns: tuple[Column, ...]
     what: str
+    tables: tuple[str, ...]
+    optional: frozenset[str] = frozenset()
+    _widened: set[str] = field(default_factory=set, init=False, repr=False)
+
+    def begin(self) -> None:
+        """Empty the tables, and let their columns be what they are in ClickHouse."""
+        for table in self.tables:
+            self.held.command(f"TRUNCATE TABLE {table}")
+        for column in self.columns:
+            if column.name in self._widened:
+                # ClickHouse asks for what a NULL becomes, although there is none.
+                empty = f"DEFAULT defaultValueOfTypeName({quote_string(column.type_text)})"
+                own = f"{column.default_kind} {column.default_expression}"
+                self._modify(column, f"{column.type_text} {own if own.strip() else empty}")
+                if not own.strip():
+                    self._modify(column, "REMOVE DEFAULT")
+        self._widened.clear()
+
+    @property
+    def shown(self) -> tuple[Column, ...]:
+        """The columns as the tables have them since `begin`."""
+        return tuple(_or_null(c) if c.name in self._widened else c for c in self.columns)
 
     def insert(self, file: BranchFile, into: str, number: int | None = None) -> None:
         """Add the rows of a file to a table, which has the columns and `ROW_NUMBER`.
@@ -119,9 +164,10 @@ class FileRows:
         with pq.ParquetFile(path) as parquet:
             schema = pq.read_schema(path)
             columns = file_columns(wanted, self.schema, schema)
-            if lacking := ", ".join(c.name for c in columns if c.written is None):
-                message = f"it lacks {lacking}, which the table got later"
-                raise OSError(message)
+            lacking = frozenset(c.name for c in columns if c.written is None)
+            self._check_lacking(lacking)
+            columns = tuple(c for c in columns if c.written is not None)
+            wanted = tuple(c for c in wanted if c.name not in lacking)
             names = [c.written for c in columns if c.written is not None]
             number = pa.field(ROW_NUMBER, pa.int64(), metadata={FIELD_ID_KEY: b"2147483000"})
             fields = pa.schema([*(schema.field(name) for name in names), number])
@@ -135,14 +181,45 @@ class FileRows:
             (*wanted, replace(of_row, sql=f"{SOURCE_ALIAS}.{ROW_NUMBER}")),
             (*read, of_row),
             ", ".join(part for part in (structure, f"{ROW_NUMBER} UInt64") if part),
+            lacking,
         )
+
+    def _check_lacking(self, lacking: frozenset[str]) -> None:
+        """Refuse a file without a column that cannot be NULL here.
+
+        Raises:
+            OSError: it lacks one.
+        """
+        for column in self.columns:
+            if column.name not in lacking:
+                continue
+            if column.name not in self.optional:
+                why = "by which its rows are told apart"
+            elif isinstance(column.type, _NEVER_NULL):
+                why = f"and a value of {column.type_text} is never NULL in ClickHouse"
+            else:
+                continue
+            message = f"it lacks {column.name}, which the table got later, {why}"
+            raise OSError(message)
+
+    def _modify(self, column: Column, to: str) -> None:
+        name = quote_identifier(column.name)
+        for table in self.tables:
+            self.held.command(f"ALTER TABLE {table} MODIFY COLUMN {name} {to}")
 
     def _insert(self, read: _Read, file: BranchFile, into: str, number: int | None) -> None:
         """Add a file's rows, and prove that they are the same."""
-        types = {c.name: c.type_text for c in self.columns}
+        for column in self.columns:
+            if column.name in read.lacking - self._widened:
+                self._modify(column, _or_null(column).type_text)
+                self._widened.add(column.name)
+        types = {c.name: c.type_text for c in self.shown}
         sql = {c.name: c.sql for c in read.read}
         values = {
-            **{quote_identifier(n): f"CAST({sql[n]}, {quote_string(t)})" for n, t in types.items()},
+            **{
+                quote_identifier(n): f"CAST({sql.get(n, 'NULL')}, {quote_string(t)})"
+                for n, t in types.items()
+            },
             **({} if number is None else {FILE_NUMBER: str(number)}),
             ROW_NUMBER: ROW_NUMBER,
         }
@@ -168,6 +245,21 @@ class FileRows:
             return 0, 0
         digest, _ = read_digest(columns, rows[0][1:], tallies=False)
         return digest.rows, digest.checksum
+
+
+def _or_null(column: Column) -> Column:
+    """Return a column with NULL among its values, itself where its type can have none."""
+    of = column.type
+    match of:
+        case Nullable() | LowCardinality(Nullable()) | Variant() | Dynamic():
+            return column
+        case LowCardinality(inner):
+            of = LowCardinality(Nullable(inner))
+        case _ if isinstance(of, _NEVER_NULL):
+            return column
+        case _:
+            of = Nullable(of)
+    return replace(column, type=of, type_text=render_type(of))
 
 
 def _numbered(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -100,6 +101,7 @@ class MergedRows(Closing):
         self._values = merged_columns(source.table) if merge.merges else ()
         self.computed = tuple(one.column for one in self._values if one.computed)
         self._held: OwnClickHouse | None = None
+        self._rows: FileRows | None = None
         self._found: dict[tuple[BranchFile, ...], tuple[Left, Path]] = {}
 
     @property
@@ -109,7 +111,7 @@ class MergedRows(Closing):
 
     def close(self) -> None:
         """End the ClickHouse, if it was started. Closing twice is the same as once."""
-        held, self._held = self._held, None
+        held, self._held, self._rows = self._held, None, None
         if held is not None:
             held.close()
 
@@ -173,10 +175,14 @@ class MergedRows(Closing):
         return self._held
 
     def _fill(self, held: OwnClickHouse, files: tuple[BranchFile, ...]) -> None:
-        held.command(f"TRUNCATE TABLE {_ROWS}")
-        rows = FileRows(
-            held, self._storages, self._source, self._schema, self._columns, self._merge.command
-        )
+        if self._rows is None:
+            table, tables = self._source.table, (_ROWS, _MERGED)[: 1 + (not self._merge.leaves_all)]
+            alone = columns_of_merge(replace(self._merge, duplicates=()), table)
+            optional = frozenset(c.name for c in self._columns) - {c.name for c in alone}
+            of_table = held, self._storages, self._source, self._schema, self._columns
+            self._rows = FileRows(*of_table, self._merge.command, tables, optional)
+        rows = self._rows
+        rows.begin()
         for number, file in enumerate(files):
             rows.insert(file, _ROWS, number)
 

@@ -78,7 +78,9 @@ class RowChanges(Closing):
         self._checks = tuple(c for c in data_checks(mapped) if c.column in self.sets)
         self._held = OwnClickHouse("change", zone=source.table.server_zone or "UTC")
         what = self._change.command
-        self._rows = FileRows(self._held, storages, source, schema, self._stored, what)
+        names = frozenset(c.name for c in self._stored)
+        of_table = self._held, storages, source, schema, self._stored
+        self._rows = FileRows(*of_table, what, (_ROWS,), names)
         try:
             self._held.command(f"SET max_threads = {threads}")
             self._begin()
@@ -108,7 +110,7 @@ class RowChanges(Closing):
             DestinationError: the file cannot be read.
         """
         try:
-            self._held.command(f"TRUNCATE TABLE {_ROWS}")
+            self._rows.begin()
         except ClickHouseError as error:
             raise self._refused(error) from error
         self._rows.insert(file, _ROWS)
@@ -147,7 +149,7 @@ class RowChanges(Closing):
             # Of a condition that is another one each time it is asked.
             changed = file.rows - rows
         self._refuse_values()
-        columns = [c for c in self._stored if c.name in self.sets]
+        columns = [c for c in self._rows.shown if c.name in self.sets]
         values = select_list(columns, self._source.conversions)
         number = f"{SOURCE_ALIAS}.{ROW_NUMBER} AS {ROW_NUMBER}"
         self._held.command(

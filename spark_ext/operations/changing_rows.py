@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from catalog.changed_files import ChangedFiles
 from catalog.clickhouse.row_changes import RowChanges
+from catalog.file_partitions import OwnPartitions
 from catalog.looked_files import FileLooker, LookedFiles
 from spark_ext.operations.changing_in_tasks import ChangingInTasks
 from spark_ext.operations.other_tables import RememberingTable
@@ -64,21 +65,25 @@ def changing(
     columns = columns_of_change(change, source.table.columns)
     refuse_change(change, columns, columns_set(change, columns), source, table)
     rows = stack.enter_context(RowChanges(source, storages, table.schema(), change))
+    lies = OwnPartitions(storages)
     if spark is None:
         looked = LookedFiles(rows, storages)
-        files = ChangedFiles(storages, looked, FileFormat())
+        files = ChangedFiles(storages, looked, FileFormat(), lies=lies)
     else:
         looker = FileLooker(source, table.schema(), change, storages)
         what = f"Cannot run {text} on {of.name}"
         tasks = ChangingInTasks(spark, what, state.location, storages, looker, stack)
         looked = LookedFiles(rows, storages, tasks.look)
-        files = ChangedFiles(storages, looked, FileFormat(), elsewhere=partial(tasks.write, looked))
+        writes = partial(tasks.write, looked)
+        files = ChangedFiles(storages, looked, FileFormat(), elsewhere=writes, lies=lies)
     ahead = None if spark is None else files.ahead
     # DELETE and CLEAR that are made twice are the same as once.
     asked = render_command(command) if isinstance(command, Update) else ""
     ports = replace(running.ports, rewrite=files, ahead=ahead, asked=asked)
     ready = replace(running, ports=ports)
-    return ready, ChangeRows(which, text, looked, state.layout.schema_id, _VERBS[type(command)])
+    check = partial(lies, state=state)
+    verb = _VERBS[type(command)]
+    return ready, ChangeRows(which, text, looked, state.layout.schema_id, verb, check)
 
 
 def _change(command: ChangesRows) -> RowChange:

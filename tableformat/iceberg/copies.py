@@ -112,6 +112,7 @@ def rewritten_receipts(
     row: Row,
     made: Sequence[tuple[str, Rewritten]],
     sets: frozenset[str] = frozenset(),
+    partitions: Partitions | None = None,
 ) -> tuple[Receipt, ...]:
     """Return the receipts of files that were written anew, in the order in which they are given.
 
@@ -120,6 +121,7 @@ def rewritten_receipts(
         row: of the key that they are files of.
         made: each with the path of a file in whose place it comes, and whose partition it has.
         sets: columns that may have other values than before.
+        partitions: where rows of files of an earlier partition spec lie by the table's own.
 
     Raises:
         InternalError: a file is not in the snapshot.
@@ -133,7 +135,7 @@ def rewritten_receipts(
         for number, order in table.sort_orders().items()
     }
     return tuple(
-        _rewritten(entries[path], table, row, number, new, ordered)
+        _rewritten(entries[path], table, row, number, new, ordered, (partitions or {}).get(path))
         for number, (path, new) in enumerate(made)
     )
 
@@ -145,10 +147,12 @@ def _rewritten(
     number: int,
     new: Rewritten,
     ordered: Mapping[int, bool],
+    partition: tuple[str | None, ...] | None,
 ) -> Receipt:
+    """Return the receipt of a file in the place of another; its `partition` too, for None."""
     copy, of = Copy(new.path, new.attempt, new.sha256, new.seconds), file.sort_order_id
     return replace(
-        _receipt(file, table, row, number, copy, table.spec().spec_id),
+        _receipt(file, table, row, number, copy, table.spec().spec_id, partition),
         file_bytes=new.bytes,
         rows=new.rows,
         rows_expected=new.rows,
@@ -172,8 +176,16 @@ def _entries(table: Table, at: int | None, wanted: Collection[str]) -> Mapping[s
 
 
 def _receipt(
-    file: DataFile, table: Table, row: Row, number: int, copy: Copy, spec_id: int
+    file: DataFile,
+    table: Table,
+    row: Row,
+    number: int,
+    copy: Copy,
+    spec_id: int,
+    partition: tuple[str | None, ...] | None = None,
 ) -> Receipt:
+    if partition is None:
+        partition = tuple(_partition(file, table.spec(), table.schema()))
     return Receipt(
         key=row.key.hash,
         transaction_id=row.claim.transaction_id,
@@ -186,7 +198,7 @@ def _receipt(
         sha256=copy.sha256,
         rows=file.record_count,
         rows_expected=file.record_count,
-        partition=tuple(_partition(file, table.spec(), table.schema())),
+        partition=partition,
         spec_id=spec_id,
         sort_order_id=file.sort_order_id,
         split_offsets=tuple(file.split_offsets or ()),

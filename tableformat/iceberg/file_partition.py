@@ -45,7 +45,12 @@ def divided_columns(source: LakeTableState, destination: LakeTableState) -> Sche
 
 
 def file_partition(
-    path: str, batches: Iterable[pa.RecordBatch], columns: Schema, destination: LakeTableState
+    path: str,
+    batches: Iterable[pa.RecordBatch],
+    columns: Schema,
+    destination: LakeTableState,
+    *,
+    way: str = "INSERT SELECT brings them",
 ) -> FilePartition:
     """Return in which one partition all rows of a file lie.
 
@@ -54,6 +59,7 @@ def file_partition(
         batches: its rows, with the columns at least.
         columns: as `divided_columns` returned them.
         destination: the table that gets the file.
+        way: what is to be done where they lie in several.
 
     Raises:
         RefusedError: they lie in several, or the file has no rows (code 36).
@@ -70,7 +76,7 @@ def file_partition(
             told = ", ".join(sorted(map(field.shown, field.found)))
             message = (
                 f"Cannot put {path} into one partition of {'.'.join(table.name())}: its rows have "
-                f"these values of {field.name}: {told or 'none'}. INSERT SELECT brings them."
+                f"these values of {field.name}: {told or 'none'}. {way}."
             )
             raise RefusedError(message, code=BAD_ARGUMENTS)
     values = [(field, next(iter(field.found))) for field in fields]

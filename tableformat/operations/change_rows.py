@@ -32,7 +32,9 @@ RowsOfFiles = Callable[[tuple[BranchFile, ...]], tuple[Rewrite | None, ...]]
 class ChangeRows:
     """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
 
-    `verb` says what it did with the rows that changed.
+    `verb` says what it did with the rows that changed. `check_partition` refuses a file of an
+    earlier partition spec whose rows lie in several partitions of the table as it is now; without
+    it each of them is refused.
     """
 
     which: OnePartition | AllPartitions
@@ -40,6 +42,7 @@ class ChangeRows:
     rows: RowsOfFiles
     schema_id: int
     verb: str = "changed"
+    check_partition: Callable[[BranchFile], object] | None = None
     did: ClassVar[Status] = Status.CHANGED
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = False
@@ -62,7 +65,10 @@ class ChangeRows:
             refuse_deletes(self, file)
         changes = {f: r for f, r in zip(files, self.rows(files), strict=True) if r is not None}
         for file in changes:
-            refuse_other_spec(self, file, there)
+            if self.check_partition is None:
+                refuse_other_spec(self, file, there)
+            elif file.spec_id != there.spec_id:
+                self.check_partition(file)
         every = (self._of_key(one, there, changes) for one in there.keys)
         found = tuple(change for change in every if change is not None)
         rows = sum(f.rows for f in files)

@@ -1,0 +1,146 @@
+"""Files that were written before a column was added: it is NULL in them, and they change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyiceberg.transforms import TruncateTransform
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+from tableformat.errors import DestinationError, RefusedError
+from tests.session_lake import alter, opened
+from tests.session_without_spark import NoSpark
+from tests.wrong.places import Places
+
+TABLE = "ALTER TABLE lake.n.old"
+BEFORE = (
+    "CREATE DATABASE db",
+    "CREATE TABLE db.old (p UInt8, id UInt64) ENGINE = MergeTree PARTITION BY p ORDER BY id",
+    "INSERT INTO db.old SELECT 0, number FROM numbers(4)",
+)
+LATER = (
+    (
+        "ALTER TABLE db.old ADD COLUMN x Int32 DEFAULT 7, ADD COLUMN l LowCardinality(String),"
+        " ADD COLUMN a Array(UInt8)"
+    ),
+    "INSERT INTO db.old SELECT 1, number, 9, 'new', [1] FROM numbers(4, 3)",
+)
+
+
+@pytest.fixture(scope="module")
+def module_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+    places = Places(tmp_path_factory.mktemp("old"))
+    with EmbeddedConnection(places.clickhouse, create=True) as connection:
+        for sql in BEFORE:
+            connection.command(sql)
+    return places
+
+
+def rows(places: Places) -> list[tuple[Any, ...]]:
+    found = opened(places, "old").scan().to_arrow().select(["id", "x", "l"]).to_pylist()
+    return sorted(tuple(row.values()) for row in found)
+
+
+FIRST = [(n, None, None) for n in range(4)] + [(n, 9, "new") for n in range(4, 7)]
+
+
+@pytest.fixture
+def exported(places: Places, session: NoSpark, prepared: list[str]) -> NoSpark:
+    """Have a partition without later columns and one with them, as they were at first."""
+    places.reads_parts = True
+    if not prepared:
+        session.call("export_partitions", source="ch.db.old", table="lake.n.old")
+        with EmbeddedConnection(places.clickhouse) as connection:
+            for sql in LATER:
+                connection.command(sql)
+        one = {"source": "ch.db.old", "table": "lake.n.old", "partition_id": "1"}
+        session.call("export_partition", **one, evolve_schema=True)
+        said(session, "FREEZE WITH NAME 'first'")
+        prepared.append("made")
+    else:
+        said(session, "DROP PARTITION ALL")
+        said(session, "ATTACH PARTITION ALL FROM lake.n.old.tag_first")
+    assert rows(places) == FIRST
+    return session
+
+
+@pytest.fixture(scope="module")
+def prepared() -> list[str]:
+    """Return what was prepared: the table is made once."""
+    return []
+
+
+def said(session: NoSpark, command: str) -> list[object]:
+    return [row["status"] for row in alter(session, f"{TABLE} {command}")]
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        ("UPDATE x = 1 WHERE x IS NULL", [(n, 1, None) for n in range(4)]),
+        ("UPDATE x = x + 1 WHERE id != 3", [(n, None, None) for n in range(4)]),
+        ("UPDATE l = 'v' WHERE id = 1", [(n, None, "v" if n == 1 else None) for n in range(4)]),
+        ("CLEAR COLUMN x IN PARTITION ID '0'", [(n, 7, None) for n in range(4)]),
+        ("DELETE WHERE x IS NULL AND id > 1", [(0, None, None), (1, None, None)]),
+        ("DELETE WHERE x = 9", [(n, None, None) for n in range(4)]),
+    ],
+)
+def test_a_column_that_came_later_is_null_in_an_older_file(
+    places: Places, exported: NoSpark, command: str, left: list[tuple[Any, ...]]
+) -> None:
+    """Harm prevented: after one ADD COLUMN no statement changes what is there any more."""
+    assert "changed" in said(exported, command)
+
+    assert [row for row in rows(places) if row[0] < 4] == left
+    others = [row for row in rows(places) if row[0] >= 4]
+    expected = {"UPDATE x = x + 1 WHERE id != 3": [(n, 10, "new") for n in range(4, 7)]}
+    gone = command == "DELETE WHERE x = 9"
+    assert others == ([] if gone else expected.get(command, FIRST[4:]))
+
+
+def test_rows_are_compared_with_null_where_a_file_lacks_a_column(
+    places: Places, exported: NoSpark
+) -> None:
+    found = alter(exported, "OPTIMIZE TABLE lake.n.old PARTITION ID '0' DEDUPLICATE BY p, id, x, l")
+
+    assert {row["status"] for row in found} <= {"optimized", "unchanged"}
+    assert rows(places) == FIRST
+
+
+def test_a_type_without_null_is_refused_by_its_name(places: Places, exported: NoSpark) -> None:
+    """An array of ClickHouse is empty, and never NULL."""
+    with pytest.raises(DestinationError, match="lacks a, which the table got later, and a value"):
+        said(exported, "UPDATE a = [2] WHERE id = 1")
+    assert rows(places) == FIRST
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [("UPDATE x = 1 WHERE id = 5", [4, 5, 6]), ("DELETE WHERE id = 5", [4, 6])],
+)
+@pytest.mark.parametrize(("width", "is_one"), [(100, True), (1, False)])
+def test_files_of_an_earlier_spec_go_to_the_one_partition_that_they_lie_in(
+    places: Places, exported: NoSpark, command: str, left: list[int], width: int, *, is_one: bool
+) -> None:
+    """Harm prevented: DELETE is refused for ever, or a row lies where no reader looks for it."""
+    name = f"ids_{width}"
+    with opened(places, "old").update_spec() as update:
+        update.add_field("id", TruncateTransform(width), name)
+    try:
+        if is_one:
+            assert "changed" in said(exported, command)
+        else:
+            with pytest.raises(RefusedError, match=r"values of ids_1: 4, 6\. It is of an ear"):
+                said(exported, command)
+    finally:
+        number = opened(places, "old").spec().spec_id
+        with opened(places, "old").update_spec() as update:
+            update.remove_field(name)
+
+    files = [task.file for task in opened(places, "old").scan().plan_files()]
+    expected = [(1, 0)] if is_one else []
+    assert [(f.partition[0], f.partition[1]) for f in files if f.spec_id == number] == expected
+    found = opened(places, "old").scan("id = 5").to_arrow().num_rows
+    assert found == (left.count(5) if is_one else 1)
+    assert [row[0] for row in rows(places) if row[0] >= 4] == (left if is_one else [4, 5, 6])
