@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -42,6 +42,7 @@ def committed(opened: OpenedCatalog) -> int | None:
     return table.load().main
 
 
+@settings(max_examples=25)
 @given(name=_NAMES)
 @example(name="a?b")
 @example(name="a%20b")

@@ -131,6 +131,7 @@ def test_every_command_that_takes_json_is_walked() -> None:
     assert {*commands()} - walked - ALIKE == set()
 
 
+@pytest.mark.representative
 def test_no_output_of_a_command_has_a_number_beyond_what_is_exact(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
