@@ -8,7 +8,8 @@ bounded; `counters`. Every access is one
 IMMEDIATE transaction that asks for the format first, so that a process of another release that has
 the file open is refused too. A write is on disk when it returns, only events may come later.
 Reading never makes a ledger: one that is not there is read as an empty one, and the first write, or
-asking for its identity, makes it.
+asking for its identity, makes it. Who may not write the file reads it all the same
+(`read_only.py`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from typing import Final
 
 from catalog.ledgers.file_systems import network_file_system
 from catalog.ledgers.memory import milliseconds, running_exports
+from catalog.ledgers.read_only import ChangingError, is_read_only, reading
 from catalog.ledgers.sqlite_tables import (
     SCHEMA,
+    format_of,
     held_lease,
     remove_row,
     take_lease,
@@ -89,7 +92,11 @@ class SqliteLedger:
             raise RefusedError(message)
         self._db: sqlite3.Connection | None = None
         self._identity = ""
-        if self.is_made():
+        self._only_reads = self.is_made() and is_read_only(self._path)
+        if self._only_reads:
+            with self._reading() as db:
+                (self._identity,) = db.execute("SELECT identity FROM ledger").fetchone()
+        elif self.is_made():
             with self._lock:
                 self._opened()
 
@@ -127,7 +134,7 @@ class SqliteLedger:
             for statement in SCHEMA.split(";")[:-1]:
                 db.execute(statement)
             db.execute("INSERT INTO ledger VALUES (1, ?, ?, 0)", (str(uuid.uuid4()), LEDGER_FORMAT))
-        elif _format_of(db) == _WITHOUT_MANIFESTS:
+        elif format_of(db) == _WITHOUT_MANIFESTS:
             self._add_manifests(db)
         self._check_format(db)
         (identity,) = db.execute("SELECT identity FROM ledger").fetchone()
@@ -142,9 +149,9 @@ class SqliteLedger:
             db.execute("INSERT INTO manifests VALUES (?, ?)", (key, text))
         db.execute("UPDATE ledger SET format = ?", (LEDGER_FORMAT,))
 
-    def _check_format(self, db: sqlite3.Connection) -> None:
-        found = _format_of(db)
-        if found != LEDGER_FORMAT:
+    def _check_format(self, db: sqlite3.Connection, *readable: int) -> None:
+        found = format_of(db)
+        if found not in (LEDGER_FORMAT, *readable):
             message = (
                 f"Cannot open the ledger {self._path}: it has format {found}, this release reads "
                 f"{LEDGER_FORMAT}. Use the release that wrote it."
@@ -155,7 +162,8 @@ class SqliteLedger:
     def identity(self) -> str:
         """The ledger's identity; asking for it makes the ledger."""
         with self._lock:
-            self._opened()
+            if not self._only_reads:
+                self._opened()
         return self._identity
 
     @property
@@ -173,7 +181,7 @@ class SqliteLedger:
         if not self.is_made():
             return (None,) * len(keys)
         asked = "SELECT body, version FROM rows WHERE key = ?"
-        with self._transaction() as db:
+        with self._reading() as db:
             found = [db.execute(asked, (key,)).fetchone() for key in keys]
         return tuple(self._row(key, *x) if x else None for key, x in zip(keys, found, strict=True))
 
@@ -181,7 +189,7 @@ class SqliteLedger:
         """Return all rows, latest update first."""
         if not self.is_made():
             return iter(())
-        with self._transaction() as db:
+        with self._reading() as db:
             found = db.execute("SELECT key, body, version FROM rows").fetchall()
         rows = (self._row(*x) for x in found)
         return iter(sorted(rows, key=lambda r: (-r.updated, r.key)))
@@ -224,14 +232,14 @@ class SqliteLedger:
         """Return the last number given."""
         if not self.is_made():
             return 0
-        with self._transaction() as db:
+        with self._reading() as db:
             return int(db.execute("SELECT epoch FROM ledger").fetchone()[0])
 
     def highest_landed(self, destination: str) -> int:
         """Return the greatest sequence number that any row of a destination knows."""
         if not self.is_made():
             return 0
-        with self._transaction() as db:
+        with self._reading() as db:
             found = db.execute(
                 "SELECT sequence_number FROM landed WHERE destination = ?", (destination,)
             ).fetchone()
@@ -277,7 +285,7 @@ class SqliteLedger:
         """Return who has an unexpired lease of a key."""
         if not self.is_made():
             return None
-        with self._transaction() as db:
+        with self._reading() as db:
             held = held_lease(db, key)
         return held if held and held.until > self._clock() else None
 
@@ -303,7 +311,7 @@ class SqliteLedger:
         """Return the latest events, the last noted first."""
         if not self.is_made():
             return ()
-        with self._transaction() as db:
+        with self._reading() as db:
             found = db.execute(
                 "SELECT body FROM events WHERE ?1 IS NULL OR time >= ?1 "
                 "ORDER BY number DESC LIMIT ?2",
@@ -315,7 +323,7 @@ class SqliteLedger:
         """Return what was counted, and how many exports run now."""
         if not self.is_made():
             return counted({}, 0)
-        with self._transaction() as db:
+        with self._reading() as db:
             totals = dict(db.execute("SELECT name, value FROM counters").fetchall())
             asked = "SELECT key, host, pid, start FROM leases WHERE until > ?"
             leases = db.execute(asked, (self._clock(),)).fetchall()
@@ -336,8 +344,28 @@ class SqliteLedger:
             self._db = None
 
     @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """Make one transaction that only reads."""
+        if not self._only_reads:
+            with self._transaction() as db:
+                yield db
+            return
+        try:
+            with reading(self._path, self._busy_seconds) as db:
+                self._check_format(db, _WITHOUT_MANIFESTS)
+                yield db
+        except (sqlite3.Error, OSError, ChangingError) as error:
+            raise self._failed("read", error) from error
+
+    @contextlib.contextmanager
     def _transaction(self, *, on_disk: bool = True) -> Iterator[sqlite3.Connection]:
         """Make one transaction; not `on_disk`, it waits for the disk with the next that is."""
+        if self._only_reads:
+            message = (
+                f"Cannot write the ledger {self._path}: this user may only read it. Run the "
+                "command as a user who may write the file and its directory."
+            )
+            raise LedgerError(message)
         with self._lock:
             db = self._opened()
             try:
@@ -368,7 +396,3 @@ class SqliteLedger:
             "Check that it is a mergeberg ledger, that you may write it and its directory, and "
             "that the disk is not full."
         )
-
-
-def _format_of(db: sqlite3.Connection) -> object:
-    return (db.execute("SELECT format FROM ledger").fetchone() or (None,))[0]

@@ -10,7 +10,7 @@ from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
 from tableformat.ledger_text import render_row
 from tableformat.manifest import manifest
 
-__all__ = ["SCHEMA", "held_lease", "remove_row", "take_lease", "there", "write_row"]
+__all__ = ["SCHEMA", "format_of", "held_lease", "remove_row", "take_lease", "there", "write_row"]
 
 SCHEMA: Final = """
 CREATE TABLE ledger (one INTEGER PRIMARY KEY CHECK (one = 1), identity TEXT NOT NULL,
@@ -26,6 +26,11 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE landed (destination TEXT PRIMARY KEY, sequence_number INTEGER NOT NULL);
 CREATE TABLE manifests (key TEXT PRIMARY KEY, body TEXT NOT NULL);
 """
+
+
+def format_of(db: sqlite3.Connection) -> object:
+    """Return the format that a ledger has, None where it says none."""
+    return (db.execute("SELECT format FROM ledger").fetchone() or (None,))[0]
 
 
 def write_row(db: sqlite3.Connection, row: Row) -> Row | Stale:
