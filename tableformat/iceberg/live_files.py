@@ -22,6 +22,7 @@ from tableformat.branches import MAIN_BRANCH
 from tableformat.errors import DestinationError
 from tableformat.file_names import key_in
 from tableformat.hive_names import partition_directory
+from tableformat.iceberg.tags import branch_head
 from tableformat.names import PartitionId, PartName
 
 __all__ = ["LiveFile", "lake_part_name", "live_files"]
@@ -79,7 +80,7 @@ def live_files(table: Table, branch: str = MAIN_BRANCH) -> tuple[LiveFile, ...]:
 
 
 def _files_of(table: Table, branch: str) -> Iterator[LiveFile]:
-    snapshot = table.metadata.snapshot_by_name(branch)
+    snapshot = branch_head(table, branch)
     specs, schema = table.specs(), table.schema()
     return (
         LiveFile(

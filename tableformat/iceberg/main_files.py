@@ -22,6 +22,7 @@ from tableformat.committer import FileInMain, LakeTableState, PartitionFile
 from tableformat.errors import UnsupportedError
 from tableformat.file_names import is_of_key, key_in
 from tableformat.iceberg.snapshot import table_of
+from tableformat.iceberg.tags import branch_head
 from tableformat.iceberg.values import from_text
 
 __all__ = ["MainFiles"]
@@ -94,7 +95,7 @@ class MainFiles:
         if branch == MAIN_BRANCH:
             head = state.main
         else:
-            found = table.metadata.snapshot_by_name(branch)
+            found = branch_head(table, branch)
             head = found.snapshot_id if found is not None else None
         return tuple(self._in(table, head)) if head is not None else ()
 

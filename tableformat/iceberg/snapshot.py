@@ -39,9 +39,9 @@ from pyiceberg.table.update import (
 from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.commit_properties import property_change
 from tableformat.committer import Commit, LakeTableState, Layout, SchemaChange, SnapshotSeen, Staged
-from tableformat.errors import InternalError, RefusedError
+from tableformat.errors import InternalError
 from tableformat.iceberg.data_files import data_file
-from tableformat.iceberg.tags import NEVER
+from tableformat.iceberg.tags import NEVER, branch_head, refuse_tag
 from tableformat.manifest_names import attempt_uuid
 from tableformat.quantities import counted
 
@@ -152,7 +152,7 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
         lost = tuple(_entries(table, DETACHED_BRANCH, commit.discards))
         return _staged(transaction, state, commit, _Change(DETACHED_BRANCH, number, (), lost))
     if commit.detaches or commit.fetches:
-        _refuse_tag(table, DETACHED_BRANCH)
+        refuse_tag(table, DETACHED_BRANCH)
     gone = tuple(_entries(table, MAIN_BRANCH, leaves))
     returning = tuple(path for key in commit.keys for path in key.returns)
     back = tuple(_entries(table, DETACHED_BRANCH, returning))
@@ -249,21 +249,6 @@ def _staged(
     )
 
 
-def _refuse_tag(table: Table, branch: str) -> None:
-    """Refuse a tag where a branch has to be.
-
-    Raises:
-        RefusedError: somebody made one.
-    """
-    there = table.metadata.refs.get(branch)
-    if there is not None and there.snapshot_ref_type is SnapshotRefType.TAG:
-        message = (
-            f"Cannot keep what is detached on the branch {branch}: the table has a tag of that "
-            "name. Drop or rename the tag, and run the statement again."
-        )
-        raise RefusedError(message)
-
-
 def _asked(staged: Staged) -> _Asked:
     return cast("_Asked", staged.handle)
 
@@ -315,7 +300,7 @@ def _not_on(table: Table, branch: str, files: tuple[DataFile, ...]) -> tuple[Dat
 
 def _files(table: Table, branch: str) -> Iterator[DataFile]:
     """Yield the data files of a branch, which need not exist."""
-    snapshot = table.metadata.snapshot_by_name(branch)
+    snapshot = branch_head(table, branch)
     for manifest in snapshot.manifests(table.io) if snapshot else ():
         if manifest.content == ManifestContent.DATA:
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):

@@ -1,11 +1,13 @@
-"""Tags of main as one request: they outlive the expiry of snapshots, and are never moved."""
+"""Tags: what a change of them asks for, which outlives expiry; and that none is a branch."""
 
 from __future__ import annotations
 
 from typing import Final, cast
 from uuid import UUID
 
+from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
@@ -20,14 +22,37 @@ from pyiceberg.table.update import (
 
 from tableformat.branches import MAIN_BRANCH, TagChange
 from tableformat.committer import LakeTableState
-from tableformat.errors import InternalError
+from tableformat.errors import InternalError, RefusedError
 
-__all__ = ["NEVER", "tag_request"]
+__all__ = ["NEVER", "branch_head", "refuse_tag", "tag_request"]
 
 _Asked = tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]
 
 NEVER: Final = 2**63 - 1
 """Milliseconds: the age of a reference that no expiry reaches."""
+
+
+def branch_head(table: Table, branch: str) -> Snapshot | None:
+    """Return the snapshot of a branch; None where there is none, also where a tag has its name."""
+    found = table.metadata.refs.get(branch)
+    if found is None or found.snapshot_ref_type is not SnapshotRefType.BRANCH:
+        return None
+    return table.metadata.snapshot_by_id(found.snapshot_id)
+
+
+def refuse_tag(table: Table, branch: str) -> None:
+    """Refuse a tag where a branch has to be.
+
+    Raises:
+        RefusedError: somebody made one.
+    """
+    found = table.metadata.refs.get(branch)
+    if found is not None and found.snapshot_ref_type is SnapshotRefType.TAG:
+        message = (
+            f"Cannot keep what is detached on the branch {branch}: the table has a tag of that "
+            "name. Drop or rename the tag, and run the statement again."
+        )
+        raise RefusedError(message)
 
 
 def tag_request(

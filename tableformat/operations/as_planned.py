@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tableformat.branches import DETACHED_BRANCH
 from tableformat.committer import CommitOutcome, LakeTableState, NotSent
 from tableformat.errors import NotFoundError, RefusedError
+from tableformat.iceberg.snapshot import table_of
+from tableformat.iceberg.tags import refuse_tag
 from tableformat.main_change import Leaving, counted_files
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.planned import Plan
@@ -57,12 +60,20 @@ class AsPlanned:
 
 
 def planned(statement: Statement, partitions: Partitions, state: LakeTableState) -> Plan:
-    """Return the plan of a statement over one state of the table."""
+    """Return the plan of a statement over one state of the table.
+
+    Raises:
+        RefusedError: it cannot be done to what is there.
+        TableFormatError: the table or the ledger cannot be read.
+    """
     which, detached = statement.which, statement.looks_at_detached
     each = isinstance(which, AllPartitions) and which.each
     part = isinstance(which, OnePart)
     there = partitions.files(state, which.partition_id, detached=detached, each=each, by_name=part)
-    return statement.plan(there)
+    plan = statement.plan(there)
+    if plan.changes and (statement.detaches or any(c.aside for c in plan.changes)):
+        refuse_tag(table_of(state), DETACHED_BRANCH)
+    return plan
 
 
 def is_for_another(ended: CommitOutcome) -> bool:

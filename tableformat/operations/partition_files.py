@@ -19,6 +19,8 @@ from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
 from tableformat.export.in_main import Holding, holding
 from tableformat.file_names import exported_by, key_in
+from tableformat.iceberg.snapshot import table_of
+from tableformat.iceberg.tags import refuse_tag
 from tableformat.ledger import Held, Key, Landed, Ledger, Record, Row
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.move_intent import MoveIntent
@@ -186,10 +188,12 @@ class Partitions:
 
         Raises:
             RefusedError: a file of others, or of an export of a table that is divided otherwise,
-                holds rows of this partition and of another one.
+                holds rows of this partition and of another one; or a tag has the branch's name.
             DestinationError: a branch, or a file of others, cannot be read.
             LedgerError: the ledger cannot be read.
         """
+        if detached:
+            refuse_tag(table_of(state), DETACHED_BRANCH)
         known = self._keys(state)
         found = partial(self._by_key, state, known, partition_id, each=each, by_name=by_name)
         main = found(MAIN_BRANCH)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -13,6 +14,7 @@ from tableformat.committer import LakeTableState, Sent
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
+from tableformat.iceberg.live_files import live_files
 from tableformat.names import PartitionId
 from tableformat.operations.drop import Drop
 from tableformat.operations.freeze import Freeze, Unfreeze
@@ -24,10 +26,13 @@ from tests.lake_statements import (
     IN_FILES,
     LATER,
     alone,
+    attach,
     detach,
     drop,
+    drop_detached,
     export_at,
     in_files,
+    partition,
     rows_of_tag,
     running,
     tags,
@@ -36,6 +41,7 @@ from tests.scenarios import (
     AtStep,
     Partitions,
     lake,
+    ledger_rows,
     parts_of,
     ports_of,
     pyiceberg,
@@ -332,16 +338,42 @@ def test_a_dry_run_freezes_nothing(tmp_path: Path, source: Partitions) -> None:
     assert state(tmp_path).metadata_location == before
 
 
-def test_a_tag_named_detached_is_no_branch(tmp_path: Path, source: Partitions) -> None:
-    assert source.rows
-    main = state(tmp_path).main
-    assert main is not None
-    pyiceberg(tmp_path).manage_snapshots().create_tag(main, DETACHED_BRANCH).commit()
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda at: running(at).run(detach("p1")),
+        lambda at: running(at).run(attach("p1")),
+        lambda at: drop_detached(at, partition("p1")),
+        lambda at: drop_detached(at, AllPartitions()),
+        lambda at: running(at).forecast(detach("p1")),
+        lambda at: running(at).forecast(attach("p1")),
+    ],
+    ids=["detach", "attach", "drop detached", "drop all detached", "dry detach", "dry attach"],
+)
+def test_a_tag_named_detached_is_no_branch(
+    tmp_path: Path, source: Partitions, act: Callable[[Path], object]
+) -> None:
+    """Harm prevented: "This is a bug", and a claim that nobody ends."""
+    tag_detached(tmp_path)
+    rows = ledger_rows(tmp_path)
 
-    done = running(tmp_path).run(detach("p9"))
-    assert done.status is Status.EMPTY
-    refused = running(tmp_path).run(detach("p1"))
+    with pytest.raises(RefusedError, match="the table has a tag of that name"):
+        act(tmp_path)
 
-    assert refused.status is Status.FAILED
-    assert "the table has a tag of that name" in refused.message
     assert rows_in_main(tmp_path) == sum(source.rows.values())
+    assert ledger_rows(tmp_path) == rows
+    assert running(tmp_path).run(drop("p1")).status is Status.DROPPED
+
+
+def tag_detached(directory: Path) -> None:
+    main = state(directory).main
+    assert main is not None
+    pyiceberg(directory).manage_snapshots().create_tag(main, DETACHED_BRANCH).commit()
+
+
+def test_a_tag_named_detached_holds_no_detached_parts(tmp_path: Path, source: Partitions) -> None:
+    assert source.rows
+    tag_detached(tmp_path)
+
+    assert live_files(pyiceberg(tmp_path), DETACHED_BRANCH) == ()
+    assert running(tmp_path).run(detach("p9")).status is Status.EMPTY
