@@ -31,7 +31,7 @@ from spark_ext.existing_table import open_existing
 from spark_ext.sweeping import sweep, sweep_sources
 from tableformat.errors import UsageError
 from tableformat.export.thing import Thing
-from tableformat.names import TableName
+from tableformat.names import HiveName, TableName
 from tableformat.quantities import counted, human_bytes
 
 __all__ = ["gc"]
@@ -98,6 +98,12 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
     dropped = None if expire_dropped is None else parse_duration("--expire-dropped", expire_dropped)
     kept = parse_duration("--keep-replaced", keep_replaced)
     name = None if to is None else destination_name(to)
+    if dropped is not None and (name is None or isinstance(name, HiveName)):
+        message = (
+            f"Cannot expire snapshots of {to or 'a source'}: only Iceberg tables have any. Name "
+            "one by --to, or leave --expire-dropped out."
+        )
+        raise UsageError(message)
     if name is None and source is None:
         message = "Cannot clean up: name the lake table by --to, or a source by --source, or both."
         raise UsageError(message)

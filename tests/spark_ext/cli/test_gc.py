@@ -88,6 +88,16 @@ def test_what_was_dropped_is_deleted_after_the_age_that_is_given(places: Places)
     assert not set((places.warehouse / "n" / "dropped").rglob("*.parquet"))
 
 
+@pytest.mark.parametrize("where", [("--to", "hive:file:///nowhere"), ("--source", "chdb:/nowhere")])
+def test_of_what_has_no_snapshots_nothing_dropped_is_expired(
+    places: Places, where: tuple[str, str]
+) -> None:
+    """Harm prevented: a schedule that does nothing, and says that all is well."""
+    code, _, err = places.run("gc", *where, "--expire-dropped", "10m")
+
+    assert (code, "only Iceberg tables have any. Name one by --to" in err) == (2, True)
+
+
 def test_what_can_be_gone_on_with_is_kept_and_why_is_said(places: Places) -> None:
     """Harm prevented: finished files of an interrupted export are written again."""
     file = interrupted(places, "kept")
