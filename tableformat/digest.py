@@ -12,6 +12,7 @@ refuse a newer one by name.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -26,6 +27,7 @@ __all__ = [
     "Difference",
     "Digest",
     "KeptDigest",
+    "joined",
     "shown",
 ]
 
@@ -128,6 +130,21 @@ class Digest:
         """Return the digest without these columns; the checksum of shorter rows must be given."""
         columns = tuple(c for c in self.columns if c.name not in names)
         return Digest(self.rows, checksum, columns)
+
+
+def joined(rows: int, checksum: int, batches: Sequence[Digest]) -> Digest:
+    """Return one digest made of the figures of several batches of columns of the same rows.
+
+    Raises:
+        InternalError: they are of other rows.
+    """
+    if any(one.rows != rows for one in batches):
+        message = (
+            f"Digests of the columns of {rows} rows are of {[one.rows for one in batches]} rows; "
+            "this is a bug, please report it."
+        )
+        raise InternalError(message)
+    return Digest(rows, checksum, tuple(column for one in batches for column in one.columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ the settings below decide what could read otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,13 @@ from pyiceberg.schema import Schema
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.clone import within
-from catalog.clickhouse.connection import ClickHouseError, Connection, text
+from catalog.clickhouse.connection import ClickHouseError, Connection, Row, text, whole
 from catalog.clickhouse.own import OwnClickHouse
 from catalog.clickhouse.server.decoded import computed_rows
 from catalog.closing import Closing
 from catalog.second_reader import FileTally, tally_file
 from catalog.storages.opening import Storages
-from tableformat.digest import Digest, KeptDigest
+from tableformat.digest import Digest, KeptDigest, joined
 from tableformat.errors import DestinationError, MissingError
 from tableformat.iceberg.file_columns import FileColumn, file_columns
 from tableformat.mergetree.digest_sql import (
@@ -35,6 +35,7 @@ from tableformat.mergetree.digest_sql import (
     digest_sql,
     empty_digest,
     read_digest,
+    rows_sql,
 )
 from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
@@ -56,6 +57,9 @@ READ_SETTINGS: Final = (
     "input_format_parquet_memory_high_watermark = 268435456"
 )
 """With which data files are read, so that nothing is guessed."""
+_OF_A_QUERY: Final = 200
+"""Columns of one query: the time that ClickHouse takes to analyze it grows with their square."""
+_GROUP: Final = f"{SOURCE_ALIAS}._partition_id"
 
 
 def digest_partitions(
@@ -71,25 +75,39 @@ def digest_partitions(
         ClickHouseError: a part cannot be read.
         SourceError: ClickHouse does not answer any more.
     """
-    found = {str(one): empty_digest(columns) for one in partition_ids}
     where = within(tuple(partition_ids))
-    query = partial(_sql, columns)
-    rows = computed_rows(
-        connection,
-        capabilities,
-        table,
-        where,
-        WIRE_SETTINGS,
-        query,
-        lambda row: read_digest(columns, row[1:], tallies=False)[0].rows,
-    )
-    for group, *row in rows:
-        found[text(group)], _ = read_digest(columns, row, tallies=False)
+
+    def asked(query: Callable[[str], str]) -> dict[str, Row]:
+        rows = computed_rows(
+            connection, capabilities, table, where, WIRE_SETTINGS, query, lambda row: whole(row[1])
+        )
+        return {text(group): tuple(row) for group, *row in rows}
+
+    batches = _batches(columns)
+    each = [(batch, asked(partial(_sql, batch))) for batch in batches]
+    counted = asked(partial(_rows_sql, columns)) if len(batches) > 1 else None
+    found = {str(one): empty_digest(columns) for one in partition_ids}
+    for one in each[0][1]:
+        parts = [read_digest(batch, rows[one], tallies=False)[0] for batch, rows in each]
+        found[one] = parts[0] if counted is None else _joined(counted[one], parts)
     return found
 
 
+def _batches(columns: Sequence[DigestColumn]) -> tuple[tuple[DigestColumn, ...], ...]:
+    """Return the columns of each query that a digest needs; one for ordinary tables.
+
+    Where there are several, the checksum over whole rows is asked for by itself.
+    """
+    starts = range(0, len(columns), _OF_A_QUERY)
+    return tuple(tuple(columns[start : start + _OF_A_QUERY]) for start in starts)
+
+
 def _sql(columns: Sequence[DigestColumn], shown: str) -> str:
-    return digest_sql(columns, shown, group=f"{SOURCE_ALIAS}._partition_id", tallies=False)
+    return digest_sql(columns, shown, group=_GROUP, tallies=False)
+
+
+def _rows_sql(columns: Sequence[DigestColumn], shown: str) -> str:
+    return rows_sql(columns, shown, group=_GROUP)
 
 
 class FileDigests(Closing):
@@ -190,12 +208,20 @@ class FileDigests(Closing):
         link.symlink_to(path)
         read, structure = as_read(columns, read_as)
         table = f"file({quote_string(str(link))}, Parquet, {quote_string(structure)})"
-        sql = digest_sql(read, table, group="0", tallies=True)
-        rows = clickhouse.rows(f"{sql} SETTINGS {READ_SETTINGS}")
+        batches = _batches(read)
+        queries = [digest_sql(batch, table, group="0", tallies=True) for batch in batches]
+        if len(batches) > 1:
+            queries.append(rows_sql(read, table, group="0"))
+        found = [clickhouse.rows(f"{sql} SETTINGS {READ_SETTINGS}") for sql in queries]
         link.unlink()
-        if not rows:
+        if not found[0]:
             return empty_digest(columns), tuple(Tally(0, 0) for _ in columns)
-        return read_digest(read, rows[0][1:], tallies=True)
+        figures = [rows[0][1:] for rows in found]
+        parts = [read_digest(b, f, tallies=True) for b, f in zip(batches, figures, strict=False)]
+        if len(parts) == 1:
+            return parts[0]
+        tallies = tuple(tally for _, some in parts for tally in some)
+        return _joined(figures[-1], [digest for digest, _ in parts]), tallies
 
 
 def as_read(
@@ -208,6 +234,11 @@ def as_read(
     )
     structure = ", ".join(f"{c.sql} {render_type(c.type)}" for c in read)
     return read, structure
+
+
+def _joined(counted: Sequence[object], batches: Sequence[Digest]) -> Digest:
+    rows, checksum = counted
+    return joined(whole(rows), whole(checksum), batches)
 
 
 def _agreed(location: str, digest: Digest, tallies: Sequence[Tally], second: FileTally) -> Digest:

@@ -39,6 +39,7 @@ __all__ = [
     "empty_digest",
     "in_order",
     "read_digest",
+    "rows_sql",
     "source_columns",
 ]
 
@@ -160,6 +161,17 @@ def digest_sql(columns: Sequence[DigestColumn], table: str, *, group: str, talli
         f"SELECT mergeberg_group, count(), sum({row}), {', '.join(figures)} FROM"
         f" (SELECT *, {hashes} FROM"
         f" (SELECT {group} AS mergeberg_group, {values} FROM {table}))"
+        " GROUP BY mergeberg_group"
+    )
+
+
+def rows_sql(columns: Sequence[DigestColumn], table: str, *, group: str) -> str:
+    """Return the query of the rows and their checksum alone, one row for each value of `group`."""
+    values = ", ".join(f"{c.sql} AS {_name('v', i)}" for i, c in enumerate(columns))
+    row = f"sipHash64({', '.join(_hash(_name('v', i), c.type) for i, c in enumerate(columns))})"
+    return (
+        f"SELECT mergeberg_group, count(), sum({row}) FROM"
+        f" (SELECT {group} AS mergeberg_group, {values} FROM {table})"
         " GROUP BY mergeberg_group"
     )
 

@@ -26,7 +26,8 @@ from pyiceberg.types import (
 )
 
 from catalog import second_reader
-from catalog.clickhouse.digests import FileDigests
+from catalog.clickhouse.capabilities import probe_capabilities
+from catalog.clickhouse.digests import FileDigests, digest_partitions
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.digest import Digest
 from tableformat.errors import DestinationError, UnsupportedError
@@ -42,6 +43,7 @@ from tableformat.mergetree.digest_sql import (
 )
 from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
+from tableformat.names import PartitionId, TableName
 from tableformat.parquet.wire import select_list
 from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.strategies.mapping import Sample, column_of, samples, table_of
@@ -165,6 +167,53 @@ def test_columns_and_members_are_found_by_their_ids(digests: FileDigests, tmp_pa
     )
 
     assert digest_of(digests, one) == digest_of(digests, renamed)
+
+
+def test_a_digest_of_many_columns_is_put_together_of_several_queries(
+    connection: EmbeddedConnection,
+    digests: FileDigests,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is that of one query, which would take minutes for thousands of columns."""
+    connection.command(
+        "CREATE TABLE default.many (n Int64, l Array(String), s Nullable(String), u UInt64)"
+        " ENGINE = MergeTree PARTITION BY n % 2 ORDER BY n"
+    )
+    connection.command(
+        "INSERT INTO default.many SELECT number, [toString(number)], if(number % 3 = 0, NULL, 'x'),"
+        " number FROM numbers(20)"
+    )
+    table = TableName("default", "many")
+    ids = (PartitionId("0"), PartitionId("1"), PartitionId("7"))
+    columns = source_columns(
+        tuple(
+            column_of(name, parse_type(of))
+            for name, of in (
+                ("n", "Int64"), ("l", "Array(String)"), ("s", "Nullable(String)"), ("u", "UInt64"),
+            )
+        ),
+        {},
+    )  # fmt: skip
+    capabilities = probe_capabilities(connection)
+    strings = pa.list_(field("element", pa.string(), 6))
+    struct = pa.struct([field("x", pa.int32(), 3), field("y", pa.string(), 4)])
+    written = file(
+        tmp_path,
+        (field("n", pa.int64(), 1), [1, 2]),
+        (field("t", struct, 2), [{"x": 1, "y": "a"}, {"x": None, "y": None}]),
+        (field("l", strings, 5), [["a", "b"], []]),
+    )
+
+    def found() -> tuple[dict[str, Digest], Digest]:
+        of_table = digest_partitions(connection, capabilities, table, ids, columns)
+        return of_table, digest_of(digests, written)
+
+    at_once = found()
+    monkeypatch.setattr("catalog.clickhouse.digests._OF_A_QUERY", 1)
+
+    assert found() == at_once
+    assert [at_once[0][one].rows for one in ("0", "1", "7")] == [10, 10, 0]
 
 
 def test_what_a_file_does_not_have_is_null(digests: FileDigests, tmp_path: Path) -> None:
