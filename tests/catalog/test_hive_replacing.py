@@ -12,10 +12,13 @@ from catalog.hive import GRACE, open_tree
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.tree_files import TreeFiles
 from spark_ext.sweeping import sweep
+from tableformat.effects import Direct
 from tableformat.export.claim import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
+from tableformat.export.rebuilding import rebuild
 from tableformat.export.selection import ById
+from tableformat.export.settling import Ports
 from tableformat.hive.commit_file import CommitFile
 from tableformat.names import PartitionId
 from tests.enumeration.trees import TreeWorld, commits, rows_of
@@ -131,6 +134,28 @@ def test_a_partition_that_is_emptied_has_a_commit_file_without_files(world: Tree
     world.now += 180_000
     world.run(request_of(world))
     assert [c.rows for c in commits(world)["p1"]] == [4]
+
+
+def test_a_ledger_that_was_lost_after_a_replacement_is_made_anew_from_the_tree(
+    world: TreeWorld,
+) -> None:
+    """Harm prevented: a new ledger that takes what was replaced for what is exported."""
+    new = replaced(world)
+    (world.directory / "ledger.db").rename(world.directory / "lost.db")
+    opened = open_tree(world.to)
+    table = opened.table(world.to)
+    assert table is not None
+    ledger = SqliteLedger(world.directory / "ledger.db", clock=world.clock)
+    ports = Ports(Direct(), table, ledger, world.clock, lambda _: None)
+
+    found = rebuild(ports, opened.storage, str(world.to))
+    ledger.close()
+
+    assert all(one.proved for one in found)
+    assert {one.row.key.partition_id: one.row.last.rows for one in found} == {"p1": 14, "p2": 3}
+    again = world.run(request_of(world)).outcomes
+    assert {o.status for o in again} <= {Status.ALREADY_EXPORTED, Status.UNCHANGED}
+    assert commits(world)["p1"] == [new]
 
 
 def test_a_list_of_commit_files_that_was_replaced_meanwhile_is_read_anew(
