@@ -1,9 +1,10 @@
-"""The process that owns an embedded ClickHouse: `python -m catalog.clickhouse.child IN OUT`.
+"""The process that owns an embedded ClickHouse: `python -m catalog.clickhouse.child IN OUT [DIR]`.
 
 Reads requests and writes answers, one JSON object a line, over two inherited file descriptors:
 standard output belongs to ClickHouse, which may print there. `embedded.py` is the other end. It is
 a process of its own because chdb blocks signals while a query runs, allows one data path a process
-and hangs after a fork (source.md section 3). End of input ends it, also in the middle of a query.
+and hangs after a fork (source.md section 3). End of input ends it, also in the middle of a query,
+and where the other end was killed it removes DIR, which is that one's otherwise.
 
     {"id": 1, "open": "<path>[?config-file=<file>]"}    -> {"id": 1, "done": true}
     {"id": 2, "rows": "<sql>"}                          -> {"id": 2, "rows": [[...], ...]}
@@ -16,8 +17,12 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import sys
 import threading
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, BinaryIO, Final
 
 from chdb import session
@@ -26,10 +31,13 @@ __all__ = ["main"]
 
 # How long a statement may still take when the other end is gone, before the process ends anyway.
 _GRACE_SECONDS: Final = 2.0
+# How long closing may take; what a mutation does in the background has no other end.
+_CLOSE_SECONDS: Final = 30.0
 _DRAINS: Final = 3
 _UNCLEAN: Final = 3
 
 Request = dict[str, Any]
+Leave = Callable[[int], None]
 
 
 class _Clickhouse:
@@ -76,22 +84,35 @@ def _joined(lines: bytes) -> bytes:
 
 
 def _receive(
-    source: BinaryIO, requests: queue.Queue[Request | None], closing: threading.Event
+    source: BinaryIO,
+    requests: queue.Queue[Request | None],
+    closing: threading.Event,
+    leave: Leave,
 ) -> None:
     """Pass requests on until the other end is gone; a statement that then still runs is cut off."""
     for line in source:
         requests.put(json.loads(line))
     requests.put(None)
-    if not closing.wait(_GRACE_SECONDS):
-        os._exit(1)
+    if closing.wait(_GRACE_SECONDS):
+        time.sleep(_CLOSE_SECONDS)
+    leave(1)
 
 
-def main(requests_from: int, answers_to: int) -> None:
+def _leave(parent: int, directory: str | None, status: int) -> None:
+    """End the process; the directory of a parent that was killed goes with it."""
+    if directory is not None and os.getppid() != parent:
+        shutil.rmtree(directory, ignore_errors=True)
+    # Past the interpreter's own ending, in which chdb's threads may still be at work.
+    os._exit(status)
+
+
+def main(requests_from: int, answers_to: int, directory: str | None = None) -> None:
     """Answer requests until there are no more, then end the process."""
     requests: queue.Queue[Request | None] = queue.Queue()
     source = os.fdopen(requests_from, "rb")
     closing = threading.Event()
-    receiving = (source, requests, closing)
+    leave = partial(_leave, os.getppid(), directory)
+    receiving = (source, requests, closing, leave)
     threading.Thread(target=_receive, args=receiving, daemon=True).start()
     clickhouse = _Clickhouse()
     with os.fdopen(answers_to, "wb") as answers:
@@ -100,9 +121,8 @@ def main(requests_from: int, answers_to: int) -> None:
             answers.flush()
     closing.set()
     clickhouse.close()
-    # Past the interpreter's own ending, in which chdb's threads may still be at work.
-    os._exit(0)
+    leave(0)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

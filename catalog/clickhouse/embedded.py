@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from catalog.clickhouse.embedded_uri import EmbeddedSettings, parse_source
 from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.closing import Closing
 from catalog.secret_variables import harmless_environment
-from tableformat.clickhouse_codes import CANNOT_OPEN_FILE
+from tableformat.clickhouse_codes import CANNOT_OPEN_FILE, TIMEOUT_EXCEEDED
 from tableformat.errors import NotFoundError, SourceError
 
 __all__ = ["DEFAULT_WAIT", "EmbeddedConnection", "EmbeddedSettings", "parse_source"]
@@ -45,8 +46,11 @@ _SIGNS_OF_DATA: Final = ("metadata", "store", "data")
 class EmbeddedConnection(Closing):
     """A connection to ClickHouse's data in a directory; nobody else can open it until `close`.
 
-    A context manager: leaving it closes.
+    A context manager: leaving it closes. `seconds` is how long a statement may take, None for ever:
+    what takes longer is ended with its process, and the connection can only be closed then.
     """
+
+    seconds: float | None = None
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class EmbeddedConnection(Closing):
         create: bool = False,
         staging_database: str = STAGING_DATABASE,
         zone: str | None = None,
+        scratch: Path | None = None,
     ) -> None:
         """Open the directory, waiting up to `wait` seconds while another process has it open.
 
@@ -67,12 +72,14 @@ class EmbeddedConnection(Closing):
             create: make a new data directory when there is none.
             staging_database: where staging tables are made.
             zone: the server's time zone, None for this machine's.
+            scratch: a directory of this process, which goes with the child when this is killed;
+                the child works in it, and it holds the configuration.
 
         Raises:
             NotFoundError: there is no such directory, or no ClickHouse data in it.
             SourceError: it stayed in use, ClickHouse cannot open it, or Python cannot be run.
         """
-        self._directory = directory.absolute()
+        self._directory, self._in_scratch = directory.absolute(), scratch is not None
         _check_paths(self._directory, config_file, create=create)
         self._number = 0
         self._staging_database = staging_database
@@ -83,7 +90,7 @@ class EmbeddedConnection(Closing):
         from_child, child_out = os.pipe()
         self._answers = os.fdopen(from_child, "rb")
         try:
-            self._child = _started((child_in, child_out), self._log, zone)
+            self._child = _started((child_in, child_out), self._log, zone, scratch)
         except OSError as error:
             self._open = False
             self._answers.close()
@@ -158,7 +165,9 @@ class EmbeddedConnection(Closing):
     def _open_directory(self, config_file: Path | None, wait: float) -> None:
         path = str(self._directory)
         if config_file is not None:
-            path += f"?config-file={config_file.absolute()}"
+            # ClickHouse takes some characters of a path for the end of it.
+            named = config_file.name if self._in_scratch else config_file.absolute()
+            path += f"?config-file={named}"
         deadline = time.monotonic() + wait
         while True:
             said_before = os.fstat(self._log.fileno()).st_size
@@ -200,6 +209,7 @@ class EmbeddedConnection(Closing):
         answer = b""
         try:
             _write_all(self._to_child, request)
+            self._await_answer()
             answer = self._answers.readline()
         except BrokenPipeError:
             pass  # as an empty answer: the child is gone
@@ -211,6 +221,21 @@ class EmbeddedConnection(Closing):
         if "error" in read:
             raise ClickHouseError(read["error"])
         return read
+
+    def _await_answer(self) -> None:
+        """Wait until the child answers or ends, for no longer than a statement may take.
+
+        Raises:
+            ClickHouseError: it took longer (code 159).
+        """
+        if self.seconds is None:
+            return
+        answers = select.poll()
+        answers.register(self._answers, select.POLLIN)
+        if not answers.poll(self.seconds * 1000):
+            self._child.kill()
+            reason = f"it ran longer than {self.seconds:,.0f} seconds"
+            raise ClickHouseError(f"Code: {TIMEOUT_EXCEEDED}. DB::Exception: {reason}")
 
     def _died(self) -> SourceError:
         status = self._child.wait()
@@ -270,18 +295,22 @@ def _holder(directory: Path) -> str:
     return process + (f" since {found['Started at']}" if "Started at" in found else "")
 
 
-def _started(pipes: tuple[int, int], log: IO[bytes], zone: str | None) -> subprocess.Popen[bytes]:
+def _started(
+    pipes: tuple[int, int], log: IO[bytes], zone: str | None, scratch: Path | None
+) -> subprocess.Popen[bytes]:
     """Start the child with its ends of the pipes.
 
     Raises:
         OSError: it cannot be started.
     """
+    words = (*pipes, *(() if scratch is None else (scratch,)))
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "catalog.clickhouse.child", *map(str, pipes)],
+        [sys.executable, "-P", "-m", "catalog.clickhouse.child", *map(str, words)],
         pass_fds=pipes,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
+        cwd=scratch,
         env=_environment() | ({} if zone is None else {"TZ": zone}),
         # Ctrl-C goes to every process of a session; this one must end its statement first.
         start_new_session=True,

@@ -33,6 +33,7 @@ from tableformat.mergetree.digest_sql import (
     read_digest,
     source_columns,
 )
+from tableformat.mergetree.evaluated_definition import evaluated_columns
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
@@ -112,7 +113,7 @@ class FileRows:
         """Empty the tables, and let their columns be what they are in ClickHouse."""
         for table in self.tables:
             self.held.command(f"TRUNCATE TABLE {table}")
-        for column in self.columns:
+        for column in evaluated_columns(self.columns) if self._widened else ():
             if column.name in self._widened:
                 # ClickHouse asks for what a NULL becomes, although there is none.
                 empty = f"DEFAULT defaultValueOfTypeName({quote_string(column.type_text)})"
@@ -211,7 +212,8 @@ class FileRows:
         """Add a file's rows, and prove that they are the same."""
         for column in self.columns:
             if column.name in read.lacking - self._widened:
-                self._modify(column, _or_null(column).type_text)
+                (wider,) = evaluated_columns((_or_null(column),))
+                self._modify(column, wider.type_text)
                 self._widened.add(column.name)
         types = {c.name: c.type_text for c in self.shown}
         sql = {c.name: c.sql for c in read.read}

@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 
 from catalog.clickhouse.connection import ClickHouseError, whole
 from catalog.clickhouse.file_rows import FILE_NUMBER, ROW_NUMBER, FileRows, numbered
-from catalog.clickhouse.own import OwnClickHouse
+from catalog.clickhouse.own import LEAST_SECONDS, OwnClickHouse
 from catalog.clickhouse.partition_values import KeyTables
 from catalog.closing import Closing
 from catalog.storages.opening import Opens
@@ -28,6 +28,7 @@ from tableformat.errors import InternalError, RefusedError, SourceError
 from tableformat.export.data_checks import broken, checks_sql, data_checks
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.schema import map_columns
+from tableformat.mergetree.evaluated_definition import evaluated_zone
 from tableformat.mergetree.row_change import without_default
 from tableformat.mergetree.row_merge import (
     RowMerge,
@@ -157,7 +158,8 @@ class MergedRows(Closing):
         if self._held is not None:
             return self._held
         table = self._source.table
-        self._held = OwnClickHouse("merge", zone=table.server_zone or "UTC")
+        zone = evaluated_zone(table.server_zone) or "UTC"
+        self._held = OwnClickHouse("merge", zone=zone, seconds=LEAST_SECONDS)
         self._held.command(f"SET max_threads = {self._threads}")
         tables = KeyTables(self._held, table)
         numbers = numbered(FILE_NUMBER, ROW_NUMBER)
@@ -175,6 +177,7 @@ class MergedRows(Closing):
         return self._held
 
     def _fill(self, held: OwnClickHouse, files: tuple[BranchFile, ...]) -> None:
+        held.allow(sum(file.rows for file in files), sum(file.bytes for file in files))
         if self._rows is None:
             table, tables = self._source.table, (_ROWS, _MERGED)[: 1 + (not self._merge.leaves_all)]
             alone = columns_of_merge(replace(self._merge, duplicates=()), table)

@@ -12,7 +12,7 @@ from typing import Final, assert_never
 
 from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts
-from catalog.clickhouse.own import OwnClickHouse
+from catalog.clickhouse.own import LEAST_SECONDS, OwnClickHouse
 from tableformat.clickhouse_codes import (
     NO_SUCH_COLUMN_IN_TABLE,
     NOT_IMPLEMENTED,
@@ -22,6 +22,12 @@ from tableformat.clickhouse_codes import (
 )
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
 from tableformat.mergetree.division import key_columns
+from tableformat.mergetree.evaluated_definition import (
+    evaluated_columns,
+    evaluated_engine,
+    evaluated_key,
+    evaluated_zone,
+)
 from tableformat.mergetree.expression import Call, Expression, Literal
 from tableformat.mergetree.expression_text import (
     parse_expression,
@@ -94,7 +100,7 @@ def partition_id_of(table: MergeTreeTable, expression: str) -> PartitionId:
         case ById(one):
             return one
         case ByValue() as literal:
-            with OwnClickHouse("value") as connection:
+            with OwnClickHouse("value", seconds=LEAST_SECONDS) as connection:
                 return _Scratch(connection, table, expression).id_of(literal)
         case unexpected:
             assert_never(unexpected)
@@ -162,7 +168,10 @@ def _member_types(connection: Connection, table: str) -> tuple[DataType, ...]:
 
 
 class KeyTables:
-    """Makes tables that are divided as one is that is not there, in a ClickHouse of our own."""
+    """Makes tables that are divided as one is that is not there, in a ClickHouse of our own.
+
+    Nothing of its definition becomes SQL as it is written (`evaluated_definition`).
+    """
 
     def __init__(self, connection: Connection, table: MergeTreeTable) -> None:
         """Set what such tables need.
@@ -176,17 +185,21 @@ class KeyTables:
         allowed = [name for name in _KEY_SETTINGS if name in capabilities.table_settings]
         self._settings = ", ".join(f"{name} = 1" for name in allowed)
         # A DateTime without a zone takes the one in force when its table is made.
-        zone = f"session_timezone = {quote_string(table.server_zone or 'UTC')}"
+        zone = f"session_timezone = {quote_string(evaluated_zone(table.server_zone) or 'UTC')}"
         permissions = (f"{name} = {value}" for name, value in capabilities.permissions)
         connection.command(f"SET {', '.join((zone, *permissions))}")
 
     def make(self, name: str, columns: tuple[Column, ...], key: str) -> None:
-        """Create a table; without a `key` it is not divided."""
-        by = f" PARTITION BY {key}" if key else ""
+        """Create a table; without a `key` it is not divided.
+
+        Raises:
+            RefusedError: the key or a default reads more than its row.
+        """
+        by = f" PARTITION BY {evaluated_key(key)}" if key else ""
         settings = f" SETTINGS {self._settings}" if self._settings else ""
+        listed = column_list(evaluated_columns(columns))
         self._connection.command(
-            f"CREATE TABLE {name} ({column_list(columns)}) ENGINE = MergeTree{by}"
-            f" ORDER BY tuple(){settings}"
+            f"CREATE TABLE {name} ({listed}) ENGINE = MergeTree{by} ORDER BY tuple(){settings}"
         )
 
     def make_as_is(self, name: str, columns: tuple[Column, ...]) -> None:
@@ -195,6 +208,9 @@ class KeyTables:
         Its columns are given: which defaults of them are wanted, the caller knows.
 
         What its engine collapses or replaces rows by is part of it: such columns are keys, too.
+
+        Raises:
+            RefusedError: a key or a default reads more than its row.
         """
         engine = self._table.engine
         kind = _text(engine) if engine.family in _BY_COLUMNS else _PLAIN
@@ -204,6 +220,9 @@ class KeyTables:
         """Create a table like it for the rows of a merge, which nothing merges by itself.
 
         Unless it `merges` rows, it leaves all of them as they are.
+
+        Raises:
+            RefusedError: a key reads more than its row.
         """
         engine = self._table.engine
         known = merges and engine.family in (*_BY_COLUMNS, *_BY_VALUES)
@@ -211,7 +230,7 @@ class KeyTables:
         self._make(name, columns, _text(engine) if known else _PLAIN, settings)
 
     def _make(self, name: str, columns: tuple[Column, ...], kind: str, settings: str) -> None:
-        engine = self._table.engine
+        engine = evaluated_engine(self._table.engine)
         clauses = (
             ("PARTITION BY", engine.partition_by),
             ("PRIMARY KEY", engine.primary_key),
@@ -219,9 +238,8 @@ class KeyTables:
             ("SETTINGS", settings),
         )
         text = " ".join(f"{words} {value}" for words, value in clauses if value)
-        self._connection.command(
-            f"CREATE TABLE {name} ({column_list(columns)}) ENGINE = {kind} {text}"
-        )
+        listed = column_list(evaluated_columns(columns))
+        self._connection.command(f"CREATE TABLE {name} ({listed}) ENGINE = {kind} {text}")
 
 
 def _text(engine: Engine) -> str:

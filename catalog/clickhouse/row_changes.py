@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 
 from catalog.clickhouse.connection import ClickHouseError, whole
 from catalog.clickhouse.file_rows import ROW_NUMBER, FileRows, numbered
-from catalog.clickhouse.own import OwnClickHouse
+from catalog.clickhouse.own import LEAST_SECONDS, OwnClickHouse
 from catalog.clickhouse.partition_values import KeyTables
 from catalog.closing import Closing
 from catalog.storages.opening import Opens
@@ -24,6 +24,7 @@ from tableformat.errors import RefusedError
 from tableformat.export.data_checks import broken, checks_sql, data_checks
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.schema import map_columns
+from tableformat.mergetree.evaluated_definition import evaluated_zone
 from tableformat.mergetree.row_change import (
     RowChange,
     columns_of_change,
@@ -67,7 +68,8 @@ class RowChanges(Closing):
             threads: of the ClickHouse, 0 for as many as there are processors.
 
         Raises:
-            RefusedError: ClickHouse refuses the statement (its code and text).
+            RefusedError: ClickHouse refuses the statement (its code and text), or it needs what
+                reads more than its rows, or longer than it may.
             SourceError: ClickHouse does not start.
         """
         self._source, self._change = source, change
@@ -76,7 +78,8 @@ class RowChanges(Closing):
         self.sets: Final = columns_set(change, self._columns)
         mapped = map_columns(source.table, source.conversions)
         self._checks = tuple(c for c in data_checks(mapped) if c.column in self.sets)
-        self._held = OwnClickHouse("change", zone=source.table.server_zone or "UTC")
+        zone = evaluated_zone(source.table.server_zone) or "UTC"
+        self._held = OwnClickHouse("change", zone=zone, seconds=LEAST_SECONDS)
         what = self._change.command
         names = frozenset(c.name for c in self._stored)
         of_table = self._held, storages, source, schema, self._stored
@@ -109,6 +112,7 @@ class RowChanges(Closing):
             RefusedError: ClickHouse refuses a value, or the file's values are not the source's.
             DestinationError: the file cannot be read.
         """
+        self._held.allow(file.rows, file.bytes)
         try:
             self._rows.begin()
         except ClickHouseError as error:

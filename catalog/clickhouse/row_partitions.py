@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from catalog.clickhouse.connection import ClickHouseError, texts
 from catalog.clickhouse.file_rows import ROW_NUMBER, numbered
-from catalog.clickhouse.own import OwnClickHouse
+from catalog.clickhouse.own import LEAST_SECONDS, OwnClickHouse
 from catalog.clickhouse.partition_values import KeyTables
 from catalog.closing import Closing
 from catalog.storages.opening import Storages
@@ -160,7 +160,7 @@ class RowPartitions(Closing):
 
     def _opened(self) -> OwnClickHouse:
         if self._held is None:
-            self._held = OwnClickHouse("partitions")
+            self._held = OwnClickHouse("partitions", seconds=LEAST_SECONDS)
             source = self._source.table
             tables, key = KeyTables(self._held, source), source.engine.partition_by
             tables.make(_TABLE, self._key, key)
@@ -184,6 +184,7 @@ class RowPartitions(Closing):
             ClickHouseError: likewise, or a value is none.
         """
         clickhouse = self._opened()
+        clickhouse.allow(pq.read_metadata(path).num_rows, path.stat().st_size)
         wanted = source_columns(self._key, self._source.conversions)
         schema = table_of(state).schema()
         read_as = file_columns(wanted, schema, pq.read_schema(path))

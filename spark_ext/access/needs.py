@@ -48,7 +48,7 @@ from spark_ext.sql.statements import (
 from spark_ext.typed.statements import TYPED, TypedStatement
 from tableformat.access.privileges import Act, Need, Of, Privilege, asked_of
 from tableformat.access.scope import EVERYTHING, Scope
-from tableformat.mergetree.outside_of_row import reads_outside
+from tableformat.mergetree.row_functions import reads_outside
 from tableformat.names import LakeName, split_identifiers
 
 __all__ = ["needs_of"]

@@ -17,14 +17,12 @@ from spark_ext.operations.changing_in_tasks import ChangingInTasks
 from spark_ext.operations.other_tables import RememberingTable
 from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import ClearColumn, Delete, Update
-from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.errors import UnsupportedError
 from tableformat.iceberg.row_change_limits import refuse_change
 from tableformat.iceberg.snapshot import table_of
 from tableformat.mergetree.expression import Expression
 from tableformat.mergetree.expression_text import columns_of, render_expression
-from tableformat.mergetree.outside_of_row import functions_outside
 from tableformat.mergetree.row_change import RowChange, columns_of_change, columns_set
+from tableformat.mergetree.row_functions import refuse_outside
 from tableformat.operations.change_rows import ChangeRows
 from tableformat.operations.running import Running
 from tableformat.operations.which import AllPartitions, OnePartition
@@ -124,11 +122,5 @@ def _refuse_outside(text: str, expressions: tuple[Expression, ...]) -> None:
     Raises:
         UnsupportedError: there is one.
     """
-    # In the ClickHouse of our own that runs the statement they would be another thing.
-    found = next((name for one in expressions for name in functions_outside(one)), None)
-    if found is not None:
-        message = (
-            f"Cannot run {text}: the function {found} reads what is outside of the row, and a lake "
-            "table has none of it. Compute the value first."
-        )
-        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    for one in expressions:
+        refuse_outside(f"run {text}", one, "Compute the value first.")

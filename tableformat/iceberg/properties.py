@@ -51,6 +51,8 @@ _WIDE: Final = 200
 # Every commit writes all properties again, and a thousand columns are 60 kB of text.
 _LONGEST_TEXT: Final = 4000
 _PACKED: Final = "deflate:"
+# A few bytes may stand for any number of them.
+_LONGEST_UNPACKED: Final = 1 << 26
 # The definition of an own disk may hold credentials.
 _NOT_REMEMBERED: Final = frozenset({"disk"})
 
@@ -259,7 +261,11 @@ def _packed(value: object) -> str:
 def _unpacked(text: str) -> Any:
     if text.startswith(_PACKED):
         compressed = base64.b64decode(text.removeprefix(_PACKED), validate=True)
-        text = zlib.decompress(compressed).decode()
+        reader = zlib.decompressobj()
+        text = reader.decompress(compressed, _LONGEST_UNPACKED).decode()
+        if not reader.eof:
+            message = f"a text of more than {_LONGEST_UNPACKED:,} bytes, or one that breaks off"
+            raise ValueError(message)
     return json.loads(text)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +35,8 @@ from tests.strategies.types import data_types, names, nasty_text
 PAGE = Path(__file__).parents[3] / "docs" / "spec" / "table-properties.md"
 PREFIX = "mergeberg.source."
 NONE: frozenset[str] = frozenset()
+# A few kilobytes that stand for 64 MiB and one byte.
+ENDLESS = "deflate:" + base64.b64encode(zlib.compress(bytes((1 << 26) + 1))).decode()
 
 # A type as a source gives it: read from its text.
 types = data_types.map(render_type).map(parse_type)
@@ -165,6 +169,7 @@ def test_a_table_that_mergeberg_did_not_make_remembers_nothing() -> None:
         ("columns", "deflate:AAAA", "Restore the properties"),
         ("columns", "deflate:%%%%", "Restore the properties"),
         ("columns", '[{"name":"a"}]', "Restore the properties"),
+        ("columns", ENDLESS, "of more than 67,108,864 bytes, or one that breaks off"),
         ("indices", "[[1]]", "Restore the properties"),
         ("table", "a.b.c", "Restore the properties"),
         ("partition-key", None, "'partition-key'.*Restore the properties"),
