@@ -38,6 +38,7 @@ DEFAULT_WAIT: Final = 60.0
 _RETRY_SECONDS: Final = 0.1
 _CLOSE_SECONDS: Final = 30.0
 _TAIL_BYTES: Final = 2000
+_CLOUDS: Final = ("AWS_", "GOOGLE_")
 _LOCKED: Final = ("Another server instance", "Cannot lock file")
 # What ClickHouse makes in any data directory that has ever held a table.
 _SIGNS_OF_DATA: Final = ("metadata", "store", "data")
@@ -311,17 +312,23 @@ def _started(
         stdout=log,
         stderr=log,
         cwd=scratch,
-        env=_environment() | ({} if zone is None else {"TZ": zone}),
+        env=_environment(alone=scratch is not None) | ({} if zone is None else {"TZ": zone}),
         # Ctrl-C goes to every process of a session; this one must end its statement first.
         start_new_session=True,
     )
 
 
-def _environment() -> dict[str, str]:
-    """Return an environment in which the child finds our packages, without any secret."""
+def _environment(*, alone: bool) -> dict[str, str]:
+    """Return an environment in which the child finds our packages, without any secret.
+
+    One that is `alone` opens no disk of its own, and gets none of those of Amazon and Google.
+    """
     ours = str(Path(catalog.__file__).parent.parent)
     others = os.environ.get("PYTHONPATH")
-    return harmless_environment() | {"PYTHONPATH": ours + (os.pathsep + others if others else "")}
+    given = harmless_environment()
+    if alone:
+        given = {name: text for name, text in given.items() if not name.startswith(_CLOUDS)}
+    return given | {"PYTHONPATH": ours + (os.pathsep + others if others else "")}
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

@@ -22,9 +22,10 @@ from tableformat.clickhouse_codes import (
 )
 from tableformat.errors import SourceError
 from tests.services.server_process import wait_until
-from tests.support.processes import descendants, has_ended
+from tests.support.processes import descendants, environment, has_ended
 
 ENDLESS = "SELECT 1 IN (SELECT * FROM system.zeros)"
+CONTENT = "the operator's"
 NOW = "SETTINGS mutations_sync = 2"
 IS_KILLED = """
 import os, sys, threading
@@ -71,20 +72,20 @@ def own(below: Path) -> Iterator[OwnClickHouse]:
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT * FROM url('URL', 'LineAsString', 's String')",
-        "SELECT * FROM s3('URL/b/k', 'LineAsString', 's String')",
+        "SELECT * FROM url('ADDRESS', 'LineAsString', 's String')",
+        "SELECT * FROM s3('ADDRESS/bucket/key', 'LineAsString', 's String')",
         "SELECT * FROM remote('HOST', system.one)",
         "SELECT * FROM mysql('HOST', 'd', 't', 'u', 'p')",
         "SELECT * FROM postgresql('HOST', 'd', 't', 'u', 'p')",
         "SELECT * FROM mongodb('HOST', 'd', 't', 'u', 'p', 's String')",
         "SELECT * FROM redis('HOST', 'k', 'k String')",
         (
-            "CREATE DICTIONARY default.d (k UInt64) PRIMARY KEY k SOURCE(HTTP(URL 'URL'))"
+            "CREATE DICTIONARY default.d (k UInt64) PRIMARY KEY k SOURCE(HTTP(URL 'ADDRESS'))"
             " LAYOUT(FLAT()) LIFETIME(1)"
         ),
         "CREATE FUNCTION f AS x -> x",
         "CREATE NAMED COLLECTION c AS a = 1",
-        "CREATE TABLE default.u (s String) ENGINE = URL('URL', 'LineAsString')",
+        "CREATE TABLE default.u (s String) ENGINE = URL('ADDRESS', 'LineAsString')",
         "SELECT dictGet('d', 'a', 1)",
         "SYSTEM RELOAD CONFIG",
         "CREATE USER u",
@@ -96,7 +97,7 @@ def test_it_calls_nobody_and_changes_no_rights(
     host = "{}:{}".format(*listener.getsockname())
 
     with pytest.raises(ClickHouseError):
-        own.rows(sql.replace("URL", f"http://{host}/x").replace("HOST", host))
+        own.rows(sql.replace("ADDRESS", f"http://{host}").replace("HOST", host))
 
 
 def test_what_it_does_in_the_background_calls_nobody(
@@ -125,6 +126,16 @@ def test_it_does_not_look_into_its_process(own: OwnClickHouse, sql: str, code: i
         own.rows(sql)
 
     assert refused.value.code == code
+
+
+def test_no_secret_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "MERGEBERG_HARMLESS"):
+        monkeypatch.setenv(name, CONTENT)
+
+    with OwnClickHouse("x") as own:
+        found = [name for name, text in environment(own.process_id).items() if text == CONTENT]
+
+    assert found == ["MERGEBERG_HARMLESS"]
 
 
 def test_a_configuration_where_the_command_is_run_is_not_its_own(
