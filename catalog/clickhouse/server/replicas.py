@@ -15,7 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from catalog.clickhouse.connection import Connection, flag, text, whole
+from catalog.clickhouse.connection import (
+    ClickHouseError,
+    Connection,
+    flag,
+    text,
+    texts,
+    whole,
+)
 from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.server.answers import LOGIN_REFUSED
 from catalog.clickhouse.server.client import ServerClient
@@ -97,17 +104,28 @@ def lag_of(connection: Connection, name: TableName) -> Lag | None:
     Raises:
         SourceError: the source cannot be read.
     """
-    found = connection.rows(
-        "SELECT is_readonly, toUInt64(absolute_delay), toInt64(log_max_index),"
-        " toInt64(log_pointer), toInt64(inserts_in_queue) FROM system.replicas"
-        f" WHERE {of_table(name)}"
-    )
+    try:
+        found = connection.rows(
+            "SELECT is_readonly, toUInt64(absolute_delay), toInt64(log_max_index),"
+            " toInt64(log_pointer), toInt64(inserts_in_queue) FROM system.replicas"
+            f" WHERE {of_table(name)}"
+        )
+    except ClickHouseError as error:
+        # A user who exports no replicated table needs no right on this system table.
+        if error.code != ACCESS_DENIED or _is_replicated(connection, name):
+            raise
+        return None
     if not found:
         return None
     ((read_only, delay, last, next_one, lacking),) = found
     # The pointer stands at the entry that is read next.
     unread = max(0, whole(last) + 1 - whole(next_one))
     return Lag(flag(read_only), whole(delay), unread, whole(lacking))
+
+
+def _is_replicated(connection: Connection, name: TableName) -> bool:
+    asked = f"SELECT engine FROM system.tables WHERE {of_table(name, column='name')}"
+    return any(engine.startswith("Replicated") for engine in texts(connection, asked))
 
 
 @dataclass(frozen=True, slots=True)
