@@ -25,7 +25,7 @@ def test_what_is_written_is_read_back(settings: EmbeddedSettings) -> None:
     "uri", ["clickhouse://u:pa55-w0rd@host", "./clickhouse", "s3://bucket/x", ""]
 )
 def test_another_kind_of_source_is_refused_with_the_one_that_works(uri: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"supported is .*chdb:DIRECTORY") as raised:
+    with pytest.raises(UnsupportedError, match="chdb:DIRECTORY") as raised:
         parse_source(uri)
     assert "pa55-w0rd" not in str(raised.value)
 

@@ -114,5 +114,7 @@ def test_the_ledger_of_exports_into_another_catalog_has_to_be_named(
     rest = {"spark.sql.catalog.r": ICEBERG, "spark.sql.catalog.r.type": "rest"}
     conf = {**rest, "spark.sql.catalog.r.uri": "https://127.0.0.1:1"}
 
-    with pytest.raises(UsageError, match="Cannot choose a ledger: the catalog 'r'"):
+    with pytest.raises(
+        UsageError, match="Cannot choose a ledger: the warehouse of the catalog 'r'"
+    ):
         names("lake", {}, settings=conf).open_ledger(LakeName("r", ("n",), "t"))
