@@ -27,7 +27,14 @@ from tableformat.export.settling import Ports
 from tableformat.ledger import Ledger, Row, State
 from tableformat.names import LakeName, PartitionId, TableName
 
-__all__ = ["PROOF_SECONDS", "Cancelled", "cancel", "cancel_each", "rows_to_cancel"]
+__all__ = [
+    "PROOF_SECONDS",
+    "Cancelled",
+    "cancel",
+    "cancel_each",
+    "rows_to_cancel",
+    "rows_under_way",
+]
 
 PROOF_SECONDS: Final = 60.0
 """How long it is waited, unless the user says else, for the proof that nothing can land."""
@@ -115,6 +122,28 @@ def rows_to_cancel(
         message = f"{what}: it is exported to {', '.join(names)}. Name one of them with --to."
         raise UsageError(message)
     return running or found[:1]
+
+
+def rows_under_way(ledger: Ledger, table: TableName | None, to: LakeName | None) -> tuple[Row, ...]:
+    """Return the rows of all exports that are under way, or did not end.
+
+    Args:
+        ledger: what was exported.
+        table: the source table, None for every one.
+        to: the destination, None for every one.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    found = (row for row in ledger.rows() if row.key.is_of_export)
+    return tuple(
+        row
+        for row in found
+        if row.state is State.RUNNING
+        and not row.claim.by_statement
+        and (table is None or row.source_table == str(table))
+        and to in (None, LakeName.parse(row.destination_table))
+    )
 
 
 def cancel_each(

@@ -7,7 +7,7 @@ from typing import overload
 from catalog.hive import HiveTable, OpenedTree
 from catalog.iceberg import OpenedCatalog
 from catalog.iceberg_table import IcebergTable
-from catalog.ledgers.uris import open_ledger
+from catalog.ledgers.uris import open_known_ledger
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.errors import NotFoundError
 from tableformat.ledger import Ledger
@@ -74,8 +74,8 @@ def open_existing(
         ledger: as the user said it, None for the default.
 
     Raises:
-        NotFoundError: there is no such table (code 60).
+        NotFoundError: there is no such table (code 60), or no ledger.
         TableFormatError: the catalog or the ledger cannot be opened.
     """
     table = existing_table(catalog, name, what)
-    return table, open_ledger(ledger, local_warehouse=catalog.ledger_directory)
+    return table, open_known_ledger(ledger, what, local_warehouse=catalog.ledger_directory)

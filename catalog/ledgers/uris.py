@@ -9,10 +9,10 @@ from typing import Final
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.keeper_address import is_keeper, parse_keeper
 from catalog.shown_address import without_secret
-from tableformat.errors import UnsupportedError, UsageError
+from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.ledger import Ledger
 
-__all__ = ["LEDGER_FILE", "ledger_warnings", "open_ledger"]
+__all__ = ["LEDGER_FILE", "ledger_warnings", "open_known_ledger", "open_ledger"]
 
 LEDGER_FILE: Final = "mergeberg-ledger.db"
 """The default ledger's name, beside a local warehouse."""
@@ -55,6 +55,30 @@ def open_ledger(uri: str | None, *, local_warehouse: Path | None) -> Ledger:
         message = "Cannot open the ledger 'sqlite:': it names no file. Write sqlite:PATH."
         raise UsageError(message)
     return SqliteLedger(Path(path.removeprefix("//")))
+
+
+def open_known_ledger(uri: str | None, what: str, *, local_warehouse: Path | None) -> Ledger:
+    """Open a ledger that has to be there, for what only looks at what was exported.
+
+    Args:
+        uri: as for `open_ledger`.
+        what: cannot be done when there is none, e.g. "list exports".
+        local_warehouse: as for `open_ledger`.
+
+    Raises:
+        NotFoundError: there is none.
+        TableFormatError: as of `open_ledger`.
+    """
+    ledger = open_ledger(uri, local_warehouse=local_warehouse)
+    if ledger.is_made():
+        return ledger
+    ledger.close()
+    message = (
+        f"Cannot {what}: there is no ledger at {without_secret(ledger.uri)}. Check --warehouse and "
+        "--ledger; the first export makes one, and one that is lost is made again by "
+        "`mergeberg exports rebuild`."
+    )
+    raise NotFoundError(message)
 
 
 def ledger_warnings(uri: str | None) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from typing import Final
 
 from catalog.hive import OpenedTree, open_tree
 from catalog.iceberg import OpenedCatalog, open_catalog
-from catalog.ledgers.uris import open_ledger
+from catalog.ledgers.uris import open_known_ledger
 from catalog.sources import SourcePlace, open_source
 from catalog.time_outs import TimeOuts
 from catalog.tree_names import tree_name
@@ -124,22 +124,23 @@ def open_iceberg(
     return open_catalog(name.catalog, warehouse=warehouse, time_outs=time_outs)
 
 
-def open_ledger_of(name: LakeName | None, uri: str | None, *, warehouse: Path) -> Ledger:
-    """Open the ledger of exports into a destination; the caller closes it.
+def open_ledger_of(name: LakeName | None, uri: str | None, what: str, *, warehouse: Path) -> Ledger:
+    """Open the ledger of exports into a destination, which has to be there; the caller closes it.
 
     Args:
         name: the destination, None where the user names none.
         uri: the ledger that the user names, if any.
+        what: cannot be done when there is none, e.g. "cancel exports".
         warehouse: the directory of the built-in local catalog.
 
     Raises:
-        NotFoundError: no catalog of the destination's name is configured.
+        NotFoundError: no catalog of the destination's name is configured, or there is no ledger.
         TableFormatError: as `open_ledger` says.
     """
     directory: Path | None = warehouse
     if uri is None and name is not None and not isinstance(name, HiveName):
         directory = open_catalog(name.catalog, warehouse=warehouse).ledger_directory
-    return open_ledger(uri, local_warehouse=directory)
+    return open_known_ledger(uri, what, local_warehouse=directory)
 
 
 def _tree_of(

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from catalog.ledgers.uris import open_ledger
+from catalog.ledgers.uris import open_known_ledger
 from spark_ext import listing_exports
 from spark_ext.cli.commands.exports_cancel import cancel_export
 from spark_ext.cli.commands.exports_forget import forget_export
@@ -44,6 +44,7 @@ _COLUMNS: Final = (
     "snapshot_id", "parts_total", "parts_processed", "parts_failed", "create_time", "update_time",
     "last_error", "changed_by", "statement", "rows_in_main", "expired",
 )  # fmt: skip
+_SHOWN: Final = 100
 
 
 @click.group()
@@ -98,9 +99,10 @@ def list_exports(  # noqa: PLR0913  one parameter per option
     """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
     name = destination_name(to) if to is not None else None
-    opened = open_ledger(ledger, local_warehouse=warehouse)
+    opened = open_known_ledger(ledger, "list exports", local_warehouse=warehouse)
     with contextlib.closing(opened):
-        shown = _Shown(_destinations(warehouse), output.note)
+        most = None if as_json else _SHOWN
+        shown = _Shown(_destinations(warehouse), output.note, most)
         of = None if source_table is None else written_name(source_table)
         wanted = _Wanted(status, of, name)
         listed = _Listed(opened, wanted, shown, is_full=wide or as_json)
@@ -220,7 +222,8 @@ def show_export(
       mergeberg exports show 202401 --table db.events
     """  # noqa: D301  \b is Click's mark for lines to keep
     named = None if source_table is None else written_name(source_table)
-    opened = open_ledger(ledger, local_warehouse=warehouse)
+    what = f"show the export of partition {partition_id}"
+    opened = open_known_ledger(ledger, what, local_warehouse=warehouse)
     with contextlib.closing(opened):
         found = [
             one
@@ -229,7 +232,7 @@ def show_export(
         ]
     if not found:
         message = (
-            f"Cannot show the export of partition {partition_id}: the ledger {opened.uri} has "
+            f"Cannot {what}: the ledger {opened.uri} has "
             "none. List what it has with `mergeberg exports list`."
         )
         raise NotFoundError(message)
@@ -254,20 +257,31 @@ def _destinations(warehouse: Path) -> KnownDestinations:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """How exports are shown: what the lake does not say is left empty, and why is a note."""
+    """How exports are shown: what the lake does not say is left empty, and why is a note.
+
+    `most`: how many characters of an error, None for all.
+    """
 
     lake: KnownDestinations
     note: Callable[[str], None]
+    most: int | None = _SHOWN
     noted: set[str] = field(default_factory=set)
 
     def record(self, one: ListedExport) -> dict[str, Any]:
         """Return what is listed of one."""
-        return _record(one, self.processed(one))
+        record = _record(one, self.processed(one))
+        return {**record, "last_error": self._shown_error(one)}
 
     def short_record(self, one: ListedExport) -> dict[str, Any]:
         """Return what people read of one in a list; only of one that runs the lake is asked."""
         names = self.processed(one) if one.status is Standing.IN_PROGRESS else None
         return short_record(one, None if names is None else len(names))
+
+    def _shown_error(self, one: ListedExport) -> str:
+        """Return the last error; in a table no more than the beginning of its first line."""
+        if self.most is None:
+            return one.last_error
+        return one.last_error.partition("\n")[0][: self.most]
 
     def processed(self, one: ListedExport) -> frozenset[str] | None:
         """Return the parts that are in finished files, None when the lake does not say."""

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import click
 
 from catalog.time_outs import TimeOuts
-from spark_ext.cancelling import PROOF_SECONDS, Cancelled, cancel_each, rows_to_cancel
+from spark_ext.cancelling import (
+    PROOF_SECONDS,
+    Cancelled,
+    cancel_each,
+    rows_to_cancel,
+    rows_under_way,
+)
 from spark_ext.cli.destination import destination_name, open_destination, open_ledger_of
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
 from spark_ext.cli.output import Output
-from tableformat.errors import TableFormatError
+from tableformat.errors import TableFormatError, UsageError
 from tableformat.export.exit_codes import worst
 from tableformat.ledger import Row
 from tableformat.names import LakeName, PartitionId, TableName
@@ -26,8 +35,11 @@ _CODES: Final = {"committed": 3, "unknown": 5, "in_progress": 6}
 
 
 @click.command("cancel")
-@click.argument("partition_id")
-@click.option("--table", "source_table", required=True, help="The source table (database.table).")
+@click.argument("partition_ids", nargs=-1, metavar="[PARTITION_ID]...")
+@click.option("--all", "everything", is_flag=True, help="All exports that are under way.")
+@click.option(
+    "--table", "source_table", help="The source table (database.table); not needed with --all."
+)
 @click.option(
     "--to", help="The destination, where there are several: catalog.namespace.table, or hive:URI."
 )
@@ -41,41 +53,94 @@ _CODES: Final = {"committed": 3, "unknown": 5, "in_progress": 6}
 @ledger_options
 @catalog_options
 @output_options
-def cancel_export(
-    partition_id: str, source_table: str, to: str | None, wait: float, warehouse: Path,
-    ledger: str | None, time_outs: TimeOuts, *, as_json: bool
+def cancel_export(  # noqa: PLR0913  one parameter per option
+    partition_ids: tuple[str, ...], source_table: str | None, to: str | None, wait: float,
+    warehouse: Path, ledger: str | None, time_outs: TimeOuts, *, everything: bool, as_json: bool
 ) -> int:  # fmt: skip
-    """Give up the export of PARTITION_ID that is under way: nothing of it becomes visible.
+    """Give up the exports of PARTITION_IDs that are under way: nothing of them becomes visible.
 
-    A run that works on it stops within seconds; its finished files are removed. Says so when the
+    A run that works on one stops within seconds; its finished files are removed. Says so when the
     export has landed already. Exporting the partition again begins anew.
 
     \b
     Examples:
-      mergeberg exports cancel 202401 --table db.events
+      mergeberg exports cancel 202401 202402 --table db.events
       mergeberg exports cancel 202401 --table db.events --to lake.analytics.events --wait 10
+      mergeberg exports cancel --all --table db.events
     """  # noqa: D301  \b is Click's mark for lines to keep
     output = output_for(as_json=as_json)
-    wanted = (PartitionId(partition_id), TableName.parse(source_table))
+    table = TableName.parse(source_table) if source_table is not None else None
     name = destination_name(to) if to is not None else None
-    with contextlib.closing(open_ledger_of(name, ledger, warehouse=warehouse)) as known:
-        rows = rows_to_cancel(known, *wanted, name)
-        to_cancel = LakeName.parse(rows[0].destination_table)
-        catalog = open_destination(
-            to_cancel, warehouse=warehouse, time_outs=time_outs, looks_only=False
-        )
-        codes, errors = [], list[TableFormatError]()
-        for row, became in cancel_each(rows, catalog, known, wait=wait, note=output.note):
-            if isinstance(became, TableFormatError):
-                errors.append(became)
-                continue
-            _tell(output, row, became, as_json=as_json)
-            codes.append(_CODES.get(became.status, 0))
-    if errors:
-        for other in errors[1:]:
-            output.note(other.message)
-        raise errors[0]
-    return worst(codes)
+    if everything == bool(partition_ids) or (partition_ids and table is None):
+        message = "Cannot cancel exports: give partition ids and --table, or --all."
+        raise UsageError(message)
+    ids = tuple(PartitionId(one) for one in partition_ids)
+    with contextlib.closing(
+        open_ledger_of(name, ledger, "cancel exports", warehouse=warehouse)
+    ) as known:
+        found = _Found()
+        if table is not None and ids:
+            for one in ids:
+                with found.failing():
+                    found.rows.extend(rows_to_cancel(known, one, table, name))
+        else:
+            found.rows.extend(rows_under_way(known, table, name))
+        if not found.rows and not found.errors:
+            output.say("nothing to cancel: no export is under way")
+        until = time.monotonic() + wait
+        for to_cancel, rows in found.by_destination():
+            with found.failing():
+                catalog = open_destination(
+                    to_cancel, warehouse=warehouse, time_outs=time_outs, looks_only=False
+                )
+                left = max(0.0, until - time.monotonic())
+                for row, became in cancel_each(rows, catalog, known, wait=left, note=output.note):
+                    found.told(output, row, became, as_json=as_json)
+    return found.ended(output)
+
+
+@dataclass(slots=True)
+class _Found:
+    """The exports that are to be given up, what became of them, and what failed."""
+
+    rows: list[Row] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    errors: list[TableFormatError] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def failing(self) -> Iterator[None]:
+        """Keep an error: one that cannot be given up keeps none of the others back."""
+        try:
+            yield
+        except TableFormatError as error:
+            self.errors.append(error)
+
+    def by_destination(self) -> Iterator[tuple[LakeName, tuple[Row, ...]]]:
+        """Yield each destination with its rows."""
+        for name in dict.fromkeys(row.destination_table for row in self.rows):
+            yield LakeName.parse(name), tuple(r for r in self.rows if r.destination_table == name)
+
+    def told(
+        self, output: Output, row: Row, became: Cancelled | TableFormatError, *, as_json: bool
+    ) -> None:
+        """Say what became of one, or keep why nothing did."""
+        if isinstance(became, TableFormatError):
+            self.errors.append(became)
+            return
+        _tell(output, row, became, as_json=as_json)
+        self.codes.append(_CODES.get(became.status, 0))
+
+    def ended(self, output: Output) -> int:
+        """Return the exit code of all.
+
+        Raises:
+            TableFormatError: the first that there was; the others are notes.
+        """
+        if self.errors:
+            for other in self.errors[1:]:
+                output.note(other.message)
+            raise self.errors[0]
+        return worst(self.codes)
 
 
 def _tell(output: Output, row: Row, cancelled: Cancelled, *, as_json: bool) -> None:

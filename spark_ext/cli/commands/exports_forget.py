@@ -44,7 +44,9 @@ def forget_export(
     destination = destination_name(to) if to is not None else None
     table = TableName.parse(source_table)
     output = output_for(as_json=as_json)
-    with contextlib.closing(open_ledger_of(destination, ledger, warehouse=warehouse)) as opened:
+    what = f"forget the export of partition {partition_id} of {source_table}"
+    ledger_of = open_ledger_of(destination, ledger, what, warehouse=warehouse)
+    with contextlib.closing(ledger_of) as opened:
         for _, said in forget_exports(opened, partition_id, table, destination):
             output.say(said)
     return 0

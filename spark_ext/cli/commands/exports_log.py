@@ -9,11 +9,13 @@ from typing import Any, Final
 import click
 
 from catalog.ledgers.memory import milliseconds
-from catalog.ledgers.uris import open_ledger
+from catalog.ledgers.uris import open_known_ledger
 from spark_ext.cli.options import ledger_options, output_for, output_options
 from spark_ext.cli.times import parse_duration, shown_time
+from tableformat.export.outcome import Status
 from tableformat.history import MEANINGS, MOST_EVENTS, Event
 from tableformat.names import written_name
+from tableformat.quantities import counted
 
 __all__ = ["show_events", "show_log"]
 
@@ -21,39 +23,66 @@ _COLUMNS: Final = (
     "event_time", "event_type", "table", "destination_table", "partition", "part_name", "status",
     "rows", "bytes_read", "bytes_written", "duration_ms", "transaction_id", "error",
 )  # fmt: skip
+_LINES: Final = 50
+_FAILED: Final = frozenset(
+    one.value for one in Status if one.exit_code and one is not Status.IN_PROGRESS
+)
 
 
 @click.command("log")
 @click.option("--table", "source_table", help="Only this source table (database.table).")
 @click.option("--since", help="Only what is not older than this, for example 30s, 15m, 1h or 7d.")
+@click.option(
+    "--failed",
+    is_flag=True,
+    help="Only what did not end well: failed, stopped, killed, refused, unknown, differs or "
+    "unverified.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=_LINES,
+    show_default=True,
+    help="Show at most so many, the latest; 0 shows all.",
+)
 @ledger_options
 @output_options
 def show_log(
     source_table: str | None,
     since: str | None,
+    limit: int,
     warehouse: Path,
     ledger: str | None,
     *,
+    failed: bool,
     as_json: bool,
 ) -> int:
-    """Show every outcome of an export, oldest first.
+    """Show the latest outcomes of exports, oldest first.
 
     One line for each partition; one for each source part of what was exported or failed.
     The ledger keeps the latest 10,000.
 
     \b
     Examples:
+      mergeberg exports log --failed --since 1d
       mergeberg exports log --table db.events --since 1h
       mergeberg exports log --json
     """  # noqa: D301  \b is Click's mark for lines to keep
     named = None if source_table is None else written_name(source_table)
     start = milliseconds() - parse_duration("--since", since) if since is not None else None
-    with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as opened:
+    what = "show the log of exports"
+    with contextlib.closing(open_known_ledger(ledger, what, local_warehouse=warehouse)) as opened:
         events = opened.events(start, MOST_EVENTS)
-    shown = [
-        _shown(event, whole=as_json) for event in reversed(events) if named in (None, event.table)
+    wanted = [
+        event
+        for event in events
+        if named in (None, event.table) and (not failed or event.status in _FAILED)
     ]
-    output_for(as_json=as_json).table(_COLUMNS, shown)
+    shown, output = wanted[:limit] if limit else wanted, output_for(as_json=as_json)
+    output.table(_COLUMNS, [_shown(event, whole=as_json) for event in reversed(shown)])
+    if len(wanted) > len(shown):
+        left = counted(len(wanted) - len(shown), "earlier line")
+        output.note(f"{left} not shown: --limit 0 shows all")
     return 0
 
 
@@ -67,7 +96,8 @@ def show_events(warehouse: Path, ledger: str | None, *, as_json: bool) -> int:
     Example:
       mergeberg exports events --json
     """  # noqa: D301  \b is Click's mark for lines to keep
-    with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as opened:
+    what = "show what was counted"
+    with contextlib.closing(open_known_ledger(ledger, what, local_warehouse=warehouse)) as opened:
         counters = opened.counters()
     records = [
         {"event": name, "value": value, "description": MEANINGS[name]}

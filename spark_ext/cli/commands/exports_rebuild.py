@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 
 from catalog.ledgers.memory import milliseconds
+from catalog.ledgers.uris import open_ledger
 from catalog.time_outs import TimeOuts
 from spark_ext.cli.destination import destination_name, open_destination
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
-from spark_ext.existing_table import open_existing
+from spark_ext.existing_table import existing_table
 from tableformat.effects import Direct
 from tableformat.export.rebuilding import rebuild
 from tableformat.export.settling import Ports
@@ -46,7 +47,8 @@ def rebuild_exports(
     name = destination_name(to)
     what = f"rebuild the ledger of {name}"
     catalog = open_destination(name, warehouse=warehouse, time_outs=time_outs, looks_only=False)
-    table, known = open_existing(catalog, name, what, ledger=ledger)
+    table = existing_table(catalog, name, what)
+    known = open_ledger(ledger, local_warehouse=catalog.ledger_directory)
     output = output_for(as_json=as_json)
     with contextlib.closing(known):
         ports = Ports(Direct(), table, known, milliseconds, lambda n: time.sleep(0.1 * n))

@@ -51,10 +51,10 @@ def unarchive_export(  # noqa: PLR0913  one parameter per option
     """  # noqa: D301  \b is Click's mark for lines to keep
     output, name = output_for(as_json=as_json), destination_name(to)
     opened = partial(open_destination, warehouse=warehouse, time_outs=time_outs, looks_only=True)
-    with contextlib.closing(open_ledger_of(name, ledger, warehouse=warehouse)) as known:
+    what = f"unarchive partition {partition_id} of {source_table}"
+    with contextlib.closing(open_ledger_of(name, ledger, what, warehouse=warehouse)) as known:
         found = unarchivable(known, partition_id, TableName.parse(source_table), name, opened)
         said = "; ".join(one.text for one in found)
-        what = f"unarchive partition {partition_id} of {source_table}"
         if not dry_run and is_asked(yes=yes, as_json=as_json):
             refuse_unless_confirmed(what, said)
         elif not dry_run and not yes:

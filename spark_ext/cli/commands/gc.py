@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from catalog.hive import OpenedTree
-from catalog.ledgers.uris import open_ledger
+from catalog.ledgers.uris import open_known_ledger
 from catalog.shards import hosts_to_look_at
 from catalog.sources import SourcePlace
 from catalog.time_outs import TimeOuts
@@ -109,7 +109,10 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
         raise UsageError(message)
     places = _places(source, cluster, table, pairs("--cluster-host", cluster_host))
     if name is None:
-        with contextlib.closing(open_ledger(ledger, local_warehouse=warehouse)) as known:
+        what = "clean up the source"
+        with contextlib.closing(
+            open_known_ledger(ledger, what, local_warehouse=warehouse)
+        ) as known:
             swept = sweep_sources(known, places, older_than=age, removes=yes)
     else:
         catalog = open_destination(name, warehouse=warehouse, time_outs=time_outs, looks_only=True)

@@ -124,6 +124,8 @@ def test_what_the_ledger_does_not_know_cannot_be_cancelled(
     places: Places, words: tuple[str, ...], message: str
 ) -> None:
     """The message says where to look."""
+    places.run(*JANUARY, "--to", "lake.n.known")
+
     code, out, err = places.run("exports", "cancel", "202401", *words)
 
     assert (code, out) == (3, "")
@@ -155,6 +157,57 @@ def test_a_run_on_another_host_is_taken_over_too(places: Places) -> None:
 
     assert (code, out) == (0, "partition 202401: KILLED\n")
     assert ledger.holder(row.key.hash) is None
+
+
+def test_several_exports_are_cancelled_by_one_command(places: Places) -> None:
+    """Harm prevented: after Ctrl-C of many partitions a command is typed for each."""
+    places.before = interrupt
+    assert places.run("export", "db.events", "--all", "--to", "lake.n.several")[0] == 130
+    words = ("--table", "db.events", "--to", "lake.n.several")
+
+    code, out, err = places.run("exports", "cancel", "202401", "209901", "202402", *words)
+
+    assert (code, sorted(out.splitlines())) == (
+        3,
+        ["partition 202401: KILLED", "partition 202402: KILLED"],
+    )
+    assert "Cannot cancel the export of partition 209901 of db.events" in err
+
+
+def test_all_that_is_under_way_is_cancelled_wherever_it_goes(
+    places: Places, tmp_path: Path
+) -> None:
+    ledger = ("--ledger", f"sqlite:{tmp_path}/ledger.db")
+    places.run(*JANUARY, "--to", "lake.n.alldone", *ledger)
+    places.before = interrupt
+    places.run("export", "db.events", "--all", "--to", "lake.n.allone", *ledger)
+    places.run("export", "db.other", "--all", "--to", "lake.n.alltwo", *ledger)
+
+    one = places.outcomes("exports", "cancel", "--all", "--table", "db.other", *ledger)
+    code, out, _ = places.run("exports", "cancel", "--all", *ledger)
+    again, said, _ = places.run("exports", "cancel", "--all", *ledger)
+
+    assert {(r["table"], r["status"]) for r in one} == {("lake.n.alltwo", "killed")}
+    assert (code, sorted(out.splitlines())) == (
+        0,
+        ["partition 202401: KILLED", "partition 202402: KILLED"],
+    )
+    assert (again, said) == (0, "nothing to cancel: no export is under way\n")
+    listed = places.outcomes("exports", "list", *ledger)
+    (kept,) = (r["status"] for r in listed if r["destination_table"] == "lake.n.alldone")
+    assert kept == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--all", "202401", "--table", "db.events"), ("202401",)], ids=str
+)
+def test_what_is_to_be_cancelled_is_named_in_one_way(
+    places: Places, words: tuple[str, ...]
+) -> None:
+    code, out, err = places.run("exports", "cancel", *words)
+
+    assert (code, out) == (2, "")
+    assert "give partition ids and --table, or --all" in err
 
 
 @pytest.mark.representative

@@ -113,6 +113,8 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
         "verify",
         *export("--partition-id", "203001", to="lake.n.by_day")[1:],
     ),
+    "a ledger that is not there": ("exports", "list", "--ledger", "sqlite:/nowhere/ledger.db"),
+    "nothing to cancel is named": ("exports", "cancel", "202401"),
     "an export that the ledger does not have": ("exports", "show", "203001"),
     "an export to forget that the ledger does not have": ("exports", "forget", *UNKNOWN),
     "a log of another form": ("--log", "xml", "exports", "list"),
