@@ -8,6 +8,7 @@ from typing import Final
 
 from catalog.ledgers.memory import milliseconds
 from catalog.processes import may_be_alive
+from tableformat.errors import reason_first
 from tableformat.export.standing import Standing, is_resumable, standing
 from tableformat.last_export import LastExport, last_export
 from tableformat.ledger import ExportedPart, Ledger, Row, State
@@ -16,6 +17,7 @@ from tableformat.names import LakeName, TableName
 __all__ = ["ListedExport", "list_exports", "rows_of_name"]
 
 _SHOWN: Final = 100
+"""How much of an error stands behind a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class ListedExport:
         if self.row.state is not State.RUNNING or not claim.by_statement:
             return ""
         text = claim.gives_way.statement if claim.gives_way is not None else claim.statement
-        return f"{text} ({self._last_error})" if self._last_error else text
+        why = self._last_error.partition("\n")[0][:_SHOWN]
+        return f"{text} ({why})" if why else text
 
     @property
     def rows_in_main(self) -> int | None:
@@ -72,13 +75,13 @@ class ListedExport:
 
     @property
     def last_error(self) -> str:
-        """The beginning of the export's last error, '' when there is none."""
+        """The export's last error, beginning with the reason; '' when there is none."""
         return self._last_error if self.export.error else ""
 
     @property
     def _last_error(self) -> str:
-        """The beginning of the last error of what claimed the row."""
-        return self.row.last_error.splitlines()[0][:_SHOWN] if self.row.last_error else ""
+        """The last error of what claimed the row."""
+        return reason_first(self.row.last_error)
 
     @property
     def resumable(self) -> bool:

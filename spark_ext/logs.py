@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -35,6 +36,7 @@ _LOGGER: Final = logging.getLogger("mergeberg")
 _LOGGER.addHandler(logging.NullHandler())
 _LEVELS: Final = {
     Status.REFUSED: logging.WARNING,
+    Status.STOPPED: logging.WARNING,
     Status.FAILED: logging.ERROR,
     Status.KILLED: logging.ERROR,
     Status.UNKNOWN: logging.ERROR,
@@ -172,6 +174,34 @@ def writing_logs(where: str, level: str = "debug") -> Iterator[None]:
         handler.close()
 
 
+class _LogFile(logging.FileHandler):
+    """A file that may become full: what follows is dropped, and that it is, is said once."""
+
+    _is_full = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, or drop it."""
+        if not self._is_full:
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  the name is logging's
+        """Say what is wrong with the file; whatever else is wrong is a bug."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self._is_full = True
+        sys.stderr.write(
+            f"Cannot write logs to {self.baseFilename}: {error.strerror}. The command goes on "
+            "without them.\n"
+        )
+
+    def close(self) -> None:
+        """Close the file; what it could not take is not tried again."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+
 class _Json(logging.Formatter):
     """One JSON object for a record: when, how grave, what, and what it is about."""
 
@@ -198,7 +228,7 @@ def _handler(where: str) -> logging.Handler:
     if not path:
         return logging.StreamHandler()
     try:
-        return logging.FileHandler(Path(path), encoding="utf-8")
+        return _LogFile(Path(path), encoding="utf-8")
     except OSError as error:
         message = (
             f"Cannot write logs to {path}: {error.strerror}. Name a file that you may write, in a "

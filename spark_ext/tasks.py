@@ -36,9 +36,9 @@ from spark_ext.progress import ProgressAddress, SliceProgress, send_rows
 from spark_ext.task_checks import check_host, run_checks
 from tableformat.errors import (
     InternalError,
+    NotBegunError,
     RefusedError,
     SourceError,
-    StoppedError,
     TableFormatError,
 )
 from tableformat.export.slices import FileFormat, Slice, SliceTask, WritePlan
@@ -174,7 +174,7 @@ def _stop_when_told(files: _Files, slice_: Slice) -> None:
     """Refuse to begin a slice after the application was told to stop (coverage.md reading 13).
 
     Raises:
-        StoppedError: it was.
+        NotBegunError: it was.
         DestinationError: nobody can say.
     """
     mark = stop_mark(files.plan.receipts_location, files.plan.job)
@@ -183,7 +183,7 @@ def _stop_when_told(files: _Files, slice_: Slice) -> None:
             f"Cannot begin another file of partition {slice_.partition_id}: the export was told to "
             "stop. Run the same command again: it goes on with what is left."
         )
-        raise StoppedError(message)
+        raise NotBegunError(message)
 
 
 def write_slice(

@@ -13,6 +13,7 @@
         EndedCredentialsError    its credentials have ended: loading the table may bring new ones
       LedgerError                the record could not be read or moved
       StoppedError               told to stop from outside; what is left was not begun, or is kept
+        NotBegunError            before it began what this is about
       InternalError              an invariant broke: a bug, please report
 
 Outcomes that are expected (a commit that conflicted, a partition already exported) are values, not
@@ -21,6 +22,9 @@ errors.
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 __all__ = [
     "DestinationError",
     "EndedCredentialsError",
@@ -28,6 +32,7 @@ __all__ = [
     "LastingError",
     "LedgerError",
     "MissingError",
+    "NotBegunError",
     "NotFoundError",
     "RefusedError",
     "SourceError",
@@ -36,8 +41,14 @@ __all__ = [
     "TableFormatError",
     "UnsupportedError",
     "UsageError",
+    "reason_first",
+    "reason_of",
     "refuse_all",
 ]
+
+_MESSAGE: Final = re.compile(
+    r"Cannot (?P<what>[^\n]+?): (?P<why>[^\n]+?)(?P<more>\. [A-Z][\s\S]*|\.?)"
+)
 
 
 class TableFormatError(Exception):
@@ -119,6 +130,10 @@ class StoppedError(TableFormatError):
     """The process was told to stop, and did; running the same command again goes on."""
 
 
+class NotBegunError(StoppedError):
+    """The process was told to stop before it began a file."""
+
+
 class InternalError(TableFormatError):
     """An invariant broke. This is a bug: please report it with the message."""
 
@@ -144,3 +159,15 @@ def refuse_all(what: str, reasons: tuple[str, ...], *, code: int | None = None) 
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def reason_of(message: str) -> str:
+    """Return why something could not be done, and what that was; without what to do."""
+    found = _MESSAGE.fullmatch(message)
+    return message if found is None else f"{found['why']}: cannot {found['what']}"
+
+
+def reason_first(message: str) -> str:
+    """Return a message that begins with why something could not be done; nothing is left out."""
+    found = _MESSAGE.fullmatch(message)
+    return message if found is None else f"{reason_of(message)}{found['more']}"

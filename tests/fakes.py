@@ -17,7 +17,7 @@ from catalog.storages.opening import open_storage
 from tableformat.archived import DetachedPart
 from tableformat.digest import Digest, KeptDigest
 from tableformat.effects import Direct, Effects
-from tableformat.errors import NotFoundError, StoppedError, UnsupportedError
+from tableformat.errors import NotBegunError, NotFoundError, UnsupportedError
 from tableformat.export.ports import JobPorts, Silent, SliceFailure, Writing, Written
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.file_names import data_file_name
@@ -250,7 +250,8 @@ class FakeWriter:
         receipts, stopped = [], []
         for piece in (s for task in tasks for s in task.slices):
             if should_stop():
-                stopped.append(SliceFailure(piece.number, StoppedError("Cannot go on. Stopped.")))
+                error = NotBegunError("Cannot go on. Stopped.")
+                stopped.append(SliceFailure(piece.number, error))
                 continue
             if self.written == self.most:
                 raise Dies

@@ -14,12 +14,12 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from catalog.storages.given import taken
-from tableformat.errors import DestinationError, MissingError
+from tableformat.errors import DestinationError, LastingError, MissingError
 from tableformat.parquet.writer import FileSink
 from tableformat.storage import Storage, StoredObject
 
@@ -31,6 +31,12 @@ _NO_LINKS: Final = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 )
 """Why a file gets no second name, although it could be copied."""
+_LASTING: Final[Mapping[int, str]] = {
+    errno.ENOSPC: "Free space there",
+    errno.EDQUOT: "Free space there, or raise the quota",
+    errno.EROFS: "Let it be written to, or name another place",
+}
+"""What no second try mends, and what to do about it."""
 _LOCAL: Final = re.compile(r"file:(?://)?(?=/)")
 _ON_DISK: Final[dict[Path, int]] = {}
 """The inodes of directories that this process has brought to the disk, with all above them."""
@@ -285,8 +291,9 @@ def _failing(what: str, location: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        message = (
-            f"Cannot {what} {location}: {reason}. Check space and permissions there, and run again."
-        )
+        said = f"Cannot {what} {location}: {error.strerror or error}."
+        if advice := _LASTING.get(error.errno or 0):
+            message = f"{said} {advice}, and run the same command again: it goes on."
+            raise LastingError(message) from error
+        message = f"{said} Check space and permissions there, and run again."
         raise DestinationError(message) from error

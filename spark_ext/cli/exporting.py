@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+import click
 
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable
@@ -21,12 +23,37 @@ from spark_ext.stopping import Stopping
 from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
 from tableformat.export.exit_codes import worst
 from tableformat.export.job import ExportRequest
-from tableformat.export.ports import JobPorts, Observer, SliceWriter
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import JobPorts, Observer, ObserverAround, SliceWriter
 from tableformat.quantities import counted
 
 __all__ = ["Exporting"]
 
 _NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Landing(ObserverAround):
+    """An observer that keeps the ids of partitions which were exported, and passes all on."""
+
+    landed: list[str]
+
+    def finished(self, outcome: Outcome) -> None:
+        """Keep the id of a partition that is in the lake by this command."""
+        if outcome.status in (Status.COMMITTED, Status.REPLACED):
+            self.landed.append(outcome.partition_id)
+        self.observer.finished(outcome)
+
+
+def _landing(observer: Observer, tables: Sequence[LocalTable]) -> Observer:
+    """Return an observer that keeps for the end of the command which partitions were exported.
+
+    Not of several shards: a partition of one that is exported says nothing of those of the others.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None or len(tables) > 1:
+        return observer
+    return _Landing(observer, context.ensure_object(list))
 
 
 class Exporting:
@@ -130,11 +157,12 @@ class Exporting:
         Raises:
             TableFormatError: it was refused as a whole, or failed before any partition.
         """
+        heard = _landing(self._observer, tables)
 
         def export_one(one: LocalTable) -> int:
             def opened(place: SourcePlace) -> JobPorts:
                 at = replace(places, source=place)
-                ports = open_ports(at, self._spark, self._observer, verify=verify)
+                ports = open_ports(at, self._spark, heard, verify=verify)
                 return replace(
                     ports,
                     writer=lambda: self._counting(ports.writer()),

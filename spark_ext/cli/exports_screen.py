@@ -61,7 +61,7 @@ def _why(one: ListedExport, processed: int | None) -> str:
         case Standing.INTERRUPTED:
             said.append("interrupted; run the export again to finish it")
         case Standing.FAILED | Standing.KILLED:
-            said.append(one.last_error)
+            said.append(one.last_error.partition("\n")[0])
         case Standing.ARCHIVED:
             said.append("archived: the partition has left the source")
         case _:

@@ -30,9 +30,10 @@ from spark_ext.cli.commands.show import show
 from spark_ext.cli.commands.spark import spark
 from spark_ext.cli.commands.typed import TYPED_COMMANDS
 from spark_ext.cli.commands.verify import verify
-from spark_ext.cli.next_command import exit_code_of, next_command
+from spark_ext.cli.next_command import command_of, exit_code_of, next_command
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from spark_ext.cli.sections import Section, SectionedGroup
+from spark_ext.cli.streams import Stream, open_closed_streams, text_of
 from spark_ext.logs import LOG_LEVELS, writing_logs
 from tableformat.errors import TableFormatError
 from tableformat.export.exit_codes import FAILED, INTERRUPTED, USAGE
@@ -44,6 +45,15 @@ _INTERRUPTED_TEXT: Final = (
     "Interrupted. Finished partitions are in the lake; unfinished ones are not visible. Run the "
     "same command again to finish them, or discard them with `mergeberg exports cancel`."
 )
+_ONLY_PRINT: Final = frozenset(
+    (
+        ("partitions",),
+        ("parts",),
+        ("read",),
+        *(("exports", name) for name in ("list", "show", "log", "events", "watermark")),
+    )
+)
+"""Commands that do nothing else: what they cannot print, they have not done."""
 
 
 @click.group(
@@ -92,27 +102,34 @@ for section in (
 
 def run() -> None:
     """Run the command line of this process and end the process with its exit code."""
+    open_closed_streams()
     code = invoke(sys.argv[1:], sys.stdout, sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
     # Spark's JVM and its threads are ended by their parent's end; waiting for them costs a second.
     os._exit(code)
 
 
-def invoke(arguments: Sequence[str], out: TextIO, err: TextIO) -> int:
+def invoke(arguments: Sequence[str], out: TextIO | None, err: TextIO | None) -> int:
     """Run a command line and return its exit code; errors become one message.
 
     Args:
         arguments: what stands after `mergeberg`.
-        out: gets results, and nothing else.
+        out: gets results, and nothing else; None where there is none.
         err: gets progress, notes and errors.
     """
     arguments = _logs_first(arguments)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    results, notes = Stream(out), Stream(err)
+    with (
+        contextlib.redirect_stdout(text_of(results)),
+        contextlib.redirect_stderr(text_of(notes)),
+    ):
         output = JsonOutput() if "--json" in arguments else TextOutput()
         code, error = _outcome(arguments, output)
         if error is not None and "--debug" in arguments:
             traceback.print_exception(error)
+        results.flush()
+        if results.failure is not None:
+            code = _unprinted(arguments, output, results.failure, code)
+        notes.flush()
         return code
 
 
@@ -135,10 +152,27 @@ def _logs_first(arguments: Sequence[str]) -> list[str]:
     return [*first, *rest]
 
 
+def _unprinted(arguments: Sequence[str], output: Output, why: OSError, code: int) -> int:
+    """Say that results were not printed; return the exit code, which what was done decides."""
+    only_prints = command_of(arguments, main) in _ONLY_PRINT
+    if only_prints and isinstance(why, BrokenPipeError):
+        # Whoever reads has what was wanted, as `head` has.
+        return code
+    what = f"Cannot write all results to standard output: {why.strerror}."
+    if only_prints:
+        message = f"{what} Nothing was changed. Write them elsewhere."
+        output.error(message, _next(arguments, FAILED))
+        return code or FAILED
+    output.error(f"{what} What the command did is done; its exit code says how it ended.", "")
+    return code
+
+
 def _outcome(arguments: Sequence[str], output: Output) -> tuple[int, BaseException | None]:
     """Run a command; say what went wrong, and return the exit code and the error, if any."""
+    landed: list[str] = []
+    words = list(arguments)
     try:
-        code = int(main.main(list(arguments), prog_name="mergeberg", standalone_mode=False) or 0)
+        code = int(main.main(words, prog_name="mergeberg", standalone_mode=False, obj=landed) or 0)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0, None
@@ -147,11 +181,12 @@ def _outcome(arguments: Sequence[str], output: Output) -> tuple[int, BaseExcepti
         output.error(message, _next(arguments, USAGE))
         return USAGE, error
     except (KeyboardInterrupt, click.Abort) as error:
-        output.error(_INTERRUPTED_TEXT, _next(arguments, INTERRUPTED))
+        output.error(_INTERRUPTED_TEXT, _next(arguments, INTERRUPTED, landed=landed))
         return INTERRUPTED, error
     except TableFormatError as error:
         code = exit_code_of(error)
-        output.error(error.message, _next(arguments, code, error), code=error.code)
+        after = _next(arguments, code, error, landed=landed)
+        output.error(error.message, after, code=error.code)
         return code, error
     except Exception as error:  # noqa: BLE001  whatever it is, the user gets one message
         said = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -161,11 +196,17 @@ def _outcome(arguments: Sequence[str], output: Output) -> tuple[int, BaseExcepti
         )
         output.error(message, _next([*arguments, "--debug"], FAILED))
         return FAILED, error
-    command = _next(arguments, code) if code else ""
+    command = _next(arguments, code, landed=landed) if code else ""
     if command:
         output.next(command)
     return code, None
 
 
-def _next(arguments: Sequence[str], code: int, error: TableFormatError | None = None) -> str:
-    return next_command(arguments, code, group=main, error=error)
+def _next(
+    arguments: Sequence[str],
+    code: int,
+    error: TableFormatError | None = None,
+    *,
+    landed: Sequence[str] = (),
+) -> str:
+    return next_command(arguments, code, group=main, error=error, landed=landed)

@@ -6,7 +6,7 @@ itself always. Which words are options, and which of these take a value, is aske
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,7 @@ from tableformat.errors import NotFoundError, RefusedError, TableFormatError, Us
 from tableformat.export.exit_codes import DIFFERS, FAILED, IN_PROGRESS, REFUSED, USAGE
 from tableformat.names import HiveName, LakeName
 
-__all__ = ["exit_code_of", "next_command"]
+__all__ = ["command_of", "exit_code_of", "next_command"]
 
 _SOURCE: Final = (
     "--source",
@@ -61,6 +61,7 @@ def next_command(
     *,
     group: click.Group,
     error: TableFormatError | None = None,
+    landed: Collection[str] = (),
 ) -> str:
     """Return what a user runs next, '' where no command would help as it stands.
 
@@ -69,6 +70,7 @@ def next_command(
         code: what the command ended with; not 0.
         group: `mergeberg` with its commands.
         error: why it ended, when that was an error of the whole command.
+        landed: the ids of partitions that it has exported.
     """
     if isinstance(error, DemoError):
         return error.next_command
@@ -78,7 +80,7 @@ def next_command(
     if code in (IN_PROGRESS, DIFFERS):
         return _joined(*line.before, "exports", "list", *_ledger_of(line))
     if code != REFUSED:
-        return _joined(*arguments)
+        return _joined(*(line.without(landed) or arguments))
     if isinstance(error, NotFoundError):
         return _where_not_found(arguments, line, error)
     if error is None or line.command != ("export",) or not line.operand:
@@ -96,6 +98,11 @@ def _where_not_found(arguments: Sequence[str], line: _Line, error: NotFoundError
     if "mergeberg partitions" in error.message:
         return _joined(*line.before, "partitions", line.source_table, *line.kept(_SOURCE))
     return ""
+
+
+def command_of(arguments: Sequence[str], group: click.Group) -> tuple[str, ...]:
+    """Return the name of the command of a command line, without that of the group."""
+    return _line(arguments, group).command
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +132,24 @@ class _Line:
         said = given[-1].rpartition("=")[2] if given else DEFAULT_DATABASE
         of = database[-1] if database else said
         return str(DottedName((of, name)))
+
+    def without(self, landed: Collection[str]) -> tuple[str, ...]:
+        """Return the words of a forced export that leaves partitions out; none for any other.
+
+        They are exported: the same command again would replace them once more.
+        """
+        forced, everything = (("--force",) in self.pieces, ("--all",) in self.pieces)
+        if not (landed and forced and everything) or self.command != ("export",):
+            return ()
+        named = ", ".join(f"'{one}'" for one in sorted(landed))
+        where, words = f"partition_id NOT IN ({named})", list[str]()
+        for piece in self.pieces:
+            name, _, value = piece[0].partition("=")
+            if name == "--where":
+                where = f"({value or piece[-1]}) AND {where}"
+            else:
+                words += piece
+        return (*self.before, *self.command, *words, "--where", where)
 
     def kept(self, options: tuple[str, ...]) -> Iterator[str]:
         """Yield those of the given options, with their values, that another command knows."""

@@ -19,6 +19,7 @@ _SAID: Final = {
     Status.REFUSED: "refused",
     Status.KILLED: "killed",
     Status.FAILED: "failed",
+    Status.STOPPED: "stopped",
     Status.UNKNOWN: "not known",
     Status.DIFFERS: "differs",
     Status.UNVERIFIED: "not verified",

@@ -86,7 +86,7 @@ class Output(Observer, Protocol):
         ...
 
     def error(self, message: str, next_command: str, *, code: int | None = None) -> None:
-        """Print why the command ended without doing what was asked, and what to run next."""
+        """Print what went wrong, and what to run next, unless that is ''."""
         ...
 
     def next(self, command: str) -> None:
@@ -182,6 +182,8 @@ class TextOutput:
                 f"{f' · snapshot {outcome.snapshot_id}' if outcome.snapshot_id else ''}"
                 f"{f' · {outcome.message}' if outcome.message else ''}"
             )
+        elif outcome.message.startswith(f"{said} "):
+            what = f"partition {outcome.partition_id}: {outcome.message}"
         elif outcome.message:
             what += f": {outcome.message.removeprefix(f'{said}: ')}"
         self.say(what)

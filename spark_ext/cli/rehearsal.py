@@ -12,10 +12,10 @@ from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.sources import open_source
 from spark_ext.cli.output import Output
-from spark_ext.cli.space import measured_space, show_space
+from spark_ext.cli.space import lacking, measured_space, show_space
 from spark_ext.wiring import Places
 from tableformat.export.dry_run import EXPORT, REPLACE, Rehearsal, rehearse
-from tableformat.export.exit_codes import worst
+from tableformat.export.exit_codes import REFUSED, worst
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 
@@ -69,8 +69,11 @@ def show_rehearsal(
         at_server=at_server,
     )
     show_space(output, spaces, as_json=as_json)
+    missing = lacking(request.table, spaces)
+    for reason in missing:
+        output.note(reason)
     output.note("nothing was done: this was a dry run")
-    return _exit_code(found)
+    return worst((_exit_code(found), REFUSED if missing else 0))
 
 
 def forecasts_of(

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from catalog.storages.opening import is_local, open_storage
 from spark_ext.cli.output import Output
+from tableformat.names import TableName
 from tableformat.quantities import human_bytes
 
-__all__ = ["Space", "measured_space", "show_space"]
+__all__ = ["Space", "lacking", "measured_space", "show_space"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,18 @@ def show_space(output: Output, spaces: tuple[Space, ...], *, as_json: bool) -> N
             output.record(asdict(space))
         else:
             output.say(f"{space}{'' if space.enough else ' - NOT ENOUGH'}")
+
+
+def lacking(table: TableName, spaces: tuple[Space, ...]) -> tuple[str, ...]:
+    """Return why an export is refused for want of space at its destination; nothing where it fits.
+
+    What a source needs hangs on the merges that are made meanwhile, and refuses nothing.
+    """
+    return tuple(
+        f"Cannot export {table}: not enough space: {s}. Free some, or export fewer partitions."
+        for s in spaces
+        if s.side == "destination" and not s.enough
+    )
 
 
 def _free(location: str) -> int | None:

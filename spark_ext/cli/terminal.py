@@ -18,6 +18,7 @@ _COLOURS: Final = {
     **dict.fromkeys(("updated", "deleted", "cleared", "optimized", "ARCHIVED"), _GREEN),
     **dict.fromkeys(("refused", "kept", "in progress elsewhere", "not comparable"), _YELLOW),
     **dict.fromkeys(("IN_PROGRESS", "INTERRUPTED"), _YELLOW),
+    **dict.fromkeys(("stopped", "stopped before it began", "stopped when"), _YELLOW),
     **dict.fromkeys(("failed", "killed", "differs", "not known", "not verified"), _RED),
     **dict.fromkeys(("FAILED", "KILLED"), _RED),
     **dict.fromkeys(("unchanged", "already exported", "empty", "not exported"), _FAINT),

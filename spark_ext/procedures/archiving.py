@@ -138,7 +138,7 @@ def _stays(request: ExportRequest, kept: list[tuple[Archived, int | None]]) -> T
         f"partition {one.outcome.partition_id}{_of(shard)}: {one.message.rstrip('.')}."
         for one, shard in kept
     )
-    unknown = (Status.UNKNOWN, Status.DIFFERS, Status.UNVERIFIED, Status.FAILED)
+    unknown = (Status.UNKNOWN, Status.DIFFERS, Status.UNVERIFIED, Status.FAILED, Status.STOPPED)
     is_outside = any(one.outcome.status in unknown for one, _ in kept)
     kind = DestinationError if is_outside else RefusedError
     message = (

@@ -45,6 +45,7 @@ _OF_STATUS: Final = {
     Status.REFUSED: RefusedError,
     Status.IN_PROGRESS: RefusedError,
     Status.KILLED: StoppedError,
+    Status.STOPPED: StoppedError,
     Status.FAILED: SourceError,
 }
 _IN_LAKE: Final = frozenset(

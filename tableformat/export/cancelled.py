@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tableformat.effects import Step
-from tableformat.errors import LedgerError, MissingError, StoppedError, TableFormatError
+from tableformat.errors import (
+    LedgerError,
+    MissingError,
+    NotBegunError,
+    StoppedError,
+    TableFormatError,
+)
 from tableformat.export.giving_up import BEING_CANCELLED, QUERY_KILLED
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
@@ -96,7 +102,16 @@ class Cancelled:
         why = INTERRUPTED_ERROR if stopped else str(error)
         text = self.telling.note_error(one.row, why, tuple(one.finished.values()))
         failed = self.telling.failed(one.row.key.partition_id, error, one.row, one.begun)
-        return replace(failed, message=failed.message + text)
+        said = _not_begun(one) if isinstance(error, NotBegunError) else failed.message
+        return replace(failed, message=said + text)
+
+
+def _not_begun(one: Claimed) -> str:
+    """Say how far a partition was when its run was told to stop."""
+    done, planned = len(one.finished), len(one.slices)
+    if not done:
+        return "stopped before it began"
+    return f"stopped when {done:,} of {planned:,} files were finished, which the next run keeps"
 
 
 def _is_given_up(row: Row, transaction_id: str) -> bool:

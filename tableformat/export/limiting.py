@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tableformat.errors import StoppedError
+from tableformat.errors import NotBegunError
 from tableformat.export.limits import Limits
 from tableformat.export.ports import JobPorts, SliceFailure, WriterAround, Writing, Written
 from tableformat.export.slices import Share, SliceTask, WritePlan
@@ -113,5 +113,5 @@ def _not_begun(tasks: tuple[SliceTask, ...]) -> tuple[SliceFailure, ...]:
         "Cannot begin another file: the export was told to stop. Run the same command again: it "
         "goes on with what is left."
     )
-    error = StoppedError(message)
+    error = NotBegunError(message)
     return tuple(SliceFailure(slice_.number, error) for task in tasks for slice_ in task.slices)

@@ -25,8 +25,8 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
         this = f"this one is {ledger.identity}" if ledger.is_made() else "this one does not exist"
         message = (
             f"Cannot export with the ledger {ledger.uri}: the table was exported to with another "
-            f"ledger ({found}, {this}). Give that one with --ledger, or, when it is lost, make it "
-            "again of what the table has with `mergeberg exports rebuild`."
+            f"ledger ({found}, {this}). Give that one with --ledger, or, when it is lost, "
+            "rebuild it from the table with `mergeberg exports rebuild`."
         )
         raise RefusedError(message)
     highest = ledger.highest_epoch()

@@ -26,6 +26,7 @@ class Status(StrEnum):
     REFUSED = "refused"
     KILLED = "killed"
     FAILED = "failed"
+    STOPPED = "stopped"
     UNKNOWN = "unknown"
     DIFFERS = "differs"
     UNVERIFIED = "unverified"
@@ -50,6 +51,7 @@ _EXIT_CODES: Final = {
     "differs": DIFFERS,
     "refused": REFUSED,
     "failed": FAILED,
+    "stopped": FAILED,
     "killed": FAILED,
     "unverified": FAILED,
     "unknown": UNKNOWN,

@@ -23,6 +23,7 @@ from tableformat.errors import (
     LastingError,
     SourceError,
     TableFormatError,
+    reason_of,
 )
 from tableformat.export.ports import JobPorts, SliceFailure, WriterAround, Writing, Written
 from tableformat.export.resuming import just_written, stored_receipts
@@ -107,11 +108,12 @@ class Retrying(WriterAround):
 
     def _pause(self, tries: int, files: int, why: TableFormatError) -> None:
         """Say what comes, and wait for what may pass; for new credentials nobody has to wait."""
+        what, reason = "1 file" if files == 1 else f"{files:,} files", reason_of(why.message)
         if not tries:
-            self.ports.observer.note(f"{files} file(s) are written with new credentials: {why}")
+            self.ports.observer.note(f"{what} to write with new credentials: {reason}")
             return
         self.ports.observer.note(
-            f"{files} file(s) are written again ({tries} of {self.most}): {why}"
+            f"{what} to write again, attempt {tries + 1} of {self.most + 1}: {reason}"
         )
         self.ports.pause(tries)
 

@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tableformat.effects import Step
-from tableformat.errors import LedgerError, RefusedError, SourceGoneError, TableFormatError
+from tableformat.errors import (
+    LedgerError,
+    RefusedError,
+    SourceGoneError,
+    StoppedError,
+    TableFormatError,
+)
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.progress import with_files
@@ -56,8 +62,7 @@ class Telling:
         parts: int = 0,
     ) -> Outcome:
         """Return what an error made of a partition; `parts` when no claim has them."""
-        status = Status.REFUSED if isinstance(error, RefusedError) else Status.FAILED
-        failed = self.outcome(partition_id, status, str(error), row, begun)
+        failed = self.outcome(partition_id, _status(error), str(error), row, begun)
         gone = isinstance(error, SourceGoneError)
         return replace(failed, code=error.code, parts=parts, source_gone=gone)
 
@@ -83,6 +88,16 @@ class Telling:
         except LedgerError as refused:
             return f" (and the ledger could not note it: {refused})"
         return ""
+
+
+def _status(error: TableFormatError) -> Status:
+    match error:
+        case RefusedError():
+            return Status.REFUSED
+        case StoppedError():
+            return Status.STOPPED
+        case _:
+            return Status.FAILED
 
 
 def _runs(row: Row) -> bool:

@@ -194,7 +194,7 @@ def test_a_broken_answer_is_asked_for_again(
     said = newest.assert_exported_once(name, "--max-retries", "9")
 
     assert newest_server.faults_left == 0
-    assert "file(s) are written again" in said.err
+    assert "to write again, attempt 2 of" in said.err
     assert newest_server.requests(f"FORMAT {wire}")
     assert len(newest.files()) == 4
 
@@ -270,7 +270,7 @@ def test_a_server_that_restarts_while_rows_stream(relayed: tuple[Trouble, Relay]
         said = trouble.export(name, "--max-retries", "1")
 
     assert said.code == 0, said.everything
-    assert "file(s) are written again (1 of 1)" in said.err
+    assert "to write again, attempt 2 of 2" in said.err
     trouble.assert_exported_once(name)
     assert len(trouble.files()) == 4
 

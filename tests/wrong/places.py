@@ -93,8 +93,8 @@ class Places:
     def warehouse(self) -> Path:
         return self.root / "warehouse"
 
-    def run(self, *words: str) -> tuple[int, str, str]:
-        """Run the command line; return the exit code and both outputs."""
+    def words(self, *words: str) -> list[str]:
+        """Return a command line with the places that it is about."""
         places = ["--source", f"chdb:{self.clickhouse}", "--source-wait", "0.3"]
         options = [w for w in words if w.startswith("--")]
         given = list(words)
@@ -108,8 +108,12 @@ class Places:
             and "--warehouse" not in options
         ):
             given += ["--warehouse", str(self.warehouse)]
+        return given
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        """Run the command line; return the exit code and both outputs."""
         out, err = io.StringIO(), io.StringIO()
-        code = invoke(given, out, err)
+        code = invoke(self.words(*words), out, err)
         return code, out.getvalue(), err.getvalue()
 
     def files(self) -> dict[str, int]:

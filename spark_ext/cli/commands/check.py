@@ -30,7 +30,7 @@ from spark_ext.cli.options import (
 from spark_ext.cli.output import Output
 from spark_ext.cli.sections import SectionedCommand
 from spark_ext.cli.server_screen import server_record, show_server
-from spark_ext.cli.space import Space, measured_space, show_space
+from spark_ext.cli.space import Space, lacking, measured_space, show_space
 from spark_ext.session import TASK_MEMORY, slots
 from spark_ext.sharding import each_table
 from tableformat.export.exit_codes import REFUSED
@@ -116,12 +116,7 @@ def _spaces(request: CheckRequest, found: Check, warehouse: Path | None) -> tupl
         warehouse=warehouse,
         at_server=found.free_at_server,
     )
-    found.reasons.extend(
-        f"Cannot export {request.table}: not enough space: {s}. Free some, or export fewer "
-        "partitions."
-        for s in spaces
-        if s.side == "destination" and not s.enough
-    )
+    found.reasons.extend(lacking(request.table, spaces))
     return spaces
 
 

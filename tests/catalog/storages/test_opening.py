@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import os
 import pickle
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +19,13 @@ from hypothesis import strategies as st
 from catalog.storages.local import LocalStorage
 from catalog.storages.opening import ReachedStorages, Storages, open_storage
 from catalog.storages.s3.storage import S3Storage
-from tableformat.errors import DestinationError, InternalError, UnsupportedError
+from tableformat.errors import (
+    DestinationError,
+    InternalError,
+    LastingError,
+    UnsupportedError,
+    reason_of,
+)
 from tableformat.storage import StoredObject
 
 _NOBODY: Final = 65534
@@ -75,6 +83,27 @@ def test_what_is_missing_or_in_the_way_is_named(root: str, tmp_path: Path) -> No
     (tmp_path / "lake").write_text("a file, not a directory")
     with pytest.raises(DestinationError, match=r"Cannot create .*/f: .*Check space and perm"):
         storage.create(f"{root}/f")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS], ids=os.strerror)
+def test_a_disk_that_is_full_is_not_tried_again(
+    root: str, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Harm prevented: four times the same, with "and run again" each time."""
+
+    def fails(_file: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    storage = open_storage(root)
+    monkeypatch.setattr(os, "fsync", fails)
+
+    for write in (storage.put, storage.put_if_absent):
+        with pytest.raises(LastingError) as failed:
+            write(f"{root}/f", b"x")
+        assert reason_of(failed.value.message).startswith(f"{os.strerror(number)}: cannot ")
+        assert "goes on" in failed.value.message
+    monkeypatch.undo()
+    assert storage.list(root) == storage.list_unfinished(root) == ()
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from catalog.storages.local import LocalStorage
 from spark_ext.wiring import SparkWhenNeeded
 from tests.wrong.places import Places
 
@@ -38,6 +39,24 @@ def test_a_dry_run_tells_files_rows_and_space_and_changes_nothing(idle: Places) 
     assert source["free"] > 0
     assert destination["free"] > 0
     assert idle.files() == before
+
+
+def test_a_dry_run_without_room_ends_as_check_does(
+    idle: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: a rehearsal that says yes, and an export that fills the disk."""
+    monkeypatch.setattr(LocalStorage, "free_bytes", lambda *_: 7)
+    words = ("db.events", "--to", "lake.n.small")
+
+    checked = idle.run("check", *words)
+    code, out, err = idle.run("export", *words, "--all", "--dry-run")
+
+    assert (code, checked[0]) == (3, 3)
+    assert "destination" in out.splitlines()[-1]
+    assert out.endswith(" - NOT ENOUGH\n")
+    assert "· Cannot export db.events: not enough space: destination" in err
+    assert "not enough space" in checked[1]
+    assert idle.run("export", *words, "--all", "--dry-run", "--json")[0] == 3
 
 
 def test_a_dry_run_answers_as_the_run_would(places: Places) -> None:

@@ -305,6 +305,14 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def make_ledger(places: Places) -> None:
+    """Make the ledger, which the first export makes: one that is not there is refused as such."""
+    with contextlib.closing(SqliteLedger(places.warehouse / uris.LEDGER_FILE)) as ledger:
+        if not ledger.is_made():
+            ledger.next_epoch()
+
+
 @pytest.mark.parametrize("what", UNCHANGED)
 def test_a_wrong_command_says_what_the_page_says_and_changes_nothing(
     places: Places, what: str

@@ -11,13 +11,22 @@ from dataclasses import dataclass, field
 import pytest
 
 from spark_ext import wiring
-from tableformat.errors import DestinationError, RefusedError, TableFormatError
+from tableformat.errors import (
+    DestinationError,
+    LastingError,
+    RefusedError,
+    TableFormatError,
+    reason_first,
+)
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.fakes import FakeWriter
 from tests.wrong.places import Places
 
 FULL = DestinationError("Cannot write: the disk is full. Make room.")
+WITHOUT_ROOM = LastingError(
+    "Cannot write /a/b.parquet: No space left on device. Free space there, and run it again."
+)
 BAD = RefusedError("Cannot export: a value has no place. Mend it.")
 
 
@@ -58,6 +67,7 @@ def status_of(places: Places, table: str) -> Iterator[tuple[object, ...]]:
         (("--max-retries", "1"), FULL, 2),
         (("--max-retries", "0"), FULL, 1),
         ((), BAD, 1),
+        ((), WITHOUT_ROOM, 1),
     ],
 )
 def test_when_the_tries_are_exhausted_the_partition_has_failed_and_no_other(
@@ -75,9 +85,12 @@ def test_when_the_tries_are_exhausted_the_partition_has_failed_and_no_other(
     code, _, err = places.run("export", "db.other", "--all", "--to", table, *words)
 
     assert writer.tries == tries
-    assert err.count("are written again") == tries - 1
+    assert [line for line in err.splitlines() if "attempt" in line] == [
+        f"· 1 file to write again, attempt {n} of {tries}: the disk is full: cannot write"
+        for n in range(2, tries + 1)
+    ]
     assert code in {3, 4}
     assert sorted(status_of(places, table)) == [
         ("202401", "COMPLETED", ""),
-        ("202402", "FAILED", error.message),
+        ("202402", "FAILED", reason_first(error.message)),
     ]

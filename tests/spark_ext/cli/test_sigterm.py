@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import threading
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
+from spark_ext import wiring
 from spark_ext.stopping import Stopping
 from tableformat.errors import StoppedError
 from tableformat.export import job
-from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.export.outcome import Status
+from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.ledger import State
 from tests.big_export import assert_exported_once, fill, start, until_it_writes
+from tests.fakes import FakeWriter
+from tests.lake_statements import IN_FILES
+from tests.scenarios import Partitions, RealFiles, ports_of, rows_in_main, run
 from tests.support.time_bounds import ENDS_WITHIN
 from tests.wrong.places import Places
 
@@ -48,6 +55,69 @@ def test_the_group_that_runs_is_exported_and_no_other_is_begun(
     code, out, _ = places.run(*words)
 
     assert (code, out.count(": exported"), out.count(": already exported")) == (0, 1, 1)
+
+
+@dataclass
+class ToldAfterOne(FakeWriter):
+    """A writer whose process is told to stop while it writes its first file."""
+
+    def content(self, piece: Slice) -> bytes:
+        if not self.written - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().content(piece)
+
+
+def test_partitions_that_were_not_begun_are_stopped_and_the_next_command_is_about_them(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: "failed" of what nobody tried, and what is exported replaced once more."""
+    to = ("--to", "lake.n.told", "--manifest-ttl", "0", "--force")
+    words = ("export", "db.events", "--all", *to)
+    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: ToldAfterOne())
+
+    code, out, err = places.run(*words)
+
+    assert code == 4
+    done, left, summary = out.splitlines()
+    first, second = (line.split()[1].rstrip(":") for line in (done, left))
+    assert done.startswith(f"partition {first}: exported")
+    assert left == f"partition {second}: stopped before it began"
+    assert {first, second} == {"202401", "202402"}
+    assert summary.startswith("1 exported, 1 stopped · ")
+    (after,) = (line for line in err.splitlines() if line.startswith("Next: "))
+    said = shlex.split(after.removeprefix("Next: mergeberg "))
+    assert said[-2:] == ["--where", f"partition_id NOT IN ('{first}')"]
+    assert ("--force" in said, "--all" in said) == (True, True)
+
+    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: FakeWriter())
+    code, out, _ = places.run(*said)
+
+    assert (code, out.count("partition ")) == (0, 1)
+    assert out.startswith(f"partition {second}: exported")
+
+
+def test_a_stopped_partition_says_which_files_are_finished(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    class Told(RealFiles):
+        def content(self, piece: Slice) -> bytes:
+            told.append(piece.partition_id)
+            return super().content(piece)
+
+    source = Partitions()
+    ports = ports_of(tmp_path, source)
+    stopping = replace(ports, writer=Told, should_stop=lambda: bool(told))
+
+    outcomes = run(tmp_path, source, ports=stopping, request=IN_FILES)
+
+    assert [(o.partition_id, o.status, o.message) for o in outcomes] == [
+        ("p1", Status.STOPPED, "stopped when 1 of 2 files were finished, which the next run keeps"),
+        ("p2", Status.STOPPED, "stopped before it began"),
+    ]
+    assert told == ["p1"]
+    again = run(tmp_path, source, request=IN_FILES)
+    assert [o.status for o in again] == [Status.COMMITTED] * 2
+    assert rows_in_main(tmp_path) == 15
 
 
 def test_what_is_done_within_the_grace_is_done(places: Places) -> None:

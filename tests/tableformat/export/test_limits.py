@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_ext.runner import write_all
-from tableformat.errors import StoppedError, UsageError
+from tableformat.errors import NotBegunError, StoppedError, UsageError
 from tableformat.export.limiting import Limited, with_limits
 from tableformat.export.limits import Allotment, Limits
 from tableformat.export.ports import SliceFailure, Writing, Written
@@ -205,7 +205,7 @@ def test_an_export_that_waits_ends_when_it_is_told_to_stop(application: Applicat
     found = ended(waiting)
 
     assert (len(second.plans), len(found.failures)) == (0, 12)
-    assert {type(f.error) for f in found.failures} == {StoppedError}
+    assert {type(f.error) for f in found.failures} == {NotBegunError}
     writing.close()
 
 

@@ -251,6 +251,7 @@ COUNTED = [
     (Status.FAILED, "Cannot read db.t: no disk. Look for it.", Counter.FAILURES),
     (Status.UNKNOWN, "it may have landed", Counter.FAILURES),
     (Status.KILLED, "killed", Counter.FAILURES),
+    (Status.STOPPED, "stopped before it began", None),
     (Status.UNCHANGED, "7 rows are in main", Counter.DUPLICATED),
     (Status.EMPTY, "no rows", None),
     (Status.IN_PROGRESS, "another process exports it", Counter.DUPLICATED),
