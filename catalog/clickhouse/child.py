@@ -1,10 +1,10 @@
-"""The process that owns an embedded ClickHouse: `python -m catalog.clickhouse.child IN OUT [DIR]`.
+"""The process of an embedded ClickHouse: `python -m catalog.clickhouse.child IN OUT [DIR PID]`.
 
 Reads requests and writes answers, one JSON object a line, over two inherited file descriptors:
 standard output belongs to ClickHouse, which may print there. `embedded.py` is the other end. It is
 a process of its own because chdb blocks signals while a query runs, allows one data path a process
 and hangs after a fork (source.md section 3). End of input ends it, also in the middle of a query,
-and where the other end was killed it removes DIR, which is that one's otherwise.
+and where the other end, the process PID, was killed, it removes DIR.
 
     {"id": 1, "open": "<path>[?config-file=<file>]"}    -> {"id": 1, "done": true}
     {"id": 2, "rows": "<sql>"}                          -> {"id": 2, "rows": [[...], ...]}
@@ -106,12 +106,21 @@ def _leave(parent: int, directory: str | None, status: int) -> None:
     os._exit(status)
 
 
-def main(requests_from: int, answers_to: int, directory: str | None = None) -> None:
-    """Answer requests until there are no more, then end the process."""
+def main(
+    requests_from: int, answers_to: int, directory: str | None = None, parent: str = ""
+) -> None:
+    """Answer requests until there are no more, then end the process.
+
+    Args:
+        requests_from: the file descriptor of requests.
+        answers_to: that of answers.
+        directory: removed at the end where the parent was killed.
+        parent: the parent's process id. It may be killed before this process can ask for it.
+    """
     requests: queue.Queue[Request | None] = queue.Queue()
     source = os.fdopen(requests_from, "rb")
     closing = threading.Event()
-    leave = partial(_leave, os.getppid(), directory)
+    leave = partial(_leave, int(parent or os.getppid()), directory)
     receiving = (source, requests, closing, leave)
     threading.Thread(target=_receive, args=receiving, daemon=True).start()
     clickhouse = _Clickhouse()

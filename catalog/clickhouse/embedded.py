@@ -304,7 +304,7 @@ def _started(
     Raises:
         OSError: it cannot be started.
     """
-    words = (*pipes, *(() if scratch is None else (scratch,)))
+    words = (*pipes, *(() if scratch is None else (scratch, os.getpid())))
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "catalog.clickhouse.child", *map(str, words)],
         pass_fds=pipes,

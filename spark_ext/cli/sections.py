@@ -16,7 +16,8 @@ _OPTIONS: Final = {
         *("--replace-partition", "--overwrite-file-if-exists", "--same-table", "--same-as"),
     ),
     "Destination and mapping": (
-        *("--to", "--partition-spec", "--convert", "--evolve-schema", "--strict", "--hive-column"),
+        *("--to", "--partition-spec", "--convert", "--evolve-schema", "--backfill", "--strict"),
+        *("--hive-column",),
     ),
     "Speed, retries and time": (
         *("--max-bandwidth", "--max-slices", "--no-parallel-formatting", "--target-file-size"),

@@ -94,8 +94,8 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     """Export partitions of TABLE, compare every column, and only then take them out of the source.
 
     A partition that changed meanwhile, or is not equal in every figure, stays in the source. A
-    partition that was exported before is compared again. Running the command again goes on; with
-    --drop it also drops what an earlier run detached. A server is changed only with --allow-alter.
+    partition that was exported before is compared again. Run the command again to continue: what an
+    earlier run detached is dropped with --drop. A server is changed only with --allow-alter.
 
     \b
     Examples:

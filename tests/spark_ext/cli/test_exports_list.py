@@ -31,10 +31,12 @@ def test_an_export_was_created_when_it_was_begun_also_where_another_was_before(
     with contextlib.closing(uris.open_ledger(None, local_warehouse=places.warehouse)) as ledger:
         (noted,) = (r for r in ledger.rows() if r.destination_table == "lake.n.created")
         # Both may have been begun in one second, which is what is shown.
-        row = ledger.write(replace(noted, created=noted.created - 3_600_000))
+        assert noted.done is not None
+        later = noted.created + 3_600_000
+        row = ledger.write(replace(noted, done=replace(noted.done, begun=later)))
         assert isinstance(row, Row)
     (found,) = listed(places, "created")
-    assert found["create_time"] == shown_time(row.claim.begun)
+    assert found["create_time"] == shown_time(later)
     assert found["create_time"] != shown_time(row.created)
 
 
