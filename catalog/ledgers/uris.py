@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Final
@@ -70,9 +71,11 @@ def open_known_ledger(uri: str | None, what: str, *, local_warehouse: Path | Non
         TableFormatError: as of `open_ledger`.
     """
     ledger = open_ledger(uri, local_warehouse=local_warehouse)
-    if ledger.is_made():
-        return ledger
-    ledger.close()
+    with contextlib.ExitStack() as unless_made:
+        unless_made.callback(ledger.close)
+        if ledger.is_made():
+            unless_made.pop_all()
+            return ledger
     message = (
         f"Cannot {what}: there is no ledger at {without_secret(ledger.uri)}. Check --warehouse and "
         "--ledger; the first export makes one, and one that is lost is made again by "
