@@ -85,9 +85,9 @@ OURS: Final = (
 REFUSED_HERE: Final = (
     ("ALTER TABLE t DROP PARTITION tuple(a)", "is the name of a column",
      "ClickHouse refuses it when it runs; a name is mostly a text without its quotes"),
-    ("ALTER TABLE t DROP PARTITION (2024-01-01, 1)", "calculates",
+    ("ALTER TABLE t DROP PARTITION (2024-01-01, 1)", "makes it an expression",
      "a date without quotes is the number 2022"),
-    ("ALTER TABLE t DROP PARTITION tuple(2024-01-31)", "calculates",
+    ("ALTER TABLE t DROP PARTITION tuple(2024-01-31)", "makes it an expression",
      "a date without quotes is the number 1992"),
     ("ALTER TABLE t DROP PARTITION tuple((SELECT 1))", "a subquery",
      "the value of a partition is a constant"),

@@ -127,8 +127,8 @@ def test_a_run_that_is_told_to_stop_begins_no_file_and_commits_what_is_complete(
 
     first = run(tmp_path, source, ports=ports)
 
-    assert (sorted(statuses(first)), writer.written) == (["committed", "failed", "failed"], 1)
-    left = [row_of(tmp_path, o.partition_id) for o in first if o.status is Status.FAILED]
+    assert (sorted(statuses(first)), writer.written) == (["committed", "stopped", "stopped"], 1)
+    left = [row_of(tmp_path, o.partition_id) for o in first if o.status is Status.STOPPED]
     assert {standing(row, worked_on=False) for row in left} == {Standing.INTERRUPTED}
     assert sorted(statuses(run(tmp_path, source))) == ["already_exported", "committed", "committed"]
     assert_exported_once(tmp_path, source)
