@@ -165,7 +165,7 @@ def test_a_new_database_that_many_open_at_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         made = [*pool.map(lambda _: opened(uri, TimeOuts()).catalog, range(8))]
 
-    assert [type(catalog) for catalog in made] == [BoundedSqlCatalog] * 8
+    assert [isinstance(catalog, BoundedSqlCatalog) for catalog in made] == [True] * 8
     assert [catalog.list_namespaces() for catalog in made] == [[]] * 8
 
 
