@@ -154,7 +154,11 @@ def test_a_source_is_looked_at_when_it_is_named(places: Places) -> None:
             3,
             "Cannot clean up lake.n.nowhere: there is no such lake table.",
         ),
-        (("--ledger", "sqlite:/nowhere/ledger.db"), 3, "with another ledger"),
+        (
+            ("--ledger", "sqlite:/nowhere/ledger.db"),
+            3,
+            "there is no ledger at sqlite:/nowhere/ledger.db",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_and_nothing_is_changed(
