@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark_ext.runner import Progress, run, write, write_all
 from spark_ext.tasks import installed_versions
-from tableformat.errors import SourceError, StoppedError
+from tableformat.errors import NotBegunError, SourceError
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.export.slicing import tasks
 from tableformat.file_names import stop_mark
@@ -147,7 +147,7 @@ def test_told_to_stop_the_slice_that_runs_is_finished_and_no_other_is_begun(
     )
 
     assert [r.slice_number for r in written.receipts] == [0]
-    assert [type(f.error) for f in written.failures] == [StoppedError, StoppedError]
+    assert [type(f.error) for f in written.failures] == [NotBegunError, NotBegunError]
     assert not Path(stop_mark(plan.receipts_location, plan.job)).exists(), (
         "the next export would stop as well"
     )

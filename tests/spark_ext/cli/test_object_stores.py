@@ -42,7 +42,7 @@ def test_an_export_is_there_once_and_shows_no_secret(lake: FarLake) -> None:
     written = lake.objects()
     second = lake.exported("second")
 
-    assert (first.code, first.out.count(" exported"), first.out.count("verified")) == (0, 2, 2), (
+    assert (first.code, first.out.count(": exported"), first.out.count("verified")) == (0, 2, 2), (
         first.out + first.err
     )
     assert (second.code, second.out.count(": already exported")) == (0, 2), second.out + second.err

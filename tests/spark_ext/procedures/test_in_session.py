@@ -103,7 +103,7 @@ def test_a_table_is_made_filled_and_looked_at_in_one_session(
     in_lake = call(spark, "partitions", table="n.t", cluster=None)
     assert [(row[1], row[4]) for row in in_lake] == [("p=1", 3)]
     (listed,) = call(spark, "exports", table="lake.n.t", status=None)
-    assert (listed[3], listed[6]) == ("ARCHIVED", archived[0][5])
+    assert (listed[3], listed[7]) == ("ARCHIVED", archived[0][5])
 
 
 def test_an_error_is_told_in_the_words_of_sql(spark: SparkSession) -> None:
