@@ -102,7 +102,7 @@ jar: $(STAMP) ## Make the Java side of Spark SQL anew, when something in it has 
 	$(BIN)/python -m spark_ext.jvm.build
 
 # Before the tests, because two processes must not fetch into one directory at once.
-$(JARS_STAMP): tests/iceberg_runtime.py spark_ext/pinned_jars.py | $(PACKAGES)
+$(JARS_STAMP): tests/iceberg_runtime.py spark_ext/engine/jars.py | $(PACKAGES)
 	$(BIN)/python -m tests.iceberg_runtime
 	touch $@
 

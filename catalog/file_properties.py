@@ -20,7 +20,7 @@ from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from catalog.storages.given import text_of
+from catalog.storages.access import text_of
 from tableformat.errors import RefusedError
 from tableformat.iceberg.snapshot import location_provider
 

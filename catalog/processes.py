@@ -2,24 +2,44 @@
 
 A process number alone is not enough, since numbers are used again: the start time goes with it.
 /proc says it, and `ps` where there is no /proc, as on macOS.
+
+Directories of this process for a moment: private, gone afterwards, swept when it was killed.
+
+What lies in them may be secret, or large, so that a process that could not remove its own leaves it
+to the next one on this host that makes one for the same purpose.
+
+What holds something that has to be let go: leaving its `with` closes it.
 """
 
 from __future__ import annotations
 
 import calendar
+import contextlib
 import hashlib
 import os
 import re
 import secrets
+import shutil
 import socket
 import subprocess
+import tempfile
+from abc import ABC, abstractmethod
 from email.utils import parsedate
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from tableformat.ledger import Owner
 
-__all__ = ["can_judge", "job_may_be_alive", "may_be_alive", "new_job", "this_process"]
+__all__ = [
+    "Closing",
+    "ScratchDirectory",
+    "can_judge",
+    "job_may_be_alive",
+    "may_be_alive",
+    "new_job",
+    "this_process",
+]
 
 _BETWEEN: Final = "n"
 _JOB: Final = re.compile(r"(?P<host>[0-9a-f]{8})_(?P<pid>\d+)_(?P<start>[^_]+)_[0-9a-f]{8}")
@@ -147,3 +167,54 @@ def _is_same(one: str, other: str) -> bool:
     if not all(map(str.isdecimal, seconds)):
         return one == other
     return abs(int(seconds[0]) - int(seconds[1])) <= 1
+
+
+class Closing(ABC):
+    """A context manager that closes itself, whatever happened meanwhile."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go. Closing twice is the same as once."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class ScratchDirectory(Closing):
+    """A directory that only this user can open. A context manager: leaving it removes it."""
+
+    def __init__(self, purpose: str) -> None:
+        """Make it, and remove those that dead processes made for the same purpose.
+
+        Args:
+            purpose: a word for its name.
+        """
+        prefix = f"mergeberg-{purpose}-"
+        _sweep(Path(tempfile.gettempdir()), prefix)
+        self._made = tempfile.TemporaryDirectory(prefix=f"{prefix}{new_job()}-")
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return Path(self._made.name)
+
+    def close(self) -> None:
+        """Remove it with all that lies in it. Closing twice is the same as once."""
+        self._made.cleanup()
+
+
+def _sweep(below: Path, prefix: str) -> None:
+    for path in sorted(below.glob(f"{prefix}*")):
+        if not job_may_be_alive(path.name.removeprefix(prefix).rpartition("-")[0]):
+            # Another process may sweep it at this moment, or own it; or one that it started still
+            # writes there, and the next sweep removes it.
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path)

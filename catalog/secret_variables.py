@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from catalog.clickhouse.server.given import SECRETS
-from catalog.ledgers.keeper_address import PASSWORD as LEDGER_PASSWORD
+from catalog.clickhouse.server.settings import SECRETS
+from catalog.ledgers.keeper.address import PASSWORD as LEDGER_PASSWORD
 from catalog.storages.abfs.access import VARIABLES as OF_AZURE
 from catalog.storages.hdfs.access import TOKEN_VARIABLE as HDFS_TOKEN
 

@@ -1,24 +1,36 @@
 """Finds the tables that a name stands for: itself, or a local table of every shard of a cluster.
 
 And the hosts of a cluster, for what is done on each of them.
+
+Finds another replica to go on with, when the one that served a job is gone.
+
+The other hosts of the address are asked, the one that is least behind first. What it must be like
+is `ServerSource.why_not_instead_of`'s to say.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from catalog.clickhouse.server.connection import ServerConnection
-from catalog.clickhouse.server.replicas import connect
-from catalog.clickhouse.server.shards import Distributed, distributed_table, hosts_of, shards_of
-from catalog.shown_address import without_secret
-from catalog.sources import SourcePlace, each_host, server_of
+from catalog.clickhouse.server.replicas import (
+    Distributed,
+    connect,
+    distributed_table,
+    hosts_of,
+    shards_of,
+)
+from catalog.clickhouse.server.settings import Host
+from catalog.clickhouse.server.source import ServerSource
+from catalog.network import without_secret
+from catalog.sources import SourcePlace, each_host, open_source, server_of
 from tableformat.clickhouse_codes import READONLY
-from tableformat.errors import SourceError, UsageError
+from tableformat.errors import RefusedError, SourceError, UsageError
 from tableformat.names import TableName
 
-__all__ = ["LocalTable", "hosts_to_look_at", "local_tables"]
+__all__ = ["LocalTable", "hosts_to_look_at", "local_tables", "other_replica"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +157,47 @@ def _distributed(connection: ServerConnection, table: TableName) -> Distributed 
         if error.code != READONLY:
             raise
     return None
+
+
+def other_replica(
+    place: SourcePlace,
+    gone: ServerSource,
+    tried: Collection[Host],
+    table: TableName,
+    note: Callable[[str], None],
+) -> Host | None:
+    """Return the host that a job can go on with, None when there is none.
+
+    Args:
+        place: of the source; its hosts are asked.
+        gone: the source whose host is gone, which says what it had.
+        tried: hosts that are not asked any more.
+        table: that is exported.
+        note: hears why a host is not taken.
+
+    Raises:
+        UsageError: the address is malformed.
+    """
+    settings = server_of(place)
+    left = () if settings is None else tuple(one for one in settings.hosts if one not in tried)
+    while left:
+        with open_source(replace(place, hosts=left), is_exporting=True) as source:
+            why = _why_not(source, gone, table)
+            host = source.host if isinstance(source, ServerSource) else None
+        if host is None:
+            note(f"no other host of the address can go on: {why}")
+            return None
+        if not why:
+            return host
+        note(f"{host.place} cannot go on: {why}")
+        left = tuple(one for one in left if one != host)
+    return None
+
+
+def _why_not(source: object, gone: ServerSource, table: TableName) -> str:
+    if not isinstance(source, ServerSource):
+        return "it is no server"
+    try:
+        return source.why_not_instead_of(gone, table)
+    except (RefusedError, SourceError) as error:
+        return error.message

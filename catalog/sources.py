@@ -1,7 +1,19 @@
-"""Opens a source by what stands after --source and its options."""
+"""Opens a source by what stands after --source and its options.
+
+Which tables of a source are replicated under a path in ZooKeeper.
+
+Whether a source may be changed: asked before anything is done that would be in vain.
+
+A server has other users, and the command may be one of many in a script: it is changed only where
+that was allowed, whatever its grants are. An embedded ClickHouse is the user's own directory, and
+nobody else has it open, so a command that is there to change the source, as `archive` is, is
+enough; a statement that is passed on may say anything, and has to be allowed there too. Frozen
+parts are never changed.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,21 +21,37 @@ from pathlib import Path
 from typing import Final
 
 from catalog.clickhouse.capabilities import READING_SETTINGS
-from catalog.clickhouse.connection import Connection
-from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.clickhouse.embedded_uri import parse_source
+from catalog.clickhouse.connection import Connection, text
+from catalog.clickhouse.describe import MAIN_KEEPER, node_of
+from catalog.clickhouse.embedded import EmbeddedConnection, parse_source
+from catalog.clickhouse.frozen.definition import is_parts, parse_parts
 from catalog.clickhouse.frozen.source import FrozenPartsSource
-from catalog.clickhouse.frozen.uri import is_parts, parse_parts
-from catalog.clickhouse.origin import STAGING_DATABASE
-from catalog.clickhouse.server.given import PREFIX
-from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
-from catalog.clickhouse.server.settings import Host, ServerSettings, is_server, parse_server
+from catalog.clickhouse.server.access_report import ask_rights, user_of
+from catalog.clickhouse.server.grants import ARCHIVE, Grant, Target, statements
+from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Lag, connect, lag_of
+from catalog.clickhouse.server.settings import PREFIX, Host, ServerSettings, is_server, parse_server
 from catalog.clickhouse.server.source import ServerSource
 from catalog.clickhouse.source import ClickHouseSource
-from tableformat.errors import UsageError
-from tableformat.names import TableName
+from catalog.clickhouse.staging_comment import STAGING_DATABASE
+from tableformat.clickhouse_codes import ACCESS_DENIED, NOT_IMPLEMENTED
+from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from tableformat.mergetree.table import KeeperNode
+from tableformat.names import TableName, quote_string
 
-__all__ = ["DEFAULT_DATABASE", "SourcePlace", "each_host", "open_source", "server_of"]
+__all__ = [
+    "DEFAULT_DATABASE",
+    "Replica",
+    "SourcePlace",
+    "check_alter_allowed",
+    "check_alter_rights",
+    "check_pass_on",
+    "each_host",
+    "open_source",
+    "pass_on",
+    "replica_at",
+    "server_of",
+    "tables_under",
+]
 
 DEFAULT_DATABASE: Final = "default"
 """Where ClickHouse looks for a table that is named alone, when nobody said another one."""
@@ -155,3 +183,154 @@ def _check_reading(given: tuple[tuple[str, str], ...]) -> None:
                 "has there. Leave it out."
             )
             raise UsageError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A replica of a table: the node that its Keeper has, None where that is not known, its lag."""
+
+    node: KeeperNode | None
+    lag: Lag | None
+
+
+def tables_under(place: SourcePlace, path: str) -> tuple[TableName, ...]:
+    """Return the tables of a server that are replicated under a path; none of other sources.
+
+    Args:
+        place: the source.
+        path: as the tables' definitions have it, without macros.
+
+    Raises:
+        UsageError: the source's address is malformed.
+        SourceError: the server cannot be read.
+    """
+    settings = server_of(place)
+    if settings is None:
+        return ()
+    with contextlib.closing(connect(settings, None)) as connection:
+        found = connection.rows(
+            "SELECT database, table FROM system.replicas"
+            f" WHERE zookeeper_path = {quote_string(path.rstrip('/'))} ORDER BY database, table"
+        )
+    return tuple(TableName(text(database), text(table)) for database, table in found)
+
+
+def replica_at(place: SourcePlace, name: TableName, path: str) -> Replica:
+    """Return what a server says of its replica of a table.
+
+    Args:
+        place: the source.
+        name: the table there.
+        path: under which it is replicated.
+
+    Raises:
+        SourceError: the server cannot be read, or its user may not read `system.zookeeper`.
+    """
+    settings = server_of(place)
+    if settings is None:
+        return Replica(None, None)
+    with contextlib.closing(connect(settings, name)) as connection:
+        node = node_of(connection, path.rstrip("/"), MAIN_KEEPER)
+        return Replica(node if isinstance(node, KeeperNode) else None, lag_of(connection, name))
+
+
+def check_alter_allowed(place: SourcePlace, table: TableName, *, drop: bool) -> None:
+    """Refuse to archive from a source that may not be changed. Nothing is sent.
+
+    Args:
+        place: the source.
+        table: that would be changed.
+        drop: whether detached parts would be dropped.
+
+    Raises:
+        UnsupportedError: it is frozen parts (code 48).
+        RefusedError: it is a server, and --allow-alter was not given.
+    """
+    if is_parts(place.uri):
+        message = (
+            f"Cannot archive partitions of {table}: its source is frozen parts, which are only "
+            "read. Export them, take the partitions out on their server, or remove the part "
+            "folders yourself."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    server = server_of(place)
+    if server is None or place.allow_alter:
+        return
+    then = ", and DROP DETACHED PART of each part" if drop else ""
+    user = server.credentials.user or "default"
+    (grant,) = statements(_grants(table), user)
+    message = (
+        f"Cannot archive partitions of {table}: that runs ALTER TABLE {table.sql} DETACH PARTITION "
+        f"ID '...'{then} at {server.hosts[0].url}, and a server is changed only where that is "
+        f"allowed. Give --allow-alter; the user needs {grant}"
+    )
+    raise RefusedError(message)
+
+
+def check_alter_rights(place: SourcePlace, table: TableName) -> None:
+    """Refuse a user of a server that may not take parts out of a table, or attach them again.
+
+    Raises:
+        RefusedError: a right is missing (code 497); where nobody can say, the server itself will.
+        SourceError: the server cannot be asked.
+    """
+    server = server_of(place)
+    if server is None:
+        return
+    with contextlib.closing(connect(server, table)) as connection:
+        missing = ask_rights(connection, _grants(table)).missing
+        if not missing:
+            return
+        user = user_of(connection)
+    message = (
+        f"Cannot archive partitions of {table} as the user {user!r}: a right is missing. Run "
+        f"{' '.join(statements(missing, user))}"
+    )
+    raise RefusedError(message, code=ACCESS_DENIED)
+
+
+def _grants(table: TableName) -> tuple[Grant, ...]:
+    on = Target(table.database, table.name)
+    return tuple(Grant(privilege, on, why) for privilege, why in ARCHIVE)
+
+
+def check_pass_on(place: SourcePlace, table: TableName, statement: str) -> None:
+    """Refuse to let a source run a statement where that is not allowed. Nothing is sent.
+
+    Args:
+        place: the source.
+        table: that the statement is about.
+        statement: ClickHouse's SQL.
+
+    Raises:
+        UnsupportedError: the source is frozen parts (code 48).
+        RefusedError: the source does not allow it.
+    """
+    what = f"Cannot run {statement.partition(chr(10))[0]}"
+    if is_parts(place.uri):
+        message = f"{what}: its source is frozen parts, only read. Run it on their server."
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    if not place.allow_alter:
+        message = (
+            f"{what}: it changes {table}, and its source does not allow that. Allow it with "
+            "--allow-alter."
+        )
+        raise RefusedError(message)
+
+
+def pass_on(place: SourcePlace, table: TableName, statement: str) -> None:
+    """Let a source run a statement about one of its tables; its answer is the error it gives.
+
+    Args:
+        place: the source.
+        table: that the statement is about.
+        statement: ClickHouse's SQL, which names the table.
+
+    Raises:
+        UnsupportedError: the source is frozen parts (code 48).
+        RefusedError: the source does not allow it.
+        SourceError: ClickHouse refuses the statement, or cannot be reached.
+    """
+    check_pass_on(place, table, statement)
+    with open_source(place) as source:
+        source.command(table, statement)

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_ext.bridge import register as register
 from spark_ext.python_api import ExportedPartition as ExportedPartition
+from spark_ext.python_api import SessionTable as SessionTable
 from spark_ext.python_api import export_partition as export_partition
 from spark_ext.python_api import export_partitions as export_partitions
-from spark_ext.session_table import SessionTable as SessionTable
-from spark_ext.setting_up import configure as configure
-from spark_ext.setting_up import enable as enable
+from spark_ext.set_up import configure as configure
+from spark_ext.set_up import enable as enable
+from spark_ext.set_up import register as register
 
 def sql(
     spark: SparkSession, text: str, *, tables: Mapping[str, SessionTable] = ...

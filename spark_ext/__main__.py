@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from spark_ext.setting_up import settings
+from spark_ext.set_up import settings
 from tableformat.errors import TableFormatError
 
 __all__ = ["main"]

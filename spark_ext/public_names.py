@@ -28,12 +28,12 @@ _STATEMENTS: Final = (
     "update_rows",
 )
 PUBLIC: Final[Mapping[str, str]] = {
-    **dict.fromkeys(_STATEMENTS, "spark_ext.python_statements"),
-    "configure": "spark_ext.setting_up",
-    "enable": "spark_ext.setting_up",
-    "register": "spark_ext.bridge",
+    **dict.fromkeys(_STATEMENTS, "spark_ext.python_api"),
+    "configure": "spark_ext.set_up",
+    "enable": "spark_ext.set_up",
+    "register": "spark_ext.set_up",
     "ExportedPartition": "spark_ext.python_api",
-    "SessionTable": "spark_ext.session_table",
+    "SessionTable": "spark_ext.python_api",
     "export_partition": "spark_ext.python_api",
     "export_partitions": "spark_ext.python_api",
 }

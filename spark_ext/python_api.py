@@ -2,38 +2,94 @@
 
 No jar is needed: they are the procedures that CALL runs, and the statements that the Java side
 would hand over, without it. Names, catalogs, sources and the ledger are those of the session.
+
+The functions of `spark_ext` that are statements on lake tables, made from `spark_ext.typed`.
+
+    spark_ext.detach_partition(spark, "lake.analytics.events", partition_id="202401")
+
+Each is the procedure of its name, without the jar: the same parameters, all but the table by name.
+
+`spark_ext.SessionTable`: a table of a ClickHouse that the caller has open in this process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 
+from catalog.clickhouse.session import ChdbSession, check_session
+from catalog.clickhouse.session_source import find_table, open_session
+from catalog.sources import SourcePlace
 from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
-from spark_ext.procedures.exporting import EXPORT_PARTITION, EXPORT_PARTITIONS
-from spark_ext.procedures.statements import EXECUTE_ALTER
-from spark_ext.session_table import SessionTable
+from spark_ext.procedures.export import EXPORT_PARTITION, EXPORT_PARTITIONS
+from spark_ext.procedures.statements import EXECUTE_ALTER, TYPED_PROCEDURES
 from spark_ext.sql.catalogs import settings_of
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.wording import in_python, in_statement
 from tableformat.errors import TableFormatError, UsageError
-from tableformat.export.expired import ABANDONED_TTL
+from tableformat.export.cleanup import ABANDONED_TTL
 from tableformat.export.job import MOST_PARTITIONS
-from tableformat.export.retrying import MAX_RETRIES
+from tableformat.export.writers import MAX_RETRIES
 from tableformat.ledger import MANIFEST_TTL
+from tableformat.names import split_identifiers
 
 __all__ = [
+    "FUNCTIONS",
     "OF_SESSIONS",
     "ExportedPartition",
+    "SessionTable",
     "called",
     "export_partition",
     "export_partitions",
     "sql",
 ]
+
+_MOST_PARTS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTable:
+    """A table of an open `chdb.session.Session`, as the source of an export.
+
+    `table` is `database.table`, or a table that the session finds without a database: a temporary
+    one, else one of its current database. The session stays open, and as it is.
+    """
+
+    session: ChdbSession = field(repr=False)
+    table: str
+
+    def __post_init__(self) -> None:
+        """Check what was given.
+
+        Raises:
+            UsageError: it is no open chdb session, or no name of a table.
+        """
+        check_session(self.session)
+        parts = split_identifiers(self.table)
+        if len(parts) > _MOST_PARTS:
+            message = (
+                f"Cannot read the table {self.table!r} of a session: it has {len(parts)} parts. "
+                "Write database.table; the session says which ClickHouse it is."
+            )
+            raise UsageError(message)
+
+    def named(self) -> SourceTable:
+        """Return the table as exports take it.
+
+        Raises:
+            UsageError: the session is closed.
+            SourceError: it does not answer.
+        """
+        check_session(self.session)
+        found = find_table(self.session, split_identifiers(self.table))
+        place = SourcePlace("chdb:session", opened=lambda: open_session(self.session, found))
+        return SourceTable(place, found.name)
+
 
 OF_SESSIONS: Final = ("source", "from_table")
 """The arguments that may be a table of an open session."""
@@ -272,3 +328,69 @@ def _call(spark: SparkSession, arguments: Mapping[str, Value]) -> Call:
 def _say(error: TableFormatError, message: str) -> None:
     """Put the message of an error into the words of who asked."""
     error.message, error.args = message, (message,)
+
+
+_Function: TypeAlias = Callable[..., tuple[ExportedPartition, ...]]
+_DEFAULTS: Final[Mapping[str | None, object]] = {
+    None: inspect.Parameter.empty,
+    "NULL": None,
+    "false": False,
+}
+
+
+def __getattr__(name: str) -> _Function:
+    """Return a function by its name."""
+    if name in FUNCTIONS:
+        return FUNCTIONS[name]
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)
+
+
+def _function(procedure: Procedure) -> _Function:
+    signature = _signature(procedure)
+
+    def run(*given: object, **named: object) -> tuple[ExportedPartition, ...]:
+        bound = signature.bind(*given, **named)
+        bound.apply_defaults()
+        arguments: dict[str, Value | SessionTable] = dict(bound.arguments)
+        spark = arguments.pop("spark")
+        return called(procedure, spark, arguments)  # type: ignore[arg-type]
+
+    run.__name__ = run.__qualname__ = procedure.name
+    run.__doc__ = _documented(procedure)
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    return run
+
+
+def _signature(procedure: Procedure) -> inspect.Signature:
+    positional, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    table, *others = procedure.parameters
+    return inspect.Signature(
+        [
+            inspect.Parameter("spark", positional, annotation=SparkSession),
+            inspect.Parameter(table.name, positional, annotation=str),
+            *(_parameter(one, keyword) for one in others),
+        ],
+        return_annotation=tuple[ExportedPartition, ...],
+    )
+
+
+def _parameter(one: Parameter, kind: inspect._ParameterKind) -> inspect.Parameter:
+    takes: Any = bool if one.type == "BOOLEAN" else str
+    if one.name in OF_SESSIONS:
+        takes |= SessionTable
+    if one.default == "NULL":
+        takes |= None
+    return inspect.Parameter(one.name, kind, default=_DEFAULTS[one.default], annotation=takes)
+
+
+def _documented(procedure: Procedure) -> str:
+    arguments = "\n".join(f"    {one.name}: {one.comment}." for one in procedure.parameters)
+    return (
+        f"{procedure.description}\n\nArgs:\n    spark: the session.\n{arguments}\n\n"
+        "Raises:\n    TableFormatError: it cannot be done.\n"
+    )
+
+
+FUNCTIONS: Final[Mapping[str, _Function]] = {one.name: _function(one) for one in TYPED_PROCEDURES}
+"""The functions by name."""

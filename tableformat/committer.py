@@ -2,39 +2,113 @@
 
 The protocol that uses it is `export/commit.py`. `Unknown` is the honest name for every answer but a
 success or a proof: nothing is deleted on it (protocol.md).
+
+What a commit changes in the properties of a table, whatever its destination is.
+
+The marks of its keys, the ledger's identity and the highest number of its counter, the watermark
+(docs/spec/commit-protocol.md, step 7; docs/spec/table-properties.md).
+
+Branches and tags of a lake table: which names we use, their files, and how tags change.
+
+What a commit takes out of main and what it brings there, as figures for people and programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from tableformat.errors import DestinationError, TableFormatError
 from tableformat.file_names import data_below
-from tableformat.lake_marks import EPOCH_PROPERTY, MARK_PREFIX, Mark
-from tableformat.main_change import Leaving
 from tableformat.receipt import Receipt
+from tableformat.table_properties import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_PREFIX, Mark
 
 __all__ = [
+    "DETACHED_BRANCH",
+    "MAIN_BRANCH",
+    "BranchFile",
     "Commit",
     "CommitOutcome",
     "Committed",
     "Conflicted",
+    "Figures",
     "FileInMain",
     "KeyCommit",
     "LakeTable",
     "LakeTableState",
     "Layout",
+    "Leaving",
     "NotSent",
     "PartitionFile",
+    "PropertyChange",
+    "PrunedTag",
     "SchemaChange",
     "Sent",
+    "Sized",
     "SnapshotSeen",
     "Staged",
     "Superseded",
+    "TagChange",
     "Unknown",
+    "counted_files",
+    "property_change",
 ]
+
+
+class Sized(Protocol):
+    """A file with its rows and its size in bytes."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Files, their rows and their bytes; `bytes` is None where files are not written yet."""
+
+    files: int = 0
+    rows: int = 0
+    bytes: int | None = 0
+
+    def __add__(self, other: Figures) -> Figures:
+        """Return both together."""
+        unknown = self.bytes is None or other.bytes is None
+        size = None if unknown else (self.bytes or 0) + (other.bytes or 0)
+        return Figures(self.files + other.files, self.rows + other.rows, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """What leaves main for a key: its files, rows and bytes, and how many of them others wrote.
+
+    `before` is the snapshot that main was, None where it had none.
+    """
+
+    paths: tuple[str, ...] = ()
+    rows: int = 0
+    foreign_files: int = 0
+    foreign_rows: int = 0
+    bytes: int = 0
+    before: int | None = None
+
+    @property
+    def figures(self) -> Figures:
+        """Files, rows and bytes."""
+        return Figures(len(self.paths), self.rows, self.bytes)
+
+
+def counted_files(files: Iterable[Sized]) -> Figures:
+    """Return the figures of files."""
+    found = tuple(files)
+    return Figures(len(found), sum(f.rows for f in found), sum(f.bytes for f in found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,3 +467,87 @@ class LakeTable(Protocol):
     def discard(self, staged: Staged) -> None:
         """Delete the manifests of an attempt. Only for one that is dead and not in use."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyChange:
+    """Properties that are set, and names of those that go."""
+
+    set: Mapping[str, str]
+    removed: tuple[str, ...]
+
+
+def property_change(
+    state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
+) -> PropertyChange:
+    """Return what an attempt changes.
+
+    Args:
+        state: M, on which it was staged.
+        staged: the attempt.
+        commit: what is to become visible.
+        remove_marks: keys whose mark has done its duty.
+    """
+    epochs = [state.highest_epoch, commit.number, *(k.epoch for k in commit.keys)]
+    properties = {LEDGER_PROPERTY: commit.ledger, EPOCH_PROPERTY: str(max(epochs))}
+    for key in commit.keys:
+        mark = Mark(key.epoch, key.transaction_id, key.fingerprint, staged.snapshot_id)
+        properties[MARK_PREFIX + key.key] = mark.text
+    removed = [MARK_PREFIX + k for k in remove_marks]
+    if commit.watermark is not None:
+        name, value = commit.watermark
+        if value:
+            properties[name] = f"{staged.snapshot_id}:{value}"
+        elif name in state.properties:
+            removed.append(name)
+    return PropertyChange(properties, tuple(removed))
+
+
+MAIN_BRANCH: Final = "main"
+DETACHED_BRANCH: Final = "detached"
+"""What DETACH takes out of main stays there, until ATTACH or DROP DETACHED."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchFile:
+    """A data file of a branch: `deletes` tells that delete files may apply to it.
+
+    `bytes` is its size, `spec_id` the partition spec that it was written with, `partition` its
+    values by that spec. `sequence_number` is that of the snapshot that brought it to the branch, 0
+    when nobody can tell.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    spec_id: int
+    deletes: bool = False
+    sequence_number: int = 0
+    partition: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedTag:
+    """A tag of a snapshot that was staged for it: one that has fewer files than another one.
+
+    `before` is the snapshot that the tag is of now, None where it is made.
+    """
+
+    name: str
+    staged: Staged
+    before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TagChange:
+    """A commit of tags and properties alone: tags of main that are made, and tags that go.
+
+    `added` are their names; `removed` names with the snapshots that they are of. `pruned` are tags
+    of snapshots of their own.
+    """
+
+    added: tuple[str, ...] = ()
+    pruned: tuple[PrunedTag, ...] = ()
+    removed: tuple[tuple[str, int], ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    removed_properties: tuple[str, ...] = ()

@@ -8,38 +8,114 @@ Three things are not mixed (DESIGN 5.5):
 
 A ledger stores and decides nothing; what may follow what is in `export/claim.py` and `commit.py`.
 `conformance/suites/ledger.py` checks any implementation against the one in memory.
+
+What the claim of a MOVE says, so that whoever finds it can finish it (decision 0013).
+
+What the claim of a statement says that REPLACE, DROP and DETACH may stop.
+
+What the ledger's row keeps of a partition that left its source after an export.
+
+The last export of a partition, as its row tells it while statements work on the same rows.
+
+A statement on the lake table (DROP, UPDATE, OPTIMIZE …) claims the row as an export does, so that
+both never change the same files at a time. What it does is no export: when the export was begun, by
+which query, how it ended and what it held stay what they were (RQ…SystemTables.Exports).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
-from tableformat.archived import Archived
-from tableformat.giving_way import GivesWay
+from tableformat.errors import UsageError
 from tableformat.history import History
 from tableformat.keys import Key
-from tableformat.mergetree.keeper_node import KeeperNode
-from tableformat.move_intent import MoveIntent
+from tableformat.mergetree.table import KeeperNode
+from tableformat.names import TransactionId
 
 __all__ = [
     "MANIFEST_TTL",
+    "Archived",
     "Claim",
+    "DetachedPart",
     "ExportedPart",
+    "GivesWay",
     "Held",
     "Key",
     "Landed",
+    "LastExport",
     "Lease",
     "LeaseHeld",
     "Ledger",
+    "MoveIntent",
     "Owner",
     "Record",
     "Row",
     "Stale",
     "State",
+    "digest_of_paths",
+    "last_export",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedPart:
+    """A part in the source's `detached` directory, as the source lists it: which one it is.
+
+    `modified` is seconds since 1970, `bytes` its size; each 0 where the source does not say.
+    """
+
+    name: str
+    bytes: int = 0
+    modified: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """That the rows of a completed export left their source: the lake may have the only copy.
+
+    `since` is milliseconds since 1970. `detached` are the parts that still lie in the source's
+    `detached` directory, none where they were dropped; None from before the source is touched until
+    it has said which they are.
+    """
+
+    since: int
+    detached: tuple[DetachedPart, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GivesWay:
+    """The statement that runs, as text, and who runs it; '' in `stopped_by`: nobody stops it."""
+
+    statement: str
+    owner: str
+    stopped_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveIntent:
+    """Where the rows of a key go, and which files leave main when they are there.
+
+    `key` is the hash of the key there, `transaction_id` what brings the rows, `table` the name of
+    the lake table, `files` a digest of the paths of the files here.
+    """
+
+    key: str
+    transaction_id: str
+    table: str
+    files: str
+
+
+def digest_of_paths(paths: Iterable[str]) -> str:
+    """Return the SHA-256 of paths, in whatever order they come."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(path.encode() + b"\0")
+    return digest.hexdigest()
+
 
 MANIFEST_TTL: Final = 180
 """Seconds in which an export refuses another one, where the user says nothing; ClickHouse's own."""
@@ -398,3 +474,93 @@ class Ledger(History, Protocol):
     def close(self) -> None:
         """Let go of the ledger."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class LastExport:
+    """An export of a key. `begun` is milliseconds since 1970, `record` that of a completed one.
+
+    `claim` numbers are those of the export; `rows`, `data_files` and `bytes` are 0 before its files
+    are there. `error` is why it did not end, '' when nothing went wrong.
+    """
+
+    state: State
+    epoch: int
+    transaction_id: str
+    fingerprint: str
+    begun: int
+    query_id: str
+    parts: tuple[ExportedPart, ...]
+    rows: int
+    data_files: int
+    bytes: int
+    record: Record | None = None
+    error: str = ""
+
+
+def last_export(row: Row) -> LastExport:
+    """Return the last export of a row: the one that is under way, else the last one that ended.
+
+    A row that only statements have claimed, whose rows another table's export wrote, is told from
+    its claim.
+    """
+    if row.state is State.COMPLETED and row.done is not None:
+        return _completed(row, row.done)
+    if not row.claim.by_statement:
+        return _claimed(row.claim, row.state, row.last_error)
+    if row.done is not None:
+        return _completed(row, row.done)
+    earlier = [claim for claim in row.old if not claim.by_statement]
+    if earlier:
+        # The statement has taken its place: nobody resumes it.
+        return _claimed(max(earlier, key=lambda c: c.epoch), State.FAILED, "")
+    return _claimed(row.claim, row.state, row.last_error)
+
+
+def _completed(row: Row, record: Record) -> LastExport:
+    landed = record.landed
+    return LastExport(
+        state=State.COMPLETED,
+        epoch=landed.epoch,
+        transaction_id=landed.transaction_id,
+        fingerprint=landed.fingerprint,
+        begun=_begun(row, record),
+        query_id=record.query_id,
+        parts=record.parts,
+        rows=landed.rows,
+        data_files=landed.data_files,
+        bytes=record.bytes,
+        record=record,
+    )
+
+
+def _claimed(claim: Claim, state: State, error: str) -> LastExport:
+    return LastExport(
+        state=state,
+        epoch=claim.epoch,
+        transaction_id=claim.transaction_id,
+        fingerprint=claim.fingerprint,
+        begun=claim.begun,
+        query_id=claim.query_id,
+        parts=claim.parts,
+        rows=claim.rows,
+        data_files=claim.data_files,
+        bytes=claim.bytes,
+        error=error,
+    )
+
+
+def _begun(row: Row, record: Record) -> int:
+    """Return when a completed export was begun; records of earlier releases do not say it.
+
+    Its claim does, as long as it is the row's; else its transaction, whose id begins with the time.
+    """
+    if record.begun:
+        return record.begun
+    transaction_id = record.landed.transaction_id
+    if row.claim.transaction_id == transaction_id:
+        return row.claim.begun
+    try:
+        return TransactionId(transaction_id).milliseconds
+    except UsageError:
+        return row.created

@@ -15,12 +15,22 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from tableformat.archived import Archived, DetachedPart
 from tableformat.errors import LedgerError
-from tableformat.giving_way import GivesWay
-from tableformat.ledger import Claim, ExportedPart, Held, Key, Landed, Record, Row, State
-from tableformat.mergetree.keeper_node import KeeperNode
-from tableformat.move_intent import MoveIntent
+from tableformat.ledger import (
+    Archived,
+    Claim,
+    DetachedPart,
+    ExportedPart,
+    GivesWay,
+    Held,
+    Key,
+    Landed,
+    MoveIntent,
+    Record,
+    Row,
+    State,
+)
+from tableformat.mergetree.table import KeeperNode
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 

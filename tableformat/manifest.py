@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from tableformat.errors import LedgerError
-from tableformat.last_export import last_export
-from tableformat.ledger import ExportedPart, Row
+from tableformat.ledger import ExportedPart, Row, last_export
 from tableformat.ledger_text import checksum
-from tableformat.mergetree.keeper_node import KeeperNode
+from tableformat.mergetree.table import KeeperNode
 
 __all__ = [
     "MANIFEST_FORMAT",

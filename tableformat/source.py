@@ -11,14 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from tableformat.archived import DetachedPart
 from tableformat.digest import Digest
 from tableformat.errors import TableFormatError
-from tableformat.ledger import ExportedPart
+from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.lacked_columns import column_list, columns_of_parts
-from tableformat.mergetree.parts import Part, PartitionSummary
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import MergeTreeTable, Part, PartitionSummary
 from tableformat.mergetree.types import DataType
 from tableformat.names import PartitionId, TableName
 

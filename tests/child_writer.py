@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tableformat.errors
 from catalog.clickhouse.server.settings import ServerSettings
 from catalog.storages.opening import Storages
-from spark_ext.tasks import installed_versions
+from spark_ext.engine.tasks import installed_versions
 from tableformat.errors import TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
@@ -18,7 +18,7 @@ __all__ = ["ChildWriter"]
 
 _WRITE = """
 from types import SimpleNamespace
-from spark_ext.tasks import TaskWork, write_slices
+from spark_ext.engine.tasks import TaskWork, write_slices
 plan, tasks, *told = values
 server, storage = (None if one is None else SimpleNamespace(value=one) for one in told)
 work = TaskWork(plan, tasks, None, server, storage)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from tableformat.effects import Direct, Effects
-from tableformat.export.cleaning import Cleaning
+from tableformat.export.cleanup import Cleaning
 from tableformat.export.commit import Ports
+from tableformat.export.gc import Sweeping, Thing
 from tableformat.export.leases import Leases
-from tableformat.export.sweeping import Sweeping
-from tableformat.export.thing import Thing
 from tableformat.ledger import Owner
 from tableformat.names import LakeName
 from tests.places.found import place_at

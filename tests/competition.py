@@ -33,7 +33,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from tableformat.committer import Sent
 from tableformat.effects import Step
 from tableformat.errors import InternalError, RefusedError, TableFormatError
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome
 from tableformat.export.slices import FileFormat

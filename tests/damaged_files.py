@@ -9,7 +9,7 @@ from urllib.parse import urlparse
 import pyarrow.parquet as pq
 import pytest
 
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.table import IcebergTable
 from tableformat.committer import Commit, LakeTableState, Sent, Staged
 
 __all__ = ["damage_when_committed", "lose_a_row", "lose_the_end"]

@@ -15,10 +15,9 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from tableformat.file_names import RECEIPTS, exported_by
+from tableformat.file_names import RECEIPTS, exported_by, sequence_number_in
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row, State
-from tableformat.manifest_names import sequence_number_in
 from tableformat.names import LakeName
 from tableformat.storage import Storage
 from tests.places.found import place_at

@@ -12,19 +12,24 @@ from pathlib import Path
 
 from pyiceberg.schema import Schema
 
-from catalog.clickhouse.comparison import paired
+from catalog.clickhouse.snapshot.compare import paired
 from catalog.storages.opening import open_storage
-from tableformat.archived import DetachedPart
 from tableformat.digest import Digest, KeptDigest
 from tableformat.effects import Direct, Effects
 from tableformat.errors import NotBegunError, NotFoundError, UnsupportedError
 from tableformat.export.ports import JobPorts, Silent, SliceFailure, Writing, Written
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.file_names import data_file_name
-from tableformat.ledger import ExportedPart, Owner
+from tableformat.ledger import DetachedPart, ExportedPart, Owner
 from tableformat.mergetree.digest_sql import DigestColumn
-from tableformat.mergetree.parts import NoTimes, Part, PartitionSummary
-from tableformat.mergetree.table import Column, Engine, MergeTreeTable
+from tableformat.mergetree.table import (
+    Column,
+    Engine,
+    MergeTreeTable,
+    NoTimes,
+    Part,
+    PartitionSummary,
+)
 from tableformat.mergetree.types import DataType, Simple
 from tableformat.names import PartitionId, TableName, TransactionId
 from tableformat.receipt import Receipt

@@ -24,8 +24,8 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from spark_ext.java import find_java
-from spark_ext.setting_up import settings
+from spark_ext.engine.java import find_java
+from spark_ext.set_up import settings
 from tableformat.receipt import Receipt
 from tests.iceberg_runtime import SQLITE_DRIVER, joined, runtime_settings
 from tests.quick_java import JAVA_VARIABLES

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from catalog.clickhouse.frozen.definition import FrozenSettings
 from catalog.clickhouse.frozen.source import FrozenPartsSource
-from catalog.clickhouse.frozen.uri import FrozenSettings
 from tableformat.names import PartitionId, TableName
 from tableformat.source import Probe, SourceSnapshot
 from tests.clickhouse_source import Clickhouse

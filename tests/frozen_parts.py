@@ -12,9 +12,8 @@ from typing import Final
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 
-from tableformat.export.slices import FileFormat, Slice, WritePlan
-from tableformat.export.slicing import SliceTarget, slices
-from tableformat.mergetree.parts import Part
+from tableformat.export.slices import FileFormat, Slice, SliceTarget, WritePlan, slices
+from tableformat.mergetree.table import Part
 from tableformat.names import PartitionId
 from tableformat.source import FrozenPart, FrozenPartition, PartsLayout
 from tests.in_child import in_child

@@ -9,21 +9,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from catalog.changed_files import ChangedFiles
-from catalog.filtered_files import FilteredFiles
-from catalog.iceberg_table import IcebergTable
-from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH, BranchFile
+from catalog.iceberg.table import IcebergTable
+from catalog.rewriting.changed_rows import ChangedFiles, FilteredFiles
+from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, BranchFile
 from tableformat.effects import Effects
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UnsupportedError
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Status
 from tableformat.file_names import key_in
 from tableformat.iceberg.snapshot import table_of
-from tableformat.operations.clear_index import ClearIndex
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
+from tableformat.operations.rewrite import ClearIndex
 from tableformat.operations.statement import Alone, Statement
-from tableformat.parquet.file_format import FileFormat
+from tableformat.parquet.writer import FileFormat
 from tests import foreign_actions
 from tests.foreign_actions import numbers, opened
 from tests.lake_statements import (

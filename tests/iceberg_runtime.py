@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from spark_ext.pinned_jars import ICEBERG, SQLITE, Jar, find_jar
+from spark_ext.engine.jars import ICEBERG, SQLITE, Jar, find_jar
 from tableformat.errors import SourceError
 from tests.services.maven_files import MavenFile, main_of
 

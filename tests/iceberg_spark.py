@@ -18,7 +18,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from tests.frozen_parts import ROOT
 from tests.iceberg_runtime import (
     POSTGRESQL_DRIVER,

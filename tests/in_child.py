@@ -61,7 +61,7 @@ def _starter(platform: str) -> ForkServerContext | SpawnContext:
         return multiprocessing.get_context("spawn")
     starter = multiprocessing.get_context("forkserver")
     # Without chdb, whose threads a fork would lose.
-    starter.set_forkserver_preload(["spark_ext.tasks", "pytest"])
+    starter.set_forkserver_preload(["spark_ext.engine.tasks", "pytest"])
     return starter
 
 

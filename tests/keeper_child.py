@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 
 from catalog.ledgers.keeper import KeeperLedger
-from catalog.ledgers.keeper_address import parse_keeper
+from catalog.ledgers.keeper.address import parse_keeper
 from tableformat.ledger import Lease, Owner, Row
 from tests.keeper_ledgers import a_row
 

@@ -11,13 +11,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg import OpenedCatalog, open_catalog
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.opening import OpenedCatalog, open_catalog
+from catalog.iceberg.table import IcebergTable
 from tableformat.committer import Commit, CommitOutcome, KeyCommit, LakeTableState, Sent, Staged
 from tableformat.effects import Direct
-from tableformat.export.claim import claimed
-from tableformat.export.commit import Ports, commit
-from tableformat.export.empty_commits import first_snapshot
+from tableformat.export.commit import Ports, commit, first_snapshot
+from tableformat.export.decision import claimed
 from tableformat.file_names import data_file_name
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Claim, Key, Ledger, Row

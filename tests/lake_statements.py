@@ -12,27 +12,24 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from catalog.iceberg_table import IcebergTable
-from catalog.intact_files import refuse_changed_files
-from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
-from tableformat.committer import LakeTableState
+from catalog.iceberg.table import IcebergTable
+from catalog.rewriting.integrity import refuse_changed_files
+from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, LakeTableState
 from tableformat.effects import Direct, Effects
+from tableformat.export.commit import Ports
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome
-from tableformat.export.settling import Ports
 from tableformat.export.slices import FileFormat
-from tableformat.iceberg.live_files import lake_part_name
+from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.ledger import Owner
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TransactionId
 from tableformat.operations.attach import Attach
-from tableformat.operations.detach import Detach
-from tableformat.operations.drop import Drop
 from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.partition_files import Partitions as LakePartitions
-from tableformat.operations.running import Running
-from tableformat.operations.statement import Alone, OperationPorts
-from tableformat.operations.which import OnePart, OnePartition, Which
+from tableformat.operations.run import Running
+from tableformat.operations.statement import Alone, OnePart, OnePartition, OperationPorts, Which
+from tableformat.operations.take_out import Detach, Drop
 from tests.places.found import place_at
 from tests.scenarios import (
     ALL,

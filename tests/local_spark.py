@@ -12,7 +12,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from tests.frozen_parts import ROOT
 
 __all__ = ["SPARK_MARKS", "local_spark", "own_java"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tableformat.export.slices import Slice
-from tableformat.mergetree.parts import Part
+from tableformat.mergetree.table import Part
 from tableformat.names import PartitionId
 from tests.fakes import FakeWriter
 from tests.scenarios import Partitions

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from catalog.storages.opening import ReachedStorages
-from spark_ext.operations import changing_in_tasks, files_in_tasks
+from spark_ext.operations import rewrite as changing_in_tasks
+from spark_ext.operations import rewrite as files_in_tasks
 from tests.session_without_spark import NoSpark
 
 __all__ = ["Hosts", "OfCluster", "hosts_for"]

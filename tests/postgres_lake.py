@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from catalog.iceberg import OpenedCatalog
-from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
+from catalog.iceberg.opening import OpenedCatalog
+from catalog.network import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.effects import Effects
 from tableformat.export.ports import JobPorts
 from tableformat.ledger import State

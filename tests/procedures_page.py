@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from spark_ext.procedures.declared import Procedure
 from spark_ext.procedures.registry import PROCEDURES
-from spark_ext.typed.statements import TYPED
+from spark_ext.sql.typed import TYPED
 from tests.repository.source_files import ROOT
 from tests.typed_pages import call
 

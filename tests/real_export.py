@@ -17,18 +17,17 @@ from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import OpenedTree
-from catalog.iceberg import OpenedCatalog, open_catalog
+from catalog.iceberg.opening import OpenedCatalog, open_catalog
 from catalog.ledgers import uris
 from catalog.sources import SourcePlace, open_source, server_of
-from spark_ext.session import SparkSettings
-from spark_ext.verifying import Comparison, Verifying, VerifyRequest
-from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
-from tableformat.export.claim import Wish
+from spark_ext.actions.verify import Comparison, Verifying, VerifyRequest
+from spark_ext.actions.wiring import Places, SparkWhenNeeded, open_ports
+from spark_ext.engine.session import SparkSettings
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest, export
-from tableformat.export.limits import Limits
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent
-from tableformat.export.selection import AllPartitions, Selection
+from tableformat.export.request import AllPartitions, Limits, Selection
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.export.verification import LakeDigests
 from tableformat.ledger import Row

@@ -11,16 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from catalog.changed_files import ChangedFiles
-from catalog.clickhouse.file_rows import ROW_NUMBER
-from tableformat.branches import BranchFile
+from catalog.clickhouse.rows.files import ROW_NUMBER
+from catalog.rewriting.changed_rows import ChangedFiles
+from tableformat.committer import BranchFile
 from tableformat.effects import Effects
 from tableformat.export.outcome import Outcome
 from tableformat.names import LakeName
-from tableformat.operations.change_rows import ChangeRows
-from tableformat.operations.planned import Rewrite
-from tableformat.operations.which import AllPartitions, OnePartition
-from tableformat.parquet.file_format import FileFormat
+from tableformat.operations.rewrite import ChangeRows
+from tableformat.operations.statement import AllPartitions, OnePartition, Rewrite
+from tableformat.parquet.writer import FileFormat
 from tests.lake_statements import SaidOfRows, running
 from tests.places.found import place_at
 from tests.scenarios import TO

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from catalog.clickhouse.file_rows import FILE_NUMBER, ROW_NUMBER
-from catalog.merged_files import MergedFiles, RowOrder
-from tableformat.branches import BranchFile
+from catalog.clickhouse.rows.files import FILE_NUMBER, ROW_NUMBER
+from catalog.rewriting.merged_files import MergedFiles, RowOrder
+from tableformat.committer import BranchFile
 from tableformat.effects import Effects
 from tableformat.export.outcome import Outcome
 from tableformat.names import LakeName
-from tableformat.operations.optimize import Left, Optimize
-from tableformat.operations.which import AllPartitions, OnePartition
-from tableformat.parquet.file_format import FileFormat
+from tableformat.operations.rewrite import Left, Optimize
+from tableformat.operations.statement import AllPartitions, OnePartition
+from tableformat.parquet.writer import FileFormat
 from tests.lake_statements import SaidOfRows, running
 from tests.places.found import place_at
 from tests.row_changes import numbers_in

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from catalog.network import TimeOuts
 from catalog.storages.s3.access import CA_FILE, S3Access
-from catalog.time_outs import TimeOuts
 from tests.services.s3_server import Account, S3Server
 
 __all__ = ["access_to", "properties_of"]

@@ -16,22 +16,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from tableformat.committer import LakeTableState
 from tableformat.effects import Effects, Step
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
-from tableformat.export.selection import AllPartitions
+from tableformat.export.request import AllPartitions
 from tableformat.export.slices import Slice
 from tableformat.file_names import key_in
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Ledger, Row, State
 from tableformat.mergetree.digest_sql import DigestColumn
-from tableformat.mergetree.parts import Part, PartitionSummary
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import MergeTreeTable, Part, PartitionSummary
 from tableformat.names import LakeName, PartitionId, TableName
 from tableformat.source import FrozenPart, Probe, SourceSnapshot
 from tests.fakes import FakeSource, FakeWriter, frozen_snapshot, job_ports

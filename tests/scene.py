@@ -13,14 +13,13 @@ import pytest
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.effects import Effects, Step
 from tableformat.errors import NotFoundError
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.export.slices import FileFormat
 from tableformat.ledger import Ledger, Row
 from tableformat.mergetree.digest_sql import DigestColumn
-from tableformat.mergetree.parts import Part
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import MergeTreeTable, Part
 from tableformat.names import PartitionId
 from tableformat.source import FrozenPart, Probe, SourceSnapshot
 from tests.dying import Dies, KilledAt

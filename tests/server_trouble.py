@@ -24,8 +24,8 @@ from pyiceberg.exceptions import NoSuchTableError
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.settings import ServerSettings
-from catalog.iceberg import open_catalog
-from spark_ext import wiring
+from catalog.iceberg.opening import open_catalog
+from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
 from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan

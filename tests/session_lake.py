@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyiceberg.table import Table
 
-from catalog.iceberg import open_catalog
+from catalog.iceberg.opening import open_catalog
 from tests.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 

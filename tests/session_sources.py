@@ -20,10 +20,9 @@ from chdb import session as chdb
 from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import Row
 from catalog.clickhouse.session import ChdbSession, SessionConnection
-from catalog.clickhouse.session_source import find_table, open_session
-from catalog.clickhouse.stand_in import TEMPORARY, make_stand_in
+from catalog.clickhouse.session_source import TEMPORARY, find_table, make_stand_in, open_session
 from tableformat.errors import TableFormatError
-from tableformat.mergetree.parts import Part
+from tableformat.mergetree.table import Part
 from tableformat.names import PartitionId, TableName
 from tests.own_process import SAID
 

@@ -15,10 +15,9 @@ import pytest
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from spark_ext.jvm.build import build, write_jar
-from spark_ext.jvm.jar import JAR, MANIFEST
-from spark_ext.jvm.resource import RESOURCE, render_resource
+from spark_ext.jvm.jar import JAR, MANIFEST, RESOURCE, render_resource
 from spark_ext.procedures.declared import Procedure, SystemTable
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 

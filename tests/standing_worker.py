@@ -19,7 +19,7 @@ import pyspark.daemon
 import pytest
 from pyspark import TaskContext
 
-from spark_ext import tasks
+from spark_ext.engine import tasks
 from tableformat.parquet.writer import WrittenFile, write_file
 
 __all__ = ["DAEMON_CONF", "let_stand"]

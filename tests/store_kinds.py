@@ -17,14 +17,11 @@ from urllib3.response import BaseHTTPResponse
 
 from catalog.storages.abfs.access import ENDPOINT as ABFS_ENDPOINT
 from catalog.storages.abfs.access import AbfsAccess
-from catalog.storages.abfs.objects import AbfsObjects
-from catalog.storages.abfs.storage import AbfsStorage
+from catalog.storages.abfs.store import AbfsObjects, AbfsStorage
 from catalog.storages.gs.access import ENDPOINT as GS_ENDPOINT
-from catalog.storages.gs.objects import GsObjects
-from catalog.storages.gs.storage import GsStorage
+from catalog.storages.gs.store import GsObjects, GsStorage
 from catalog.storages.hdfs.access import ENDPOINT as HDFS_ENDPOINT
-from catalog.storages.hdfs.objects import HdfsObjects
-from catalog.storages.hdfs.storage import HdfsStorage
+from catalog.storages.hdfs.store import HdfsObjects, HdfsStorage
 from catalog.storages.over_http.storage import ObjectStorage
 from catalog.storages.s3.storage import S3Storage
 from tests.s3_places import access_to, properties_of

@@ -22,10 +22,10 @@ from typing import Any, ClassVar, Final, Self
 
 import pytest
 
+from catalog.network import TimeOuts
 from catalog.storages.over_http.storage import ObjectStorage
 from catalog.storages.s3.sink import PART_BYTES
 from catalog.storages.s3.storage import S3Storage
-from catalog.time_outs import TimeOuts
 
 __all__ = ["LARGE", "SMALL", "Place", "Step", "flipped", "over", "over_steps", "place"]
 

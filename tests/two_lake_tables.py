@@ -8,22 +8,19 @@ from typing import cast
 
 import pytest
 
-from catalog.file_copies import CopiedFiles
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.table import IcebergTable
+from catalog.rewriting.copies import CopiedFiles
 from tableformat.committer import LakeTableState
 from tableformat.effects import Direct, Effects, Step
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.names import LakeName, PartitionId
-from tableformat.operations.copying import CopyFrom, OtherTable, other_table
-from tableformat.operations.dividing import divided_here
-from tableformat.operations.fetching import Fetch
-from tableformat.operations.moving import Moving
+from tableformat.operations.copy_from import CopyFrom, Fetch, OtherTable, divided_here, other_table
+from tableformat.operations.move import Moving
 from tableformat.operations.partition_files import Partitions as LakePartitions
-from tableformat.operations.running import Running
-from tableformat.operations.statement import Copies
-from tableformat.operations.which import AllPartitions, OnePart, OnePartition, Which
+from tableformat.operations.run import Running
+from tableformat.operations.statement import AllPartitions, Copies, OnePart, OnePartition, Which
 from tests.dying import Dies
 from tests.lake_statements import (
     IN_FILES,

@@ -13,8 +13,7 @@ import click
 from spark_ext.cli.commands.typed import TYPED_COMMANDS, example
 from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import DottedName
-from spark_ext.typed.arguments import GivenValue
-from spark_ext.typed.statements import TYPED, TypedStatement
+from spark_ext.sql.typed import TYPED, GivenValue, TypedStatement
 from tableformat.names import quote_string
 from tests.repository.source_files import ROOT
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from catalog.rewriting.foreign_files import WrittenRows, write_rows
 from catalog.storages.opening import Storages
-from catalog.view_rows import WrittenRows, write_rows
 
 __all__ = ["GivenView"]
 

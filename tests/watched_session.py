@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from tests.watched_export import WatchedExport
 
 __all__ = ["WatchedSession"]

@@ -3,14 +3,34 @@
 Values arrive as JSON with 64-bit and wider integers unquoted: Python's integers have no limit, so
 no digit is lost and no type has to be interpreted. Decimals, NaN and infinities arrive as text,
 dates too.
+
+What to do about an error of ClickHouse whose cause lies with the server, by its number.
+
+The text of a right that is missing says which; here it becomes the statement that gives it.
+
+The list between the parentheses of a CREATE TABLE statement as ClickHouse prints it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final, Protocol
 
-from catalog.clickhouse.advice import advice
+from catalog.clickhouse.server.grants import statements, wanted_grant
+from tableformat.clickhouse_codes import (
+    ACCESS_DENIED,
+    DATABASE_ACCESS_DENIED,
+    MEMORY_LIMIT_EXCEEDED,
+    NOT_ENOUGH_SPACE,
+    QUERY_IS_PROHIBITED,
+    QUERY_WAS_CANCELLED,
+    QUOTA_EXCEEDED,
+    READONLY,
+    TABLE_IS_READ_ONLY,
+    TIMEOUT_EXCEEDED,
+    TOO_MANY_SIMULTANEOUS_QUERIES,
+)
 from tableformat.errors import InternalError, SourceError
 
 __all__ = [
@@ -19,13 +39,47 @@ __all__ = [
     "ClickHouseError",
     "Connection",
     "Row",
+    "advice",
+    "definitions",
     "flag",
     "large_query_settings",
     "one_text",
     "text",
     "texts",
+    "ttl_columns",
     "whole",
 ]
+
+_BY_CODE: Final = {
+    TIMEOUT_EXCEEDED: "Raise max_execution_time of the user, and run again.",
+    READONLY: "Set readonly = 0 in the profile of the user.",
+    QUOTA_EXCEEDED: "Raise the user's quota, or run again when its interval is over.",
+    TOO_MANY_SIMULTANEOUS_QUERIES: "Run again when the server has less to do, or raise "
+    "max_concurrent_queries (of the server, or for the user).",
+    MEMORY_LIMIT_EXCEEDED: "Raise max_memory_usage of the user or max_server_memory_usage, or run "
+    "again when the server has less to do.",
+    TABLE_IS_READ_ONLY: "Run again when the table can be written; a replica needs its Keeper for "
+    "that.",
+    NOT_ENOUGH_SPACE: "Free space on the server's disk, and run again.",
+    DATABASE_ACCESS_DENIED: "Add the database to allow_databases of the user.",
+    QUERY_IS_PROHIBITED: "Set allow_ddl = 1 in the profile of the user.",
+    QUERY_WAS_CANCELLED: "Somebody ended the query there (KILL QUERY); run again.",
+}
+_WHO: Final = re.compile(r"\A(?P<user>.+?): Not enough privileges")
+
+
+def advice(code: int | None, reason: str = "") -> str | None:
+    """Return a sentence that says what to do, None for an error that says too little.
+
+    Args:
+        code: of the error.
+        reason: its text, which names a right that is missing.
+    """
+    if code == ACCESS_DENIED and (who := _WHO.search(reason)):
+        given = statements(wanted_grant(reason), who["user"])
+        return f"Run {' '.join(given)}" if given else None
+    return None if code is None else _BY_CODE.get(code)
+
 
 Row = tuple[object, ...]
 
@@ -170,3 +224,67 @@ def _wrong(expected: str, value: object) -> InternalError:
         f"Cannot read an answer of ClickHouse: {value!r} is not {expected}. "
         "This is a bug, please report it."
     )
+
+
+_QUOTES: Final = "'`\""
+_COLUMN: Final = re.compile(r"`(?P<name>(?:[^`\\]|\\.)*)`\s+(?P<rest>.*)\Z", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_PLAIN_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "f": "\f"}
+_TTL: Final = re.compile(r"\bTTL\b")
+
+
+def definitions(create_query: str) -> tuple[str, ...]:
+    """Return the definitions of columns, indices, projections and constraints, each as its text.
+
+    Args:
+        create_query: `create_table_query` of system.tables.
+    """
+    depth, found, current = 0, [], ""
+    for piece in _cut(create_query):
+        if piece == ")":
+            depth -= 1
+            if depth == 0:
+                break
+        if depth == 1 and piece == ",":
+            found.append(current.strip())
+            current = ""
+        elif depth >= 1:
+            current += piece
+        if piece == "(":
+            depth += 1
+    return (*found, current.strip()) if current.strip() else tuple(found)
+
+
+def ttl_columns(create_query: str) -> tuple[str, ...]:
+    """Return the columns whose definition may carry a TTL.
+
+    A column that only reads another one called TTL is among them; ClickHouse itself knows better.
+    """
+    names = []
+    for definition in definitions(create_query):
+        column = _COLUMN.match(definition)
+        if column and _TTL.search(_outside_quotes(column["rest"])):
+            names.append(_ESCAPED.sub(_unescaped, column["name"]))
+    return tuple(names)
+
+
+def _outside_quotes(definition: str) -> str:
+    return "".join(piece for piece in _cut(definition) if piece[0] not in _QUOTES)
+
+
+def _cut(sql: str) -> Iterator[str]:
+    """Cut SQL into quoted texts (whole) and single characters."""
+    i = 0
+    while i < len(sql):
+        start = i
+        quote = sql[i]
+        i += 1
+        if quote in _QUOTES:
+            while i < len(sql) and sql[i] != quote:
+                i += 2 if sql[i] == "\\" else 1
+            i += 1
+        yield sql[start:i]
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return _PLAIN_ESCAPES.get(found[1], found[1])

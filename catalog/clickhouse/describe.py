@@ -2,15 +2,42 @@
 
 The clauses are taken from `engine_full`: `sorting_key` hides DESC and shows columns that a clone
 must not have (types.md section 4, source.md section 1).
+
+Asks a server which node its Keeper has of a replicated table (`mergetree/keeper_node.py`).
+
+Of the nodes that are made together with the path the one above the replicas is asked for: it is
+there in every version from 18.16 on, nothing that happens to the table touches it, and its siblings
+are few, of which Keeper is asked all.
+
+Which table a materialized view writes to, so that whoever names the view is told the table.
+
+It stands behind TO in the view's statement; without a TO ClickHouse made one itself, beside the
+view: `.inner_id.UUID` of a view with a UUID, else `.inner.NAME`. Those are tables as any other.
+
+Tables of ClickHouse over objects: where they are, and how ClickHouse divides them.
+
+`engine_full` has the arguments of the engine as they were given, secrets hidden. Nothing of it is
+shown: an access key is no secret there. Engines say in their own ways that rows are in directories
+`column=value`:
+
+    S3, GCS           partition_strategy = 'hive', by name
+    AzureBlobStorage  (connection or address, container, path, [account, key,] format, compression,
+                      'hive'), by position
+    HDFS              knows no strategy; a pattern of all Parquet files below a directory,
+                      `hdfs://host:port/dir/**/*.parquet`, and PARTITION BY
+
+Refusals of a name that no table of the MergeTree family has.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from catalog.clickhouse.capabilities import Capabilities
-from catalog.clickhouse.comparison import named_sizes_sql
+from catalog.clickhouse.capabilities import Capabilities, Offer
 from catalog.clickhouse.connection import (
     ClickHouseError,
     Connection,
@@ -19,37 +46,198 @@ from catalog.clickhouse.connection import (
     one_text,
     text,
     texts,
+    ttl_columns,
     whole,
 )
-from catalog.clickhouse.keeper_node import MAIN_KEEPER, node_of
-from catalog.clickhouse.offers import Offer
-from catalog.clickhouse.table_refusals import not_found, not_merge_tree
-from catalog.clickhouse.table_text import ttl_columns
-from catalog.clickhouse.views import written_table
-from tableformat.clickhouse_codes import ACCESS_DENIED
+from catalog.clickhouse.snapshot.compare import named_sizes_sql
+from catalog.network import some
+from tableformat.clickhouse_codes import (
+    ACCESS_DENIED,
+    KEEPER_EXCEPTION,
+    NO_ZOOKEEPER,
+    NOT_IMPLEMENTED,
+    UNKNOWN_DATABASE,
+    UNKNOWN_IDENTIFIER,
+    UNKNOWN_TABLE,
+)
+from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.mergetree.engine_text import parse_engine
-from tableformat.mergetree.parts import Part, PartitionSummary
+from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
+from tableformat.mergetree.expression_text import parse_expression
 from tableformat.mergetree.table import (
     Column,
     Engine,
+    KeeperNode,
+    KeeperSilent,
     MergeTreeTable,
+    Part,
+    PartitionSummary,
     Projection,
     SkipIndex,
 )
 from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import AggregateFunction, DataType, rebuild
-from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
+from tableformat.names import (
+    PartitionId,
+    TableName,
+    quote_identifier,
+    quote_string,
+    split_identifiers,
+)
 
 __all__ = [
+    "MAIN_KEEPER",
+    "ObjectTable",
+    "ViewError",
     "active_parts",
     "describe",
     "engine_of",
     "has_active_parts",
     "list_partitions",
     "list_parts",
+    "node_of",
+    "not_found",
+    "not_merge_tree",
+    "object_table",
     "of_table",
     "row_policies",
+    "written_table",
 ]
+
+MAIN_KEEPER: Final = "default"
+"""What servers call the ensemble that is not an auxiliary one."""
+
+
+def node_of(connection: Connection, path: str, keeper: str) -> KeeperNode | KeeperSilent | None:
+    """Return the node of a table; None where no Keeper can be asked at all.
+
+    Args:
+        connection: to a server.
+        path: of the table in Keeper.
+        keeper: the name of the ensemble that has it.
+
+    Raises:
+        SourceError: the server cannot be read, or its user may not read `system.zookeeper`.
+    """
+    # Versions that cannot ask auxiliary ensembles do not have the column.
+    of_keeper = "" if keeper == MAIN_KEEPER else f" AND zookeeperName = {quote_string(keeper)}"
+    try:
+        found = connection.rows(
+            "SELECT czxid, toUnixTimestamp(ctime) FROM system.zookeeper"
+            f" WHERE path = {quote_string(path)} AND name = 'replicas'{of_keeper}"
+        )
+    except ClickHouseError as error:
+        if error.code in (UNKNOWN_TABLE, NO_ZOOKEEPER):
+            return None
+        if of_keeper and error.code == UNKNOWN_IDENTIFIER:
+            return None
+        if error.code == KEEPER_EXCEPTION:
+            return KeeperSilent(error.reason)
+        raise
+    if not found:
+        return KeeperSilent(f"it has no node {path}/replicas")
+    ((czxid, created),) = found
+    return KeeperNode(whole(czxid), whole(created) * 1000)
+
+
+_WORD: Final = r"(?:`(?:[^`\\]|\\.|``)+`|\w+)"
+_NAME: Final = rf"{_WORD}(?:\.{_WORD})?"
+# What may stand before TO, such as a schedule, has no parentheses and no quoted name.
+_TO: Final = re.compile(
+    rf"\ACREATE MATERIALIZED VIEW {_NAME}(?: [^(`]*?)?? TO (?P<to>{_NAME})(?=[ (]|\Z)"
+)
+
+
+class ViewError(UnsupportedError):
+    """A view was named, which has no parts; `target` is the table that it writes to, if known."""
+
+    def __init__(self, message: str, *, code: int | None, target: TableName | None) -> None:
+        """Remember the table."""
+        super().__init__(message, code=code)
+        self.target = target
+
+
+def written_table(
+    connection: Connection, view: TableName, statement: str, uuid: str
+) -> TableName | None:
+    """Return the table that a materialized view writes to, None when it cannot be told.
+
+    Args:
+        connection: the source.
+        view: its name.
+        statement: its `create_table_query`.
+        uuid: its own, '' where there is none.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    found = _TO.match(statement)
+    if found is not None:
+        *database, table = split_identifiers(found["to"])
+        return TableName(database[0] if database else view.database, table)
+    names = ", ".join(quote_string(one) for one in (f".inner_id.{uuid}", f".inner.{view.name}"))
+    inner = texts(
+        connection,
+        "SELECT name FROM system.tables"
+        f" WHERE database = {quote_string(view.database)} AND name IN ({names})",
+    )
+    return TableName(view.database, inner[0]) if inner else None
+
+
+def not_found(connection: Connection, name: TableName) -> NotFoundError:
+    """Return the refusal of a name that no table has; the nearest names are in it.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    databases = texts(connection, "SELECT name FROM system.databases ORDER BY name")
+    if name.database not in databases:
+        near = _near(name.database, databases)
+        message = (
+            f"Cannot find the table {name}: there is no database {name.database!r}."
+            f"{_nearest(near, databases)}"
+        )
+        similar = str(TableName(near[0], name.name)) if len(near) == 1 else ""
+        return NotFoundError(message, code=UNKNOWN_DATABASE, named=str(name), similar=similar)
+    tables = texts(
+        connection,
+        "SELECT name FROM system.tables"
+        f" WHERE database = {quote_string(name.database)} ORDER BY name",
+    )
+    near = _near(name.name, tables)
+    message = (
+        f"Cannot find the table {name}: the database {name.database!r} has no such table."
+        f"{_nearest(near, tables)}"
+    )
+    similar = str(TableName(name.database, near[0])) if len(near) == 1 else ""
+    return NotFoundError(message, code=UNKNOWN_TABLE, named=str(name), similar=similar)
+
+
+def _near(wanted: str, names: tuple[str, ...]) -> list[str]:
+    return difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+
+
+def _nearest(near: list[str], names: tuple[str, ...]) -> str:
+    if near:
+        return f" Did you mean {' or '.join(near)}?"
+    return f" It holds: {some(names, most=10)}." if names else " There is nothing in it."
+
+
+def not_merge_tree(name: TableName, kind: str, target: TableName | None) -> UnsupportedError:
+    """Return the refusal of a table of another engine; `target` is where a view writes to."""
+    way = (
+        f"Name the table that it writes to{f', {target}' if target else ''}."
+        if kind in ("MaterializedView", "Distributed", "Buffer")
+        else "Copy the rows into a MergeTree table first (INSERT INTO ... SELECT)."
+    )
+    message = (
+        f"Cannot read partitions of {name}: its engine is {kind}, and only tables of the "
+        f"MergeTree family have partitions and parts. {way}"
+    )
+    if kind == "MaterializedView":
+        return ViewError(message, code=NOT_IMPLEMENTED, target=target)
+    return UnsupportedError(message, code=NOT_IMPLEMENTED)
+
 
 _NIL_UUID: Final = "00000000-0000-0000-0000-000000000000"
 _UUID_DIRECTORY: Final = re.compile(r"/store/[0-9a-f]{3}/(?P<uuid>[0-9a-f-]{36})/?\Z")
@@ -110,7 +298,7 @@ def engine_of(connection: Connection, name: TableName) -> str | None:
 def list_partitions(connection: Connection, name: TableName) -> tuple[PartitionSummary, ...]:
     """Return the partitions with active parts, in the order of their ids; patch parts are left out.
 
-    Their times are for `partition_times.py` to read.
+    Their times are for `source.py` to read.
 
     Raises:
         SourceError: the source cannot be read.
@@ -140,7 +328,7 @@ def list_parts(
     """Return the active parts that hold rows, of some partitions or (none given) of all.
 
     `disk` of each part is the root directory of its disk, '' where the server does not say. Where
-    it has no hashes, `hash_of_all_files` is the text that `comparison.py` reads.
+    it has no hashes, `hash_of_all_files` is the text that `compare.py` reads.
 
     Raises:
         SourceError: the source cannot be read.
@@ -333,3 +521,91 @@ def _identity(capabilities: Capabilities, name: TableName, uuid: str, directory:
     # Nor has an embedded ClickHouse: its directory stands for it.
     where = f"server:{server}" if server != _NIL_UUID else f"directory:{directory}"
     return f"{where}:{name}"
+
+
+_HIVE: Final = "hive"
+_AZURE: Final = "AzureBlobStorage"
+_HDFS: Final = "HDFS"
+_BELOW: Final = ("/**/*.parquet", "/**.parquet")
+_PLACE: Final = 3
+"""Arguments of AzureBlobStorage that say where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectTable:
+    """A table over objects; `address` is '' where a named collection has it.
+
+    In Azure `address` is a connection string or that of an account, and `container` and `path` are
+    there; in HDFS it is that of the directory. `is_hive` tells that its rows are in directories
+    `column=value`.
+    """
+
+    engine: str
+    address: str
+    container: str
+    path: str
+    format: str
+    is_hive: bool
+    partition_by: str
+    columns: tuple[str, ...]
+
+
+def object_table(connection: Connection, name: TableName) -> ObjectTable | None:
+    """Return a table over objects; None when there is none, or its engine is of another kind.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    found = connection.rows(
+        f"SELECT engine_full FROM system.tables WHERE {of_table(name, column='name')}"
+    )
+    if not found:
+        return None
+    try:
+        engine = parse_engine(text(found[0][0]))
+        whole = parse_expression(f"tuple({engine.arguments})")
+    except (UsageError, UnsupportedError):
+        # What is not written like functions of literals is no engine of this kind.
+        return None
+    given = whole.arguments if isinstance(whole, Call) else ()
+    placed = _placed(engine.name, _texts(given), _options(given), divided=bool(engine.partition_by))
+    columns = texts(connection, f"SELECT name FROM system.columns WHERE {of_table(name)}")
+    return ObjectTable(engine.name, *placed, engine.partition_by, columns)
+
+
+def _placed(
+    engine: str, given: tuple[str, ...], options: Mapping[str, str], *, divided: bool
+) -> tuple[str, str, str, str, bool]:
+    """Return address, container, path and format, and whether the table is over directories."""
+    first = given[0] if given else ""
+    if engine == _AZURE and len(given) >= _PLACE:
+        address, container, path, *rest = given
+        # It stands behind the format and its compression.
+        at = next((n for n, one in enumerate(rest) if n > 1 and one.lower() == _HIVE), None)
+        return address, container, path, "" if at is None else rest[at - 2], at is not None
+    if engine == _HDFS:
+        below = next((first.removesuffix(end) for end in _BELOW if first.endswith(end)), "")
+        return below, "", "", given[1] if len(given) > 1 else "", bool(below) and divided
+    is_hive = options.get("partition_strategy", "").lower() == _HIVE
+    return first, "", "", options.get("format", ""), is_hive
+
+
+def _texts(given: tuple[Expression, ...]) -> tuple[str, ...]:
+    """Return the arguments that are given by position, as texts; '' for any other."""
+    unnamed = (one for one in given if not (isinstance(one, Call) and one.function == "equals"))
+    return tuple(
+        one.value if isinstance(one, Literal) and isinstance(one.value, str) else ""
+        for one in unnamed
+    )
+
+
+def _options(given: tuple[Expression, ...]) -> Mapping[str, str]:
+    """Return the arguments that are given by name, as texts."""
+    found = {}
+    for one in given:
+        match one:
+            case Call("equals", (ColumnName(name), Literal(str(value)))):
+                found[name] = value
+            case _:
+                pass
+    return found

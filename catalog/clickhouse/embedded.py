@@ -3,6 +3,16 @@
 Owns the directory's lock from the outside: waiting while another process has it open, never making
 a new data directory by accident, and what is said when the child dies. `child.py` is the other
 end.
+
+The text that names an embedded source: `chdb:DIRECTORY[?config-file=FILE]`.
+
+A ClickHouse of our own: it is started empty, computes something, and leaves nothing behind.
+
+What it computes may be written by others than who runs it (SECURITY.md). Its configuration takes
+away what its engine can do without: it calls no host, has no dictionaries, functions of users or
+named collections, looks into no process, and has half of the machine's memory at most. It does
+read and write files, because rows come and go as files; which functions a text may call is decided
+before it comes here (`tableformat.mergetree.row_functions`).
 """
 
 from __future__ import annotations
@@ -15,24 +25,78 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
 import catalog
-from catalog.clickhouse.connection import (
-    JSON_SETTINGS,
-    LARGE_QUERY_SETTINGS,
-    ClickHouseError,
-    Row,
-)
-from catalog.clickhouse.embedded_uri import EmbeddedSettings, parse_source
-from catalog.clickhouse.origin import STAGING_DATABASE
-from catalog.closing import Closing
+from catalog.clickhouse.connection import JSON_SETTINGS, LARGE_QUERY_SETTINGS, ClickHouseError, Row
+from catalog.clickhouse.staging_comment import STAGING_DATABASE
+from catalog.network import without_secret
+from catalog.processes import Closing, ScratchDirectory
 from catalog.secret_variables import harmless_environment
 from tableformat.clickhouse_codes import CANNOT_OPEN_FILE, TIMEOUT_EXCEEDED
-from tableformat.errors import NotFoundError, SourceError
+from tableformat.errors import NotFoundError, SourceError, UnsupportedError, UsageError
+from tableformat.names import quote_string
 
-__all__ = ["DEFAULT_WAIT", "EmbeddedConnection", "EmbeddedSettings", "parse_source"]
+__all__ = [
+    "BYTES_A_SECOND",
+    "DEFAULT_WAIT",
+    "LEAST_SECONDS",
+    "MEMORY",
+    "ROWS_A_SECOND",
+    "EmbeddedConnection",
+    "EmbeddedSettings",
+    "OwnClickHouse",
+    "parse_source",
+    "render_source",
+]
+
+_SCHEME: Final = "chdb:"
+_CONFIG: Final = "config-file="
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedSettings:
+    """Where an embedded ClickHouse keeps its data, and the configuration it is opened with."""
+
+    directory: Path
+    config_file: Path | None = None
+
+
+def parse_source(uri: str) -> EmbeddedSettings:
+    """Read `chdb:DIRECTORY` or `chdb:DIRECTORY?config-file=FILE`.
+
+    Raises:
+        UnsupportedError: it names another kind of source.
+        UsageError: the directory or the file is missing, or another option stands there.
+    """
+    if not uri.startswith(_SCHEME):
+        message = (
+            f"Cannot read the source {without_secret(uri)!r}: its kind is not known. Use "
+            "https://[USER@]HOST[:PORT] for a server (its HTTP interface, not port 9000), "
+            "chdb:DIRECTORY or chdb:DIRECTORY?config-file=FILE for a local data directory, or "
+            "parts:DIR?ddl=FILE for frozen parts."
+        )
+        raise UnsupportedError(message)
+    directory, mark, options = uri.removeprefix(_SCHEME).partition("?")
+    config = options.removeprefix(_CONFIG)
+    malformed = mark and (not options.startswith(_CONFIG) or not config or "&" in config)
+    if not directory or malformed:
+        what = "no directory" if not directory else f"the options {options!r} after the directory"
+        message = (
+            f"Cannot read the source {uri!r}: it has {what}. "
+            "Write chdb:DIRECTORY or chdb:DIRECTORY?config-file=FILE."
+        )
+        raise UsageError(message)
+    return EmbeddedSettings(Path(directory), Path(config) if mark else None)
+
+
+def render_source(settings: EmbeddedSettings) -> str:
+    """Return the text that `parse_source` reads."""
+    tail = "" if settings.config_file is None else f"?{_CONFIG}{settings.config_file}"
+    return f"{_SCHEME}{settings.directory}{tail}"
+
 
 DEFAULT_WAIT: Final = 60.0
 _RETRY_SECONDS: Final = 0.1
@@ -335,3 +399,115 @@ def _write_all(descriptor: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+_RIGHTS: Final = (
+    "SHOW, SELECT, INSERT, ALTER, TRUNCATE, OPTIMIZE, CHECK ON *.*",
+    "CREATE DATABASE, CREATE TABLE, CREATE TEMPORARY TABLE, DROP TABLE ON *.*",
+    "READ, WRITE ON FILE",
+)
+"""Of its only user. What it does in the background, such as a mutation, is done by no user."""
+_SETTINGS: Final = (("allow_introspection_functions", "0"), ("allow_ddl", "1"))
+"""Whose values no statement can change."""
+MEMORY: Final = 0.5
+"""The share of the machine's memory that it may have."""
+LEAST_SECONDS: Final = 60.0
+"""How long a statement without rows may take that others wrote, or of which they wrote a part."""
+ROWS_A_SECOND: Final = 10_000
+BYTES_A_SECOND: Final = 1 << 20
+"""Of so many it may take a second more."""
+
+
+class OwnClickHouse(EmbeddedConnection):
+    """A ClickHouse without data, in a directory which goes with it. Leaving it closes."""
+
+    def __init__(
+        self,
+        purpose: str,
+        *,
+        zone: str | None = None,
+        seconds: float | None = None,
+        memory: float = MEMORY,
+    ) -> None:
+        """Start it.
+
+        Args:
+            purpose: a word for the directory's name.
+            zone: the server's time zone, None for this machine's. What ClickHouse does in the
+                background (a mutation) knows no zone of a session.
+            seconds: how long a statement may take, None for ever.
+            memory: the share of the machine's memory that it may have.
+
+        Raises:
+            SourceError: ClickHouse does not start.
+        """
+        self._scratch = ScratchDirectory(purpose)
+        place = self._scratch.path
+        try:
+            config = _configured(place, memory)
+            super().__init__(
+                place / "clickhouse", create=True, zone=zone, config_file=config, scratch=place
+            )
+        except BaseException:
+            self._scratch.close()
+            raise
+        try:
+            self._check_configured()
+        except BaseException:
+            self.close()
+            raise
+        self.seconds = seconds
+
+    @property
+    def directory(self) -> Path:
+        """Where files may be put that go with it."""
+        return self._scratch.path
+
+    def allow(self, rows: int, size: int) -> None:
+        """Let each of the next statements take the time that rows may need.
+
+        Args:
+            rows: that they are about.
+            size: of their files, in bytes.
+        """
+        self.seconds = LEAST_SECONDS + rows / ROWS_A_SECOND + size / BYTES_A_SECOND
+
+    def _check_configured(self) -> None:
+        """Make sure that ClickHouse has read its configuration.
+
+        Raises:
+            SourceError: it can do what it must not.
+        """
+        names = ", ".join(quote_string(name) for name, _ in _SETTINGS)
+        asked = f"SELECT count() FROM system.settings WHERE readonly AND name IN ({names})"
+        if self.rows(asked) != ((len(_SETTINGS),),):
+            message = (
+                f"Cannot start ClickHouse in {self.directory}: it did not read its configuration "
+                "there. Let TMPDIR be a directory with a plain name."
+            )
+            raise SourceError(message)
+
+    def close(self) -> None:
+        """End ClickHouse and remove its directory. Closing twice is the same as once."""
+        super().close()
+        self._scratch.close()
+
+
+def _configured(place: Path, memory: float) -> Path:
+    """Write the configuration; return its path."""
+    users, config = place / "users.xml", place / "config.xml"
+    rights = "".join(f"<query>GRANT {of}</query>" for of in _RIGHTS)
+    values = "".join(f"<{name}>{value}</{name}>" for name, value in _SETTINGS)
+    fixed = "".join(f"<{name}><readonly/></{name}>" for name, _ in _SETTINGS)
+    users.write_text(
+        f"<clickhouse><profiles><default>{values}<constraints>{fixed}</constraints></default>"
+        "</profiles><users><default><password></password><networks><ip>::/0</ip></networks>"
+        f"<profile>default</profile><quota>default</quota><grants>{rights}</grants></default>"
+        "</users><quotas><default></default></quotas></clickhouse>"
+    )
+    config.write_text(
+        f"<clickhouse><users_config>{users.name}</users_config><remote_url_allow_hosts/>"
+        f"<max_server_memory_usage_to_ram_ratio>{memory}</max_server_memory_usage_to_ram_ratio>"
+        "</clickhouse>"
+    )
+    return config

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from catalog.clickhouse.connection import Connection, text, texts, whole
 from catalog.clickhouse.describe import of_table
-from tableformat.mergetree.parts import Part
+from tableformat.mergetree.table import Part
 from tableformat.names import TableName, quote_string
 
 __all__ = ["with_lacked"]

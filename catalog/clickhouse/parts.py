@@ -1,8 +1,8 @@
 """Opens the frozen parts of slices as files, in an in-memory ClickHouse, and streams them.
 
 Owns the read-only disk over a private directory of hard links, the proof that exactly the planned
-parts were opened, and the stream (DESIGN 5.3; notes/source.md section 3). Small slices share a
-table, because making one takes longer than reading them. Imported inside tasks only: it loads chdb,
+parts were opened, and the stream (docs/reference/source-parts.md). Small slices share a table,
+because creating one takes longer than reading them. Only tasks import this module: it loads chdb,
 and a process that has loaded chdb must not fork.
 """
 
@@ -26,9 +26,13 @@ from adbc_driver_manager.dbapi import Cursor
 
 from catalog.clickhouse.connection import large_query_settings
 from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether, condition_of
-from catalog.clickhouse.part_files import PartFiles, files_sql, unread
-from catalog.clickhouse.part_links import parts_directory
-from catalog.clickhouse.plain_disk import plain_disk_sql
+from catalog.clickhouse.part_directories import (
+    PartFiles,
+    files_sql,
+    parts_directory,
+    plain_disk_sql,
+    unread,
+)
 from tableformat.errors import InternalError, SourceError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.mergetree.wire_types import WIRE_SETTINGS

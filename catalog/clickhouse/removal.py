@@ -24,16 +24,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from catalog.clickhouse.advice import advice
-from catalog.clickhouse.capabilities import Capabilities
-from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts, whole
+from catalog.clickhouse.capabilities import Capabilities, Offer
+from catalog.clickhouse.connection import ClickHouseError, Connection, advice, text, texts, whole
 from catalog.clickhouse.describe import list_parts, of_table
-from catalog.clickhouse.offers import Offer
-from catalog.clickhouse.preflight import refused_by_source
-from tableformat.archived import DetachedPart
+from catalog.clickhouse.snapshot.preflight import refused_by_source
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SUPPORT_IS_DISABLED
 from tableformat.errors import RefusedError, SourceError, UnsupportedError
-from tableformat.ledger import ExportedPart
+from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.names import PartitionId, TableName, quote_string
 
 __all__ = ["drop_detached", "take_out"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from catalog.clickhouse.connection import ClickHouseError, flag, text
-from catalog.clickhouse.own import OwnClickHouse
+from catalog.clickhouse.embedded import OwnClickHouse
 from tableformat.clickhouse_codes import UNKNOWN_FORMAT
 from tableformat.errors import UnsupportedError
 from tableformat.names import quote_identifier, quote_string

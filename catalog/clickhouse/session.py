@@ -19,8 +19,8 @@ from catalog.clickhouse.connection import (
     ClickHouseError,
     Row,
 )
-from catalog.clickhouse.origin import STAGING_DATABASE
-from catalog.closing import Closing
+from catalog.clickhouse.staging_comment import STAGING_DATABASE
+from catalog.processes import Closing
 from tableformat.errors import SourceError, UsageError
 
 __all__ = ["ChdbSession", "SessionConnection", "check_session", "rows_in", "run_in"]

@@ -3,6 +3,12 @@
 Owns when the connection is open. It is opened by the first call that needs it and stays open until
 `close`, so that a job describes and freezes within one opening, lets go while it writes, and opens
 again to release: nobody else can open an embedded ClickHouse's directory in between (DESIGN 5.1).
+
+The least and greatest time of each partition, in the type of the table's own time column.
+
+system.parts has them as Date and DateTime only: a DateTime64 of 2299 or of 1969 is another time
+there, and a Date32 has none. Where the column is neither a Date nor a DateTime its values are
+asked for; ClickHouse takes them from the index of each part that it keeps for partition keys.
 """
 
 from __future__ import annotations
@@ -13,37 +19,34 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from catalog.clickhouse import describe as reading
-from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
-from catalog.clickhouse.clone import within
+from catalog.clickhouse.capabilities import Capabilities, Offer, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts, whole
+from catalog.clickhouse.describe import ObjectTable, active_parts, object_table
 from catalog.clickhouse.lacked import with_lacked
-from catalog.clickhouse.left_snapshot import Search, find_left_snapshot
-from catalog.clickhouse.object_tables import ObjectTable, object_table
-from catalog.clickhouse.offers import Offer
-from catalog.clickhouse.partition_times import with_times
-from catalog.clickhouse.partition_values import (
+from catalog.clickhouse.removal import drop_detached, take_out
+from catalog.clickhouse.rows.partitions import (
     key_types,
     no_such_partition,
     stands_for_all,
     unresolved,
 )
-from catalog.clickhouse.preflight import refused_by_source
-from catalog.clickhouse.removal import drop_detached, take_out
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting
-from catalog.clickhouse.snapshot import SnapshotRequest, take_snapshot
-from catalog.clickhouse.staging import (
+from catalog.clickhouse.snapshot.compare import within
+from catalog.clickhouse.snapshot.left import Search, find_left_snapshot
+from catalog.clickhouse.snapshot.preflight import refused_by_source
+from catalog.clickhouse.snapshot.prove import probed_in
+from catalog.clickhouse.snapshot.staging import (
     create_staging,
     drop_staging,
     list_leftovers,
     staging_table,
     sweep_leftovers,
 )
-from catalog.clickhouse.verify import probed_in
-from catalog.closing import Closing
-from catalog.processes import new_job
-from tableformat.archived import DetachedPart
+from catalog.clickhouse.snapshot.take import SnapshotRequest, take_snapshot
+from catalog.processes import Closing, new_job
 from tableformat.errors import RefusedError, TableFormatError
-from tableformat.ledger import ExportedPart
+from tableformat.ledger import DetachedPart, ExportedPart
+from tableformat.mergetree.compatibility import time_column
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.partition_literal import (
     All,
@@ -51,14 +54,105 @@ from tableformat.mergetree.partition_literal import (
     ByValue,
     parse_partition_literal,
     render_partition_literal,
-)  # fmt: skip
-from tableformat.mergetree.parts import Part, PartitionSummary
-from tableformat.mergetree.table import MergeTreeTable
-from tableformat.mergetree.types import DataType
-from tableformat.names import PartitionId, TableName
+)
+from tableformat.mergetree.table import (
+    Column,
+    MergeTreeTable,
+    NoTimes,
+    Part,
+    PartitionSummary,
+    Times,
+)
+from tableformat.mergetree.types import DataType, DateTime, Simple
+from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_identifier, quote_string
 from tableformat.source import Leftover, LeftSnapshot, Probe, ProbedValue, SourceSnapshot
 
-__all__ = ["ClickHouseSource"]
+__all__ = ["ClickHouseSource", "with_times"]
+
+
+def with_times(
+    connection: Connection,
+    capabilities: Capabilities,
+    table: MergeTreeTable,
+    found: tuple[PartitionSummary, ...],
+) -> tuple[PartitionSummary, ...]:
+    """Return partitions with their times, or with why these are not known.
+
+    Args:
+        connection: to the source.
+        capabilities: of the source.
+        table: whose partitions they are.
+        found: the partitions.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    column = time_column(table)
+    if isinstance(column, NoTimes):
+        return tuple(replace(one, times=column) for one in found)
+    if not found:
+        return found
+    if column.type == Simple("Date") or isinstance(column.type, DateTime):
+        known = _of_parts(connection, table, column)
+    else:
+        known = _of_rows(connection, capabilities, table, column, found)
+    gone = NoTimes("it changed while it was looked at. Run the command again")
+    empty = Times("", "")
+    return tuple(
+        replace(one, times=known.get(str(one.partition_id), gone) if one.rows else empty)
+        for one in found
+    )
+
+
+def _of_parts(
+    connection: Connection, table: MergeTreeTable, column: Column
+) -> dict[str, Times | NoTimes]:
+    """Return the times of system.parts, which are exact for a Date and a DateTime."""
+    if isinstance(column.type, DateTime):
+        zone = f", {quote_string(column.type.zone)}" if column.type.zone else ""
+        least, greatest = f"toString(min(min_time){zone})", f"toString(max(max_time){zone})"
+    else:
+        least, greatest = "toString(min(min_date))", "toString(max(max_date))"
+    rows = connection.rows(
+        f"SELECT partition_id, {least}, {greatest} FROM system.parts"
+        f" WHERE {active_parts(table.name)} AND rows > 0 GROUP BY partition_id"
+    )
+    return {text(row[0]): Times(text(row[1]), text(row[2])) for row in rows}
+
+
+def _of_rows(
+    connection: Connection,
+    capabilities: Capabilities,
+    table: MergeTreeTable,
+    column: Column,
+    found: tuple[PartitionSummary, ...],
+) -> dict[str, Times | NoTimes]:
+    """Return the times that a query finds, of partitions whose rows are all shown to it.
+
+    Rows that are deleted lightly count here, as they count in system.parts.
+    """
+    value = f"{SOURCE_ALIAS}.{quote_identifier(column.name)}"
+    settings = " SETTINGS apply_deleted_mask = 0" if capabilities.has(Offer.DELETED_ROWS) else ""
+    try:
+        rows = connection.rows(
+            f"SELECT {SOURCE_ALIAS}._partition_id, ifNull(toString(min({value})), ''),"
+            f" ifNull(toString(max({value})), ''), count() FROM {table.name.sql} AS {SOURCE_ALIAS}"
+            f" GROUP BY {SOURCE_ALIAS}._partition_id{settings}"
+        )
+    except ClickHouseError as error:
+        why = NoTimes(f"{column.name} of {table.name} cannot be read: {error.reason}")
+        return {str(one.partition_id): why for one in found}
+    shown: Mapping[str, int] = {str(one.partition_id): one.rows for one in found}
+    return {
+        text(row[0]): Times(text(row[1]), text(row[2]))
+        if whole(row[3]) >= shown.get(text(row[0]), 0)
+        else NoTimes(
+            f"{table.name} shows {whole(row[3]):,} of its {shown[text(row[0])]:,} rows. A row "
+            "policy or a setting of the user hides rows"
+        )
+        for row in rows
+    }
+
 
 _WITH_REPLICAS: Final = ("Replicated", "Shared")
 

@@ -9,38 +9,293 @@ IMMEDIATE transaction that asks for the format first, so that a process of anoth
 the file open is refused too. A write is on disk when it returns, only events may come later.
 Reading never makes a ledger: one that is not there is read as an empty one, and the first write, or
 asking for its identity, makes it. Who may not write the file reads it all the same
-(`read_only.py`).
+(`embedded.py`).
+
+Tells network file systems, on which SQLite's locks cannot be trusted (docs/spec/ledger.md).
+
+Reads a ledger's SQLite file as a user who may write neither it nor its directory.
+
+SQLite reads a file with a write-ahead log only where the log is there, or can be made. While
+somebody has the file open it is there, and the user reads as everybody does. Else the file alone
+has everything: it is read into memory, and once more when somebody has opened it meanwhile.
+
+The tables of a ledger in an SQLite file, and what is done to them inside a transaction.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sqlite3
+import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from catalog.ledgers.file_systems import network_file_system
 from catalog.ledgers.memory import milliseconds, running_exports
-from catalog.ledgers.read_only import ChangingError, is_read_only, reading
-from catalog.ledgers.sqlite_tables import (
-    SCHEMA,
-    format_of,
-    held_lease,
-    remove_row,
-    take_lease,
-    write_row,
-)
 from catalog.storages.local import make_directory
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
-from tableformat.ledger_text import parse_row
+from tableformat.ledger_text import parse_row, render_row
 from tableformat.manifest import manifest
 
-__all__ = ["LEDGER_FORMAT", "SqliteLedger"]
+__all__ = [
+    "LEDGER_FORMAT",
+    "SCHEMA",
+    "ChangingError",
+    "SqliteLedger",
+    "format_of",
+    "held_lease",
+    "is_read_only",
+    "network_file_system",
+    "reading",
+    "remove_row",
+    "take_lease",
+    "there",
+    "write_row",
+]
+
+_NETWORK: Final = frozenset(
+    (
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "fuse.sshfs",
+        "fuse.s3fs",
+        "fuse.rclone",
+        "fuse.glusterfs",
+        "glusterfs",
+        "ceph",
+        "lustre",
+        "afs",
+        "gpfs",
+        "beegfs",
+        "afpfs",
+        "webdav",
+    )
+)
+_MOUNT: Final = Path("/sbin/mount")
+"""Prints the table of mounts on systems that have no file with it, such as macOS."""
+_MOUNTED: Final = re.compile(r".* on (?P<point>/.*) \((?P<kind>[\w.]+)")
+
+
+def network_file_system(path: Path, mounts: Path) -> str:
+    """Return the kind of network file system that a path is on, '' when it is on none.
+
+    Args:
+        path: absolute.
+        mounts: the table of mounts; where there is none, `mount` is asked, and where that says
+            nothing, nothing is known to be on a network.
+    """
+    kind = _file_system(path, mounts)
+    return kind if kind in _NETWORK else ""
+
+
+def _file_system(path: Path, mounts: Path) -> str:
+    best, kind = "", ""
+    for point, found in _listed(mounts) if mounts.exists() else _told():
+        if path.is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, found
+    return kind
+
+
+def _listed(mounts: Path) -> Iterator[tuple[str, str]]:
+    """Yield where each file system is and its kind, from a file as Linux has it."""
+    for line in mounts.read_text().splitlines():
+        point, kind = line.split()[1:3]
+        yield point.replace("\\040", " "), kind
+
+
+def _told() -> Iterator[tuple[str, str]]:
+    """Yield the same from what `mount` prints."""
+    try:
+        said = subprocess.run([_MOUNT], env={}, capture_output=True, text=True, check=False)
+    except OSError:
+        return
+    for line in said.stdout.splitlines():
+        if found := _MOUNTED.match(line):
+            yield found["point"], found["kind"]
+
+
+_TRIES: Final = 100
+
+
+class ChangingError(Exception):
+    """The file changed again and again while it was read."""
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether this user may read a file, and may not write it or beside it."""
+    ours = os.access in os.supports_effective_ids
+    return not all(os.access(one, os.W_OK, effective_ids=ours) for one in (path, path.parent))
+
+
+@contextlib.contextmanager
+def reading(path: Path, seconds: float) -> Iterator[sqlite3.Connection]:
+    """Lend a connection that shows the file as it is now, in one transaction.
+
+    Args:
+        path: the file.
+        seconds: how long to wait for others that have it locked.
+
+    Raises:
+        sqlite3.Error: it cannot be read.
+        ChangingError: it never was quiet.
+    """
+    with contextlib.closing(_opened(path, seconds)) as db:
+        db.execute("BEGIN")
+        yield db
+
+
+def _opened(path: Path, seconds: float) -> sqlite3.Connection:
+    log = path.with_name(f"{path.name}-wal")
+    for _ in range(_TRIES):
+        if log.exists():
+            with contextlib.suppress(sqlite3.OperationalError):
+                return _with_log(path, seconds)
+        before = _stamp(path)
+        copy = _copied(path)
+        if not log.exists() and _stamp(path) == before:
+            return copy
+        copy.close()
+    raise ChangingError(f"it changed {_TRIES} times while it was read")
+
+
+def _with_log(path: Path, seconds: float) -> sqlite3.Connection:
+    """Open the file with its log, which may be gone by now.
+
+    Raises:
+        sqlite3.OperationalError: it is.
+    """
+    db = _connected(path, "mode=ro", seconds)
+    try:
+        db.execute("SELECT 1 FROM sqlite_master").fetchall()
+    except sqlite3.OperationalError:
+        db.close()
+        raise
+    return db
+
+
+def _copied(path: Path) -> sqlite3.Connection:
+    """Return a copy in memory; it is worth nothing when the file changed meanwhile."""
+    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    with contextlib.closing(_connected(path, "immutable=1", 0)) as db:
+        db.backup(copy)
+    return copy
+
+
+def _connected(path: Path, how: str, seconds: float) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.as_uri()}?{how}",
+        uri=True,
+        timeout=seconds,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+SCHEMA: Final = """
+CREATE TABLE ledger (one INTEGER PRIMARY KEY CHECK (one = 1), identity TEXT NOT NULL,
+                     format INTEGER NOT NULL, epoch INTEGER NOT NULL);
+CREATE TABLE rows (key TEXT PRIMARY KEY, version INTEGER NOT NULL, updated INTEGER NOT NULL,
+                   body TEXT NOT NULL);
+CREATE INDEX rows_by_update ON rows (updated DESC, key);
+CREATE TABLE leases (key TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL,
+                     start TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER NOT NULL);
+CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER NOT NULL,
+                     body TEXT NOT NULL);
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+CREATE TABLE landed (destination TEXT PRIMARY KEY, sequence_number INTEGER NOT NULL);
+CREATE TABLE manifests (key TEXT PRIMARY KEY, body TEXT NOT NULL);
+"""
+
+
+def format_of(db: sqlite3.Connection) -> object:
+    """Return the format that a ledger has, None where it says none."""
+    return (db.execute("SELECT format FROM ledger").fetchone() or (None,))[0]
+
+
+def write_row(db: sqlite3.Connection, row: Row) -> Row | Stale:
+    """Replace the row that has its version, with its manifest; return it."""
+    key = row.key.hash
+    if (found := there(db, key)) != ((row.version, row.created) if row.version else None):
+        return Stale(found[0] if found else None)
+    db.execute(
+        "INSERT INTO rows VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
+        "version = excluded.version, updated = excluded.updated, body = excluded.body",
+        (key, row.version + 1, row.updated, render_row(row)),
+    )
+    db.execute(
+        "INSERT INTO manifests VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET body = excluded.body",
+        (key, manifest(row)),
+    )
+    if row.landed:
+        db.execute(
+            "INSERT INTO landed VALUES (?, ?) ON CONFLICT (destination) DO UPDATE SET "
+            "sequence_number = max(sequence_number, excluded.sequence_number)",
+            (row.key.destination, max(x.sequence_number for x in row.landed)),
+        )
+    return replace(row, version=row.version + 1)
+
+
+def there(db: sqlite3.Connection, key: str) -> tuple[int, int] | None:
+    """Return the version of a row, and when it was made: one that is made again is another."""
+    asked = "SELECT version, json_extract(body, '$.created') FROM rows WHERE key = ?"
+    found = db.execute(asked, (key,)).fetchone()
+    return None if found is None else (int(found[0]), int(found[1]))
+
+
+def remove_row(db: sqlite3.Connection, row: Row) -> Stale | None:
+    """Remove a row that has its version, with its manifest; None once it is gone."""
+    key = row.key.hash
+    found = there(db, key)
+    if found is None or found[1] != row.created:
+        return None
+    if found[0] != row.version:
+        return Stale(found[0])
+    db.execute("DELETE FROM rows WHERE key = ?", (key,))
+    db.execute("DELETE FROM manifests WHERE key = ?", (key,))
+    return None
+
+
+def take_lease(
+    db: sqlite3.Connection,
+    key: str,
+    owner: Owner,
+    seconds: float,
+    instead_of: Owner | None,
+    now: int,
+) -> Lease | LeaseHeld:
+    """Give a lease that is free, expired, or held by `owner` or `instead_of`."""
+    held = held_lease(db, key)
+    if held and held.until > now and held.owner not in (owner, instead_of):
+        return held
+    until = now + int(seconds * 1000)
+    db.execute(
+        "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)",
+        (key, owner.host, owner.pid, owner.start, now, until),
+    )
+    return Lease(key, owner, until)
+
+
+def held_lease(db: sqlite3.Connection, key: str) -> LeaseHeld | None:
+    """Return who has a lease, also one that has run out."""
+    asked = "SELECT host, pid, start, since, until FROM leases WHERE key = ?"
+    found = db.execute(asked, (key,)).fetchone()
+    return LeaseHeld(Owner(*found[:3]), *found[3:]) if found else None
+
 
 LEDGER_FORMAT: Final = 4
 _WITHOUT_MANIFESTS: Final = 3

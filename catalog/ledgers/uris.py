@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from catalog.ledgers.embedded import SqliteLedger
-from catalog.ledgers.keeper_address import is_keeper, parse_keeper
-from catalog.shown_address import without_secret
+from catalog.ledgers.keeper.address import is_keeper, parse_keeper
+from catalog.network import without_secret
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.ledger import Ledger
 

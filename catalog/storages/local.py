@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from catalog.storages.given import taken
+from catalog.storages.access import taken
 from tableformat.errors import DestinationError, LastingError, MissingError
 from tableformat.parquet.writer import FileSink
 from tableformat.storage import Storage, StoredObject

@@ -12,18 +12,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
-from catalog.environment import is_true
+from catalog.network import DEFAULT_TIME_OUTS, TimeOuts, is_true
 from catalog.storages.abfs.access import AbfsAccess
-from catalog.storages.abfs.storage import AbfsStorage
-from catalog.storages.given import ALLOW_INSECURE
+from catalog.storages.abfs.store import AbfsStorage
+from catalog.storages.access import ALLOW_INSECURE
 from catalog.storages.gs.access import ENDPOINT, GsAccess
-from catalog.storages.gs.storage import GsStorage
+from catalog.storages.gs.store import GsStorage
 from catalog.storages.hdfs.access import ENDPOINT as HDFS_ENDPOINT
 from catalog.storages.hdfs.access import HdfsAccess
-from catalog.storages.hdfs.storage import HdfsStorage
+from catalog.storages.hdfs.store import HdfsStorage
 from catalog.storages.local import LocalStorage
 from catalog.storages.s3.access import S3Access
-from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.errors import InternalError, UnsupportedError
 from tableformat.storage import Storage
 

@@ -33,7 +33,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.table import IcebergTable
 from tableformat.committer import (
     Commit,
     KeyCommit,
@@ -43,8 +43,8 @@ from tableformat.committer import (
     Staged,
 )
 from tableformat.iceberg import snapshot
-from tableformat.lake_marks import EPOCH_PROPERTY, MARK_PREFIX
 from tableformat.names import LakeName
+from tableformat.table_properties import EPOCH_PROPERTY, MARK_PREFIX
 
 __all__ = ["CatalogPromises", "catalog_promises"]
 

@@ -16,13 +16,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from catalog.hive import OpenedTree, open_tree
-from catalog.iceberg import OpenedCatalog, open_catalog
+from catalog.hive import OpenedTree, open_tree, tree_name
+from catalog.iceberg.opening import OpenedCatalog, open_catalog
 from catalog.ledgers.uris import open_known_ledger
+from catalog.network import TimeOuts
 from catalog.sources import SourcePlace, open_source
-from catalog.time_outs import TimeOuts
-from catalog.tree_names import tree_name
-from spark_ext.clickhouse_destination import clickhouse_destination
+from spark_ext.actions.exports import clickhouse_destination
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.ledger import Ledger

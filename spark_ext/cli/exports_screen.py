@@ -2,20 +2,22 @@
 
 The list answers one question of each partition: what of it is in the lake, since when, and if
 something is wrong, what. Programs, and `--wide`, get every column instead.
+
+Follows what the ledger says of exports, until nothing runs any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
-from spark_ext.cli.times import shown_time
-from spark_ext.listing_exports import ListedExport
-from tableformat.export.standing import Standing
+from spark_ext.actions.exports import ListedExport
+from spark_ext.cli.options import shown_time
+from tableformat.export.give_up import Standing
 from tableformat.ledger import ExportedPart
 from tableformat.quantities import counted, duration_text, human_bytes
 
-__all__ = ["COLUMNS", "WHY", "page", "short_record", "total_line"]
+__all__ = ["COLUMNS", "WHY", "Records", "follow", "page", "short_record", "total_line"]
 
 COLUMNS: Final = ("table", "partition", "status", "rows in the lake", "since (UTC)")
 """Those of the list."""
@@ -169,3 +171,34 @@ def _part_lines(one: ListedExport, parts: Collection[ExportedPart] | None) -> It
             yield f"{text}, in {counted(len(part.remote_paths), 'file')}:"
             for path in part.remote_paths:
                 yield f"  {path}"
+
+
+Records = Mapping[str, Mapping[str, Any]]
+"""Records by a name that stays; in the order in which they are shown."""
+
+
+def follow(
+    look: Callable[[], Records],
+    *,
+    is_running: Callable[[], bool],
+    show: Callable[[Records, Records], None],
+    pause: Callable[[], None],
+) -> None:
+    """Show records at first, and whenever one of them has changed; end when nothing runs.
+
+    Args:
+        look: returns them as they are now.
+        is_running: whether, at the last look, there was something that may still change.
+        show: is given all of them, and those that changed since it was called last.
+        pause: waits until the next look.
+    """
+    shown: Records | None = None
+    while True:
+        now = look()
+        if shown is None or now != shown:
+            before = shown or {}
+            show(now, {name: one for name, one in now.items() if before.get(name) != one})
+            shown = now
+        if not is_running():
+            return
+        pause()

@@ -16,6 +16,7 @@ from typing import Final, TextIO
 
 import click
 
+from spark_ext.actions.logs import LOG_LEVELS, writing_logs
 from spark_ext.cli.commands.alter import alter
 from spark_ext.cli.commands.archive import archive_command
 from spark_ext.cli.commands.check import check
@@ -23,9 +24,7 @@ from spark_ext.cli.commands.demo import demo
 from spark_ext.cli.commands.export import export
 from spark_ext.cli.commands.exports import exports
 from spark_ext.cli.commands.gc import gc
-from spark_ext.cli.commands.partitions import partitions
-from spark_ext.cli.commands.parts import parts
-from spark_ext.cli.commands.read import read
+from spark_ext.cli.commands.look import partitions, parts, read
 from spark_ext.cli.commands.show import show
 from spark_ext.cli.commands.spark import spark
 from spark_ext.cli.commands.typed import TYPED_COMMANDS
@@ -34,9 +33,8 @@ from spark_ext.cli.next_command import command_of, exit_code_of, next_command
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from spark_ext.cli.sections import Section, SectionedGroup
 from spark_ext.cli.streams import Stream, open_closed_streams, text_of
-from spark_ext.logs import LOG_LEVELS, writing_logs
 from tableformat.errors import TableFormatError
-from tableformat.export.exit_codes import FAILED, INTERRUPTED, USAGE
+from tableformat.export.outcome import FAILED, INTERRUPTED, USAGE
 
 __all__ = ["invoke", "main", "run"]
 

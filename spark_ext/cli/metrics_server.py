@@ -1,8 +1,12 @@
-"""Serves the metrics of an export over HTTP while it runs, on this host unless told otherwise."""
+"""Serves the metrics of an export over HTTP while it runs, on this host unless told otherwise.
+
+The option that serves the metrics of a command while it runs.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 import socket
@@ -11,14 +15,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 
-from catalog.host_text import is_port
+import click
+
+from catalog.network import is_port
+from spark_ext.actions.metrics import Figures, render
+from spark_ext.actions.wiring import ALLOTMENT
+from spark_ext.cli.options import output_for
 from tableformat.errors import RefusedError, UsageError
 
-__all__ = ["MetricsAddress", "parse_metrics_address", "serving"]
+__all__ = ["MetricsAddress", "metrics_option", "parse_metrics_address", "serving"]
 
 _LOGGER: Final = logging.getLogger("mergeberg")
 _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -133,3 +143,43 @@ class _Scrape(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name is the library's
         """Say nothing: standard error is the command's."""
+
+
+def metrics_option(command: Callable[..., int]) -> Callable[..., int]:
+    """Add --metrics-port: the command gets `figures` to count with, None without the option.
+
+    They are served before the command begins, and no longer than it runs.
+    """
+
+    @click.option(
+        "--metrics-port",
+        metavar="[HOST:]PORT",
+        envvar="MERGEBERG_METRICS_PORT",
+        help="Serve metrics for Prometheus at http://HOST:PORT/metrics while the export runs. Host "
+        "is 127.0.0.1 by default; whoever reaches another one can read them.",
+    )
+    @functools.wraps(command)
+    def with_figures(*, metrics_port: str | None, **others: Any) -> int:
+        note = output_for(as_json=bool(others.get("as_json"))).note
+        with _counting(metrics_port, note) as figures:
+            return command(figures=figures, **others)
+
+    return with_figures
+
+
+@contextlib.contextmanager
+def _counting(port: str | None, note: Callable[[str], None]) -> Iterator[Figures | None]:
+    """Serve what is counted, if a port is given.
+
+    Raises:
+        UsageError: it is no port.
+        RefusedError: it is taken.
+    """
+    if port is None:
+        yield None
+        return
+    address = parse_metrics_address(port)
+    figures = Figures(lambda: ALLOTMENT.slices)
+    with serving(address, partial(render, figures)):
+        note(f"metrics at {address.url}")
+        yield figures

@@ -14,15 +14,15 @@ from typing import Final
 
 import click
 
-from catalog.iceberg import open_catalog
-from catalog.shown_address import without_secret
+from catalog.iceberg.opening import open_catalog
+from catalog.network import without_secret
 from catalog.sources import DEFAULT_DATABASE
 from spark_ext.cli.outcome_words import quoted
-from spark_ext.demo.errors import DemoError
+from spark_ext.demo.directory import DemoError
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statements import DottedName, KillQuery
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UsageError
-from tableformat.export.exit_codes import DIFFERS, FAILED, IN_PROGRESS, REFUSED, USAGE
+from tableformat.export.outcome import DIFFERS, FAILED, IN_PROGRESS, REFUSED, USAGE
 from tableformat.names import HiveName, LakeName
 
 __all__ = ["command_of", "exit_code_of", "next_command"]

@@ -1,47 +1,141 @@
-"""The options that several commands share, each with its environment variable."""
+"""The options that several commands share, each with its environment variable.
+
+The options that bound how much a command writes at a time, and the type of sizes.
+
+The option of commands that export: how the directories of a tree are called.
+
+How times are shown and durations are read: the same in every command.
+
+Asks before a command does what takes rows away: on a terminal, unless `--yes` was given.
+
+The option --catalog of commands that name lake tables: no catalog is current there.
+"""
 
 from __future__ import annotations
 
 import functools
+import re
+import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from catalog.clickhouse.embedded import DEFAULT_WAIT
-from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
+from catalog.clickhouse.staging_comment import STAGING_DATABASE
+from catalog.network import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.sources import SourcePlace, server_of
-from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
-from spark_ext.cli.limit_options import Size
+from spark_ext.actions.logs import LoggedObserver
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
-from spark_ext.logs import LoggedObserver
-from tableformat.errors import UsageError
-from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
+from tableformat.errors import RefusedError, UsageError
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.request import (
+    MAX_SLICES,
+    AllPartitions,
+    ByExpression,
+    ById,
+    Limits,
+    Selection,
+)
 from tableformat.mergetree.partition_literal import date_in_quotes
 from tableformat.mergetree.summary_filter import parse_filter
 from tableformat.names import PartitionId, split_named
+from tableformat.quantities import parse_size
 
 __all__ = [
+    "Size",
     "catalog_options",
     "cluster_host_option",
     "cluster_options",
     "conversions",
     "grace_option",
+    "hive_column_option",
+    "is_asked",
     "ledger_options",
+    "limit_options",
     "mapping_options",
+    "named_catalog_option",
     "output_for",
     "output_options",
     "pairs",
+    "parse_duration",
     "partition_options",
+    "refuse_unless_confirmed",
     "selection",
     "session_options",
+    "shown_time",
     "source_options",
     "spark_options",
+    "takes_rows",
     "warehouse_option",
     "where_option",
+    "yes_option",
 ]
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes, with a unit or without one, which the command gets as an integer."""
+
+    name = "size"
+
+    def __init__(self, *, unit: int = 1, least: int = 0) -> None:
+        """Read a number without a unit as so many times `unit` bytes; refuse less than `least`."""
+        self._unit, self._least = unit, least
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return the bytes."""
+        if isinstance(value, int):
+            return value
+        option = param.opts[0] if param is not None else "a size"
+        size = parse_size(option, str(value), unit=self._unit)
+        if size < self._least:
+            self.fail(f"{value} is less than {self._least}.", param, ctx)
+        return size
+
+
+def limit_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options; what they say reaches the command as one `Limits`."""
+
+    @click.option(
+        "--max-bandwidth",
+        type=Size(),
+        default="0",
+        show_default=True,
+        metavar="SIZE",
+        envvar="MERGEBERG_MAX_BANDWIDTH",
+        help="Bytes per second, e.g. 50MB, that all tasks together read from the source, and that "
+        "they write; 0 is no limit (ClickHouse's max_exports_bandwidth_for_server).",
+    )
+    @click.option(
+        "--max-slices",
+        type=click.IntRange(1),
+        default=MAX_SLICES,
+        show_default=True,
+        envvar="MERGEBERG_MAX_SLICES",
+        help="Files that are written at a time, where Spark can write so many (ClickHouse's "
+        "background_move_pool_size).",
+    )
+    @click.option(
+        "--no-parallel-formatting",
+        is_flag=True,
+        help="Write one file at a time, and read each whole, onto the disk of its host, before it "
+        "is written: slower, with less memory (ClickHouse's output_format_parallel_formatting = "
+        "0).",
+    )
+    @functools.wraps(command)
+    def with_limits(
+        *, max_bandwidth: int, max_slices: int, no_parallel_formatting: bool, **others: Any
+    ) -> int:
+        limits = Limits(max_bandwidth, max_slices, in_turn=no_parallel_formatting)
+        return command(limits=limits, **others)
+
+    return with_limits
+
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -406,3 +500,83 @@ def _all(command: F, options: tuple[Callable[[F], F], ...]) -> F:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+hive_column_option: Final = click.option(
+    "--hive-column",
+    multiple=True,
+    metavar="NAME=EXPRESSION",
+    help="With --to hive:URI: the name of the directory of a member of the partition key that is "
+    "an expression, e.g. month=toYYYYMM(d). May be given several times; a tree remembers them.",
+)
+
+
+_DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def shown_time(milliseconds: int) -> str:
+    """Return a time since 1970 as people read it, in UTC."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def parse_duration(option: str, text: str) -> int:
+    """Read `30s`, `15m`, `1h` or `7d`; return milliseconds.
+
+    Args:
+        option: that it was given with, for the error.
+        text: what was given.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        message = (
+            f"Cannot read {option} {text!r}: it is no number of seconds, minutes, hours or days. "
+            f"Write for example {option} 30s, 15m, 1h or 7d."
+        )
+        raise UsageError(message)
+    number, unit = found.groups()
+    return int(number) * _SECONDS[unit] * 1000
+
+
+yes_option: Final = click.option(
+    "--yes",
+    is_flag=True,
+    help="Do not ask, on a terminal, before rows leave the lake table.",
+)
+
+
+def is_asked(*, yes: bool, as_json: bool) -> bool:
+    """Whether somebody sits at a terminal who is to be asked."""
+    return not yes and not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def takes_rows(one: Outcome) -> bool:
+    """Whether rows, or their values, would be gone from main: files may be written anew as well."""
+    if not one.left_files:
+        return False
+    return one.came_rows < one.left_rows or one.status in (Status.CHANGED, Status.REPLACED)
+
+
+def refuse_unless_confirmed(what: str, said: str) -> None:
+    """Ask whether to go on.
+
+    Args:
+        what: is about to be done, e.g. "drop partition 1 of lake.n.t".
+        said: what that takes away, in a sentence.
+
+    Raises:
+        RefusedError: the answer was no.
+    """
+    click.echo(said, err=True)
+    if not click.confirm("Go on?", default=False, err=True):
+        message = f"Cannot {what}: it was not confirmed. Nothing was changed."
+        raise RefusedError(message)
+
+
+named_catalog_option: Final = click.option(
+    "--catalog",
+    help="The catalog of lake tables that are named without one, namespace.table.",
+)

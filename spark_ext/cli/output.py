@@ -2,36 +2,224 @@
 
 No command prints by itself. Results go to standard output; progress, notes and errors to standard
 error.
+
+What fits a terminal, and which words have a colour there.
+
+The line that says how far an export is: never wider than the terminal.
+
+████████▌        3/19 partitions · 41 % · 1.2 GiB · 130 k rows/s · 2 min left
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sys
 import textwrap
+import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any, Final, Protocol, TextIO
 
 from spark_ext.cli.outcome_words import OF_FILES, status_word, undo_command
-from spark_ext.cli.progress_line import ProgressLine
-from spark_ext.cli.terminal import (
-    coloured,
-    fitting,
-    has_colours,
-    in_colour,
-    shortened,
-    terminal_width,
-)
 from spark_ext.json_text import json_text
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Observer
-from tableformat.quantities import counted, duration_text, human_bytes, rate_text
+from tableformat.quantities import (
+    counted,
+    duration_text,
+    human_bytes,
+    human_count,
+    left_text,
+    rate_text,
+)
 
-__all__ = ["JsonOutput", "Output", "TextOutput"]
+__all__ = [
+    "JsonOutput",
+    "Output",
+    "ProgressLine",
+    "TextOutput",
+    "coloured",
+    "fitting",
+    "has_colours",
+    "in_colour",
+    "shortened",
+    "terminal_width",
+]
+
+_LEAST_BAR: Final = 8
+_MOST_BAR: Final = 24
+_USUAL_TEXT: Final = 62
+_SECONDS_BEFORE_A_RATE: Final = 1.0
+_LEAST_WINDOW: Final = 30.0
+_SECONDS_BETWEEN_SAMPLES: Final = 0.5
+_FEWEST_SAMPLES: Final = 2
+_PAUSE: Final = 10.0
+_PARTIAL: Final = " ▏▎▍▌▋▊▉"
+
+
+@dataclass(slots=True)
+class ProgressLine:
+    """How far the files are that are being written, by times of a monotonic clock.
+
+    The rate is that of the last half of the time, at least of 30 seconds: files end in bursts, and
+    what tasks needed to start says nothing about what comes.
+
+    `partitions`, `rows` and `size` are in all, the bytes those of the source; `finished` are the
+    partitions that have their outcome.
+    """
+
+    partitions: int
+    rows: int
+    size: int
+    began: float
+    finished: int = 0
+    written: int = 0
+    shown: float = 0.0
+    grown: float = 0.0
+    samples: deque[tuple[float, int]] = field(default_factory=deque)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def moved(self, written: int, now: float) -> None:
+        """Note how many rows are written by now."""
+        if written > self.written:
+            self.grown = now
+        self.written = written
+        samples = self.samples
+        if not samples or now - samples[-1][0] >= _SECONDS_BETWEEN_SAMPLES:
+            samples.append((now, written))
+        window = max(_LEAST_WINDOW, (now - self.began) / 2)
+        while len(samples) > _FEWEST_SAMPLES and samples[0][0] < now - window:
+            samples.popleft()
+
+    def rate(self, now: float) -> float | None:
+        """Return rows per second, None where nothing can be said yet.
+
+        A pause between two bursts is no slower rate; one of more than ten seconds is.
+        """
+        since, before = self.samples[0] if self.samples else (now, self.written)
+        rows, seconds = self.written - before, max(self.grown, now - _PAUSE) - since
+        return rows / seconds if rows > 0 and seconds >= _SECONDS_BEFORE_A_RATE else None
+
+    def text(self, now: float) -> str:
+        """Return the line without its bar."""
+        return " · ".join(self._pieces(now))
+
+    def line(self, now: float, width: int) -> str:
+        """Return the line for a terminal of that many columns; its last column stays free.
+
+        What does not fit is left out: the bar first, then the bytes, the rate, the partitions.
+        """
+        room = max(width - 1, 1)
+        pieces = self._pieces(now)
+        for left_out in (None, "B", "rows/s", "partition"):
+            if left_out is not None:
+                pieces = [p for p in pieces if left_out not in p]
+            if len(" · ".join(pieces)) <= room:
+                break
+        text = " · ".join(pieces)[:room]
+        # What the text is as long as in the end: the bar keeps its length.
+        columns = min(room - max(len(text), _USUAL_TEXT) - 2, _MOST_BAR)
+        return f"{_bar(self._share, columns)}  {text}" if columns >= _LEAST_BAR else text
+
+    @property
+    def _share(self) -> float:
+        return min(self.written / self.rows, 1.0) if self.rows else 1.0
+
+    def _pieces(self, now: float) -> list[str]:
+        of = f"{self.finished}/{self.partitions} partition{'' if self.partitions == 1 else 's'}"
+        pieces = [of, f"{int(self._share * 100)} %", human_bytes(int(self._share * self.size))]
+        rate = self.rate(now)
+        if rate is None:
+            return pieces
+        left = left_text((self.rows - self.written) / rate)
+        return [*pieces, f"{human_count(rate)} rows/s", left]
+
+
+def _bar(share: float, columns: int) -> str:
+    """Return a bar of so many columns, filled to a share."""
+    eighths = int(share * columns * 8)
+    whole, part = divmod(eighths, 8)
+    return f"{'█' * whole}{_PARTIAL[part] if part else ''}".ljust(columns)
+
+
+_DEFAULT_WIDTH: Final = 80
+_LEAST_COLUMN: Final = 8
+_GREEN, _YELLOW, _RED, _FAINT = "32", "33", "31", "2"
+_COLOURS: Final = {
+    **dict.fromkeys(("exported", "replaced", "equal", "verified", "COMPLETED"), _GREEN),
+    **dict.fromkeys(("archived", "detached", "dropped", "attached", "moved", "fetched"), _GREEN),
+    **dict.fromkeys(("updated", "deleted", "cleared", "optimized", "ARCHIVED"), _GREEN),
+    **dict.fromkeys(("refused", "kept", "in progress elsewhere", "not comparable"), _YELLOW),
+    **dict.fromkeys(("IN_PROGRESS", "INTERRUPTED"), _YELLOW),
+    **dict.fromkeys(("stopped", "stopped before it began", "stopped when"), _YELLOW),
+    **dict.fromkeys(("failed", "killed", "differs", "not known", "not verified"), _RED),
+    **dict.fromkeys(("FAILED", "KILLED"), _RED),
+    **dict.fromkeys(("unchanged", "already exported", "empty", "not exported"), _FAINT),
+}
+_OF_PARTITION: Final = re.compile(r"(partition \S+: )([a-z]+(?: [a-z]+)*)")
+
+
+def terminal_width(stream: TextIO) -> int:
+    """Return how many columns a stream's terminal has: COLUMNS, its own, or 80."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _DEFAULT_WIDTH
+    except (OSError, ValueError):
+        return _DEFAULT_WIDTH
+
+
+def fitting(widths: Sequence[int], fixed: Sequence[bool], room: int) -> list[int]:
+    """Return the widths of columns, two apart, so that a line fits: the widest give way first.
+
+    Args:
+        widths: as the columns would have them.
+        fixed: which of them keep theirs.
+        room: how many columns the terminal has.
+    """
+    found = [*widths]
+    while sum(found) + 2 * (len(found) - 1) > room:
+        width, at = max(
+            (0 if keeps else w, i) for i, (w, keeps) in enumerate(zip(found, fixed, strict=True))
+        )
+        if width <= _LEAST_COLUMN:
+            break
+        found[at] -= 1
+    return found
+
+
+def shortened(text: str, width: int) -> str:
+    """Return a text that fits a width, without its beginning where it does not."""
+    return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Whether words are coloured: on a terminal, unless NO_COLOR is set; FORCE_COLOR: always."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
+
+
+def in_colour(text: str, word: str) -> str:
+    """Return a text in the colour of a word, as it is where the word has none."""
+    code = _COLOURS.get(word.strip())
+    return f"\x1b[{code}m{text}\x1b[0m" if code else text
+
+
+def coloured(line: str) -> str:
+    """Return a line about a partition with its word in colour."""
+    found = _OF_PARTITION.match(line)
+    if found is None:
+        return line
+    return f"{found[1]}{in_colour(found[2], found[2])}{line[found.end() :]}"
+
 
 _LEAST_SECONDS_BETWEEN_LINES: Final = 0.2
 _SECONDS_BETWEEN_NOTES: Final = 10.0

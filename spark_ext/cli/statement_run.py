@@ -1,37 +1,47 @@
 """One statement on the command line: it is run, and told as a command tells it.
 
 The same for `mergeberg alter` and for the commands that are statements with options.
+
+The rows of a statement's answer, in a format of ClickHouse's, and the file that they go to.
+
+`INTO OUTFILE` and `FORMAT` of `mergeberg alter` (RQ...IntoOutfile, RQ...Format): they shape the
+rows that say what became of each partition, never the data files. ClickHouse itself formats
+them. A file that is there already is
+left alone unless TRUNCATE or APPEND says else, as ClickHouse does it.
+
+The exports of a statement, as `mergeberg alter` runs them: what they need, and when they may.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeAlias
 
-from catalog.clickhouse.row_format import Columns
-from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
-from catalog.intact_files import checks
+from catalog.clickhouse.row_format import Columns, check_format, formatted
+from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
 from catalog.ledgers.uris import open_ledger
+from catalog.rewriting.integrity import checks
 from catalog.shards import local_tables
-from spark_ext.cli.asking import is_asked, refuse_unless_confirmed, takes_rows
+from spark_ext.actions.cancel import kill_queries
+from spark_ext.actions.export import Stopping
+from spark_ext.actions.wiring import Places, SparkWhenNeeded
 from spark_ext.cli.destination import open_destination
-from spark_ext.cli.exporting import Exporting
+from spark_ext.cli.export_run import Exporting
 from spark_ext.cli.next_command import exit_code_of
+from spark_ext.cli.options import is_asked, refuse_unless_confirmed, takes_rows
 from spark_ext.cli.output import Output
-from spark_ext.cli.statement_answer import OF_EXPORTS, rendered, write_answer
-from spark_ext.cli.statement_exports import check_it_waits, check_not_stopped
-from spark_ext.killing import kill_queries
-from spark_ext.operations.exports_from import ExportsFrom
-from spark_ext.operations.operating import Operation, operate, operation_of
-from spark_ext.operations.other_tables import OtherTables
-from spark_ext.procedures.exporting import exported_rows
-from spark_ext.session import SparkSettings
-from spark_ext.sql.asked import SessionExport, asked_by, refuse_temporary
+from spark_ext.engine.session import SparkSettings, slots
+from spark_ext.operations.operate import Operation, operate, operation_of
+from spark_ext.operations.tables import ExportsFrom, OtherTables, StoppableExports
+from spark_ext.procedures.export import EXPORTED, exported_rows
+from spark_ext.sql.asked import SessionExport, asked_by, refuse_temporary, run_by_clickhouse
+from spark_ext.sql.export import joined
 from spark_ext.sql.names import Names
-from spark_ext.sql.passing_on import run_by_clickhouse
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.statement_settings import (
     FAST,
@@ -40,18 +50,198 @@ from spark_ext.sql.statement_settings import (
     read_operation_settings,
     read_statement_settings,
 )
-from spark_ext.sql.statements import Alter, Ending, KillMode, KillQuery, Statement
-from spark_ext.sql.told import joined
-from spark_ext.stopping import Stopping
-from spark_ext.wiring import Places
-from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
-from tableformat.errors import DestinationError, TableFormatError, UnsupportedError
-from tableformat.export.exit_codes import WORSE_THAN_FAILED, worst
-from tableformat.export.outcome import Outcome
+from spark_ext.sql.statements import Alter, Ending, KillMode, KillQuery, Outfile, Statement
+from tableformat.clickhouse_codes import CANNOT_OPEN_FILE, NOT_IMPLEMENTED, SUPPORT_IS_DISABLED
+from tableformat.errors import (
+    DestinationError,
+    RefusedError,
+    StoppedError,
+    TableFormatError,
+    UnsupportedError,
+)
+from tableformat.export.outcome import WORSE_THAN_FAILED, Outcome, worst
+from tableformat.export.ports import Observer
 from tableformat.names import LakeName
-from tableformat.operations.which import EVERY_PARTITION
+from tableformat.operations.statement import EVERY_PARTITION
 
-__all__ = ["SOURCE", "StatementRun"]
+__all__ = [
+    "OF_EXPORTS",
+    "SOURCE",
+    "StatementRun",
+    "check_ending",
+    "check_it_waits",
+    "check_not_stopped",
+    "rendered",
+    "statement_exports",
+    "write_answer",
+]
+
+_DEFAULT: Final = "TabSeparated"
+_TYPES: Final = {"STRING": "String", "BIGINT": "Int64"}
+# It has more digits than a number of JSON keeps in most programs that read it.
+_TEXTS: Final = ("snapshot_id",)
+
+OF_EXPORTS: Final[Columns] = tuple(
+    (one.name, "String" if one.name in _TEXTS else _TYPES[one.type]) for one in EXPORTED
+)
+"""The columns of the answer about partitions, and their types."""
+
+
+def check_ending(ending: Ending) -> None:
+    """Check that the answer can be written as it is asked for, before anything is done.
+
+    Raises:
+        UnsupportedError: ClickHouse does not write it in that format (its code); the format is no
+            text, and goes to no file (code 48); another compression (48).
+        RefusedError: the file is there already, or cannot be made there (code 76).
+    """
+    form = ending.format
+    is_text = form is None or check_format(form, OF_EXPORTS)
+    to_screen = ending.outfile is None or ending.outfile.stdout
+    if to_screen and not is_text:
+        message = (
+            f"Cannot print the answer in the format {form}: it is no text. Write it to a file: "
+            f"INTO OUTFILE 'path' FORMAT {form}."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    outfile = ending.outfile
+    if outfile is None:
+        return
+    compression = _compression(outfile)
+    if compression not in ("none", "gzip"):
+        message = (
+            f"Cannot write {outfile.path} with the compression {compression}: the answer is a few "
+            "rows. Write COMPRESSION 'gzip' or leave it out."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    refused = _refused(Path(outfile.path), keeps=not (outfile.truncate or outfile.append))
+    if refused:
+        message = f"Cannot write the answer to {outfile.path}: {refused}"
+        raise RefusedError(message, code=CANNOT_OPEN_FILE)
+
+
+def _refused(path: Path, *, keeps: bool) -> str:
+    """Return why no file can be written there, and what to do, '' when it can.
+
+    Args:
+        path: of the file.
+        keeps: whether one that is there is left alone.
+    """
+    if path.is_dir():
+        return "it is a directory. Name a file."
+    if not path.parent.is_dir():
+        return f"{path.parent} is no directory. Make it, or write another name."
+    if keeps and path.exists():
+        return (
+            "the file is there already. Write TRUNCATE or APPEND behind its name, or another name."
+        )
+    return ""
+
+
+def rendered(ending: Ending, columns: Columns, rows: Sequence[Sequence[object]]) -> bytes:
+    """Return the rows in the format of the statement.
+
+    Raises:
+        DestinationError: ClickHouse, which writes them, does not start.
+    """
+    form = ending.format or _DEFAULT
+    try:
+        return formatted(form, columns, rows)
+    except TableFormatError as error:
+        message = (
+            f"Cannot write the answer in the format {form}: {error.message} What was done stays. "
+            "The same statement again says what became of it."
+        )
+        raise DestinationError(message) from error
+
+
+def write_answer(outfile: Outfile, content: bytes) -> None:
+    """Write the rows to the file that the statement names.
+
+    Raises:
+        DestinationError: it cannot be written; what was exported stays.
+    """
+    if _compression(outfile) == "gzip":
+        level = 9 if outfile.level is None else outfile.level
+        content = gzip.compress(content, compresslevel=level)
+    # "x": one that somebody else made since it was looked at is left alone, too.
+    mode = "ab" if outfile.append else "wb" if outfile.truncate else "xb"
+    try:
+        with Path(outfile.path).open(mode) as file:
+            file.write(content)
+    except OSError as error:
+        message = (
+            f"Cannot write the answer to {outfile.path}: {error.strerror}. What was exported "
+            "stays. The same statement again says what became of it."
+        )
+        raise DestinationError(message) from error
+
+
+def _compression(outfile: Outfile) -> str:
+    if outfile.compression is None:
+        return "gzip" if outfile.path.endswith(".gz") else "none"
+    named = outfile.compression.lower()
+    return "gzip" if named == "gz" else named or "none"
+
+
+def statement_exports(
+    spark: SparkSettings,
+    hosts: Mapping[str, str],
+    stopping: Stopping,
+    observer: Observer,
+    lake: OpenedCatalog,
+    ledger: str | None,
+    settings: StatementSettings,
+) -> StoppableExports:
+    """Return what runs the exports of one statement.
+
+    Args:
+        spark: how Spark is started, when there is something to write.
+        hosts: where hosts of a cluster speak HTTP, by their names there.
+        stopping: hears when the command is to stop.
+        observer: hears how the exports go.
+        lake: the catalog of the lake table.
+        ledger: as the user said it.
+        settings: of the statement.
+    """
+    return StoppableExports(
+        lambda: SparkWhenNeeded(spark),
+        lambda place: Places(place, lake, ledger),
+        settings,
+        slots(spark.master),
+        lambda one: local_tables(one.place, one.table, cluster_hosts=hosts),
+        observer,
+        stopping,
+    )
+
+
+def check_it_waits(settings: StatementSettings) -> None:
+    """Check that the exports are waited for: nobody would go on with them when the command ends.
+
+    Raises:
+        UnsupportedError: the settings say that they are only begun.
+    """
+    if not settings.wait:
+        message = (
+            "Cannot export without waiting: `mergeberg alter` ends with its exports. Leave "
+            "export_merge_tree_partition_wait = 0 out."
+        )
+        raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
+
+
+def check_not_stopped(asked: SessionExport, stopping: Stopping) -> None:
+    """Check that an export may be begun.
+
+    Raises:
+        StoppedError: the command was told to stop.
+    """
+    if stopping.is_told():
+        message = (
+            f"Cannot export {asked.request.table} to {asked.request.to}: the command was told to "
+            "stop before. Run the same command again."
+        )
+        raise StoppedError(message)
+
 
 SOURCE: Final = "ch"
 """The name that the source of --source has in a statement."""

@@ -10,6 +10,8 @@
 
 The order of making is what tells an interrupted run from a loss: note, ledger, `db.events` (which
 gets its name when it is complete), lake table.
+
+What the demonstration refuses, with the one command that helps.
 """
 
 from __future__ import annotations
@@ -21,18 +23,30 @@ from pathlib import Path
 from typing import Final
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg import open_catalog
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.uris import LEDGER_FILE, open_ledger
 from catalog.storages.local import local_directory
 from spark_ext.demo.data import TABLE, Month, months
-from spark_ext.demo.errors import DemoError
 from tableformat.errors import DestinationError, RefusedError, UsageError
-from tableformat.export.loading import check_table_of_ledger
+from tableformat.export.commit import check_table_of_ledger
 from tableformat.ledger import Ledger
 from tableformat.names import LakeName
 
-__all__ = ["LAKE_TABLE", "DemoDirectory", "Found", "look"]
+__all__ = ["INSTALL", "LAKE_TABLE", "DemoDirectory", "DemoError", "Found", "look"]
+
+INSTALL: Final = "pip install 'mergeberg[demo]'"
+"""What brings everything that the demo needs beside mergeberg itself."""
+
+
+class DemoError(RefusedError):
+    """The demo cannot go on as things are. Nothing was changed; `next_command` is the way out."""
+
+    def __init__(self, message: str, *, next_command: str) -> None:
+        """Keep the message and the command to run next."""
+        super().__init__(message)
+        self.next_command = next_command
+
 
 LAKE_TABLE: Final = LakeName("lake", ("analytics",), "events")
 

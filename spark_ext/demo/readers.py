@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from catalog.clickhouse.connection import Connection
-from spark_ext.demo.errors import INSTALL, DemoError
+from spark_ext.demo.directory import INSTALL, DemoError
 from tableformat.errors import DestinationError
 from tableformat.names import quote_string
 

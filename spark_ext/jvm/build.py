@@ -1,8 +1,14 @@
 """Makes the jar for Spark: `python -m spark_ext.jvm.build`, which does nothing when it is current.
 
-The bytes are the same on every machine: one compiler (`compiler.py`), sorted entries, one fixed
+The bytes are the same on every machine: one compiler (`build.py`), sorted entries, one fixed
 time, nothing compressed, because compressors differ. The manifest names the digest of all that went
 in, so that a stale jar is known without compiling.
+
+The one Java compiler that makes the jar: pinned, so that its bytes are always the same.
+
+It is Eclipse's, which is a jar that any Java 17 or 21 runs; a JDK is not needed. It comes by Ivy,
+which PySpark has among its own jars, from where Ivy is set up to look; what came is compared with a
+digest and kept in the user's cache directory. `MERGEBERG_ECJ` names a file to take instead.
 """
 
 from __future__ import annotations
@@ -10,20 +16,158 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from spark_ext.jvm.compiler import COMPILER, compile_sources
-from spark_ext.jvm.jar import DIGEST, JAR, MANIFEST, made_of
-from spark_ext.jvm.resource import RESOURCE, render_resource
-from spark_ext.procedures.registry import PROCEDURES, TABLES
-from tableformat.errors import TableFormatError
+import pyspark
 
-__all__ = ["build", "inputs_digest", "is_current", "write_jar"]
+from spark_ext.engine.java import find_java
+from spark_ext.jvm.jar import DIGEST, JAR, MANIFEST, RESOURCE, made_of, render_resource
+from spark_ext.procedures.registry import PROCEDURES, TABLES
+from tableformat.errors import NotFoundError, SourceError, TableFormatError, UsageError
+
+__all__ = [
+    "COMPILER",
+    "build",
+    "compile_sources",
+    "find_compiler",
+    "inputs_digest",
+    "is_current",
+    "write_jar",
+]
+
+_VERSION: Final = "3.42.0"
+_SHA256: Final = "29f6d3918ee02db4400c103bc25dd90a22491c3a395867d9393070cb96a7dd29"
+COMPILER: Final = f"org.eclipse.jdt:ecj:{_VERSION}"
+_FILE: Final = f"ecj-{_VERSION}.jar"
+_MAIN: Final = "org.eclipse.jdt.internal.compiler.batch.Main"
+_OPTIONS: Final = ("-17", "-g:lines,source", "-proc:none", "-encoding", "UTF-8", "-failOnWarning")
+# It lives for seconds, in which compiling its own code for speed does not pay.
+_QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_SECONDS: Final = 300
+# A Java from PyPI trusts its own list of authorities; the system's may have more of them.
+_SYSTEM_AUTHORITIES: Final = Path("/etc/ssl/certs/java/cacerts")
+
+
+def compile_sources(sources: Sequence[Path], directory: Path) -> None:
+    """Compile Java sources against the jars of the installed PySpark.
+
+    Args:
+        sources: the files.
+        directory: gets the class files, in the folders of their packages.
+
+    Raises:
+        NotFoundError: there is no Java, or the compiler cannot be had.
+        UsageError: the sources do not compile; the message holds what the compiler says.
+        SourceError: Java has not ended in time.
+    """
+    compiler = find_compiler(os.environ)
+    classes = os.pathsep.join(str(jar) for jar in sorted(_spark_jars().glob("*.jar")))
+    arguments = [*_OPTIONS, "-classpath", classes, "-d", str(directory), *map(str, sources)]
+    # One file of arguments: the class path is longer than some systems' command lines.
+    with tempfile.NamedTemporaryFile("w", suffix=".args", encoding="utf-8") as file:
+        file.write("\n".join(f'"{argument}"' for argument in arguments))
+        file.flush()
+        done = _java("-cp", str(compiler), _MAIN, f"@{file.name}")
+    if done.returncode != 0:
+        message = f"Cannot compile the Java sources: {done.stdout}{done.stderr}"
+        raise UsageError(message)
+
+
+def find_compiler(environ: Mapping[str, str]) -> Path:
+    """Return the compiler's jar: the one that the environment names, else the cached, else fetched.
+
+    Args:
+        environ: usually `os.environ`.
+
+    Raises:
+        NotFoundError: it cannot be had, or is another release.
+        SourceError: Java has not ended in time.
+    """
+    given = environ.get("MERGEBERG_ECJ")
+    if given:
+        return _checked(Path(given))
+    cached = _cache(environ) / _FILE
+    if not cached.is_file():
+        _fetch(cached)
+    return _checked(cached)
+
+
+def _cache(environ: Mapping[str, str]) -> Path:
+    root = environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "mergeberg"
+
+
+def _checked(jar: Path) -> Path:
+    found = hashlib.sha256(jar.read_bytes()).hexdigest() if jar.is_file() else "no file"
+    if found != _SHA256:
+        message = (
+            f"Cannot use the Java compiler {jar}: its SHA-256 is {found}, that of {COMPILER} is "
+            f"{_SHA256}. Remove the file, or name the right one by MERGEBERG_ECJ."
+        )
+        raise NotFoundError(message)
+    return jar
+
+
+def _fetch(cached: Path) -> None:
+    """Fetch the compiler by Ivy; the file appears whole or not at all."""
+    (ivy,) = _spark_jars().glob("ivy-*.jar")
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mergeberg-ivy-", dir=cached.parent) as work:
+        done = _java(
+            *_trust(),
+            *("-jar", str(ivy), "-cache", f"{work}/cache", "-confs", "default"),
+            *("-dependency", *COMPILER.split(":"), "-retrieve", f"{work}/[artifact].[ext]"),
+        )
+        fetched = Path(work) / "ecj.jar"
+        if done.returncode != 0 or not fetched.is_file():
+            message = (
+                f"Cannot fetch the Java compiler {COMPILER}: {_end(done.stdout + done.stderr)}. "
+                "Name a file that you have by MERGEBERG_ECJ."
+            )
+            raise NotFoundError(message)
+        fetched.replace(cached)
+
+
+def _java(*arguments: str) -> subprocess.CompletedProcess[str]:
+    java = find_java(os.environ).home / "bin" / "java"
+    try:
+        return subprocess.run(
+            [str(java), *_QUICK, *arguments],
+            capture_output=True,
+            check=False,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        message = (
+            f"Cannot compile the Java sources: {java} has not ended within {_SECONDS} seconds. Run "
+            "it again; where nothing can be fetched, name the compiler by MERGEBERG_ECJ."
+        )
+        raise SourceError(message) from error
+
+
+def _trust() -> tuple[str, ...]:
+    if _SYSTEM_AUTHORITIES.exists():
+        return (f"-Djavax.net.ssl.trustStore={_SYSTEM_AUTHORITIES}",)
+    return ()
+
+
+def _spark_jars() -> Path:
+    return Path(pyspark.__file__).resolve().parent / "jars"
+
+
+def _end(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[-5:]) or "it said nothing"
+
 
 _SOURCES: Final = Path(__file__).resolve().with_name("src")
 _TIME: Final = (1980, 1, 1, 0, 0, 0)

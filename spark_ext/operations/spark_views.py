@@ -18,10 +18,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from catalog.rewriting.foreign_files import WrittenRows, write_rows
 from catalog.storages.opening import Access, Storages
-from catalog.view_rows import WrittenRows, write_rows
+from spark_ext.engine.jobs import task_directory
 from spark_ext.sql.names import Parts, spark_name
-from spark_ext.task_directory import task_directory
 from tableformat.errors import SourceError
 
 __all__ = ["SparkView", "View", "no_view", "session_views"]

@@ -1,6 +1,6 @@
 """What a procedure of `CALL <catalog>.system.<name>(...)` is: parameters, columns, and its run.
 
-The Java side knows procedures by a JSON resource made of these values (`spark_ext.jvm.resource`);
+The Java side knows procedures by a JSON resource made of these values (`spark_ext.jvm.jar`);
 everything is decided here. Conventions are those of Iceberg's own procedures: snake_case, `table`
 first, named or positional arguments, counts in the output. `table` is a table of the lake, in the
 call's catalog unless it names another, and `source` the ClickHouse table that belongs to it:

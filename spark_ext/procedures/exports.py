@@ -6,18 +6,23 @@ import contextlib
 import logging
 from typing import Final
 
-from spark_ext.cancelling import PROOF_SECONDS, Cancelled, cancel_each, rows_to_cancel
-from spark_ext.forgetting import forget_exports
-from spark_ext.listing_exports import ListedExport, list_exports
+from spark_ext.actions.cancel import (
+    PROOF_SECONDS,
+    Cancelled,
+    cancel_each,
+    forget_exports,
+    rows_to_cancel,
+)
+from spark_ext.actions.exports import ListedExport, list_exports
 from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows
-from spark_ext.procedures.naming import CallNames
-from spark_ext.procedures.parameters import DESTINATION, PARTITION_ID, SOURCE
-from spark_ext.sql.refreshing import unseen
-from spark_ext.sql.told import joined
+from spark_ext.procedures.export import DESTINATION, PARTITION_ID, SOURCE
+from spark_ext.procedures.names import CallNames
+from spark_ext.sql.catalogs import unseen
+from spark_ext.sql.export import joined
 from spark_ext.sql.wording import in_call
-from spark_ext.system_tables.times import timestamp
+from spark_ext.system_tables.exports import timestamp
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
-from tableformat.export.standing import Standing
+from tableformat.export.give_up import Standing
 from tableformat.ledger import Row
 from tableformat.names import LakeName, PartitionId
 

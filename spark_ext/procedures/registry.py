@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from spark_ext.procedures.archiving import ARCHIVE_PARTITION
-from spark_ext.procedures.cleaning import GC
-from spark_ext.procedures.comparing import VERIFY_PARTITION
-from spark_ext.procedures.creating import CREATE_TABLE_LIKE
+from spark_ext.procedures.archive import ARCHIVE_PARTITION
 from spark_ext.procedures.declared import Procedure, SystemTable
-from spark_ext.procedures.exporting import EXPORT_PARTITION, EXPORT_PARTITIONS
+from spark_ext.procedures.export import EXPORT_PARTITION, EXPORT_PARTITIONS
 from spark_ext.procedures.exports import CANCEL_EXPORT, EXPORTS, FORGET_EXPORT
-from spark_ext.procedures.looking import PARTITIONS, PARTS
-from spark_ext.procedures.statements import EXECUTE_ALTER
-from spark_ext.procedures.typed import TYPED_PROCEDURES
-from spark_ext.system_tables import counters, partitions, parts
-from spark_ext.system_tables.part_log import PART_LOG
-from spark_ext.system_tables.replicated_partition_exports import REPLICATED_PARTITION_EXPORTS
+from spark_ext.procedures.look import CREATE_TABLE_LIKE, GC, PARTITIONS, PARTS, VERIFY_PARTITION
+from spark_ext.procedures.statements import EXECUTE_ALTER, TYPED_PROCEDURES
+from spark_ext.system_tables import exports as counters
+from spark_ext.system_tables import parts
+from spark_ext.system_tables import parts as partitions
+from spark_ext.system_tables.exports import PART_LOG, REPLICATED_PARTITION_EXPORTS
 
 __all__ = ["PROCEDURES", "TABLES"]
 

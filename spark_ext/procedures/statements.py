@@ -1,7 +1,9 @@
 """The procedure behind ClickHouse's statements: Java hands over a text that Spark refused.
 
-EXPORT is answered here, statements on lake tables by `spark_ext.operations.operating`, and whatever
+EXPORT is answered here, statements on lake tables by `spark_ext.operations.operate`, and whatever
 a ClickHouse table is asked to do goes to its ClickHouse where the source allows that.
+
+The procedures that are statements on lake tables, made from the list of `spark_ext.typed`.
 """
 
 from __future__ import annotations
@@ -10,36 +12,49 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from catalog.intact_files import checks
-from spark_ext.killing import KilledPartition, kill_in_session
-from spark_ext.operations.exports_from import SessionExports
-from spark_ext.operations.operating import Operation, operate, operation_of
-from spark_ext.operations.other_tables import OtherTables
+from catalog.rewriting.integrity import checks
+from spark_ext.actions.cancel import KilledPartition, kill_in_session
+from spark_ext.actions.wiring import Places
+from spark_ext.operations.operate import Operation, operate, operation_of
 from spark_ext.operations.spark_views import session_views
+from spark_ext.operations.tables import OtherTables, SessionExports
 from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
-from spark_ext.procedures.exporting import EXPORTED, exported_rows, without_figures
-from spark_ext.sql.asked import asked_by, exports_of, refuse_temporary
-from spark_ext.sql.background import begin_in_session
-from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger, session_ledger
-from spark_ext.sql.exporting import export_in_session
+from spark_ext.procedures.export import EXPORTED, LAKE_TABLE, exported_rows, without_figures
+from spark_ext.procedures.names import CallNames
+from spark_ext.sql.asked import asked_by, exports_of, refuse_temporary, run_by_clickhouse
+from spark_ext.sql.catalogs import (
+    names_of,
+    open_named,
+    open_session_ledger,
+    refresh,
+    session_ledger,
+)
+from spark_ext.sql.export import begin_in_session, export_in_session
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.names import Names, Parts
-from spark_ext.sql.passing_on import run_by_clickhouse
-from spark_ext.sql.refreshing import refresh
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.statement_settings import read_operation_settings, read_statement_settings
-from spark_ext.sql.statements import Alter, ChangeRows, KillQuery, MoveToTable, Optimize, Statement
-from spark_ext.sql.wording import in_statement
-from spark_ext.wiring import Places
+from spark_ext.sql.statements import (
+    Alter,
+    ChangeRows,
+    DottedName,
+    KillQuery,
+    MoveToTable,
+    Optimize,
+    Statement,
+)
+from spark_ext.sql.typed import TYPED, Argument, GivenValue, TypedStatement
+from spark_ext.sql.wording import in_call, in_statement
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SYNTAX_ERROR
-from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from tableformat.errors import RefusedError, TableFormatError, UnsupportedError, UsageError
 from tableformat.export.outcome import Outcome
-from tableformat.names import LakeName
+from tableformat.names import LakeName, split_identifiers
 
-__all__ = ["EXECUTE_ALTER", "run_on_lake"]
+__all__ = ["EXECUTE_ALTER", "TYPED_PROCEDURES", "run_on_lake", "statement_of"]
 
 _LOGGER: Final = logging.getLogger("mergeberg")
 
@@ -185,3 +200,63 @@ EXECUTE_ALTER: Final = Procedure(
     columns=EXPORTED,
     run=_execute,
 )
+
+
+_DRY_RUN: Final = Parameter("dry_run", "BOOLEAN", "say what would be done, and do nothing", "false")
+_COMMENTS: Final[Mapping[str, str]] = {
+    "partition_id": "the partition, or *",
+    "status": "detached, attached, dropped, ..., unchanged, or empty: nothing was there",
+    "rows": "rows that it is about, or that changed",
+    "data_files": "their data files",
+    "bytes": "their bytes; 0 where nobody has noted them",
+    "snapshot_id": "the snapshot that has it; NULL where none was needed",
+    "transaction_id": "the export that it made; NULL where it made none",
+}
+_COLUMNS: Final = tuple(
+    replace(column, comment=_COMMENTS.get(column.name, column.comment)) for column in EXPORTED
+)
+
+
+def statement_of(typed: TypedStatement, call: Call) -> Alter | Optimize:
+    """Return the statement that a call of a typed procedure is.
+
+    Raises:
+        UsageError: an argument cannot be read, or they contradict each other.
+    """
+    values: dict[str, GivenValue] = {}
+    for one in typed.arguments:
+        values[one.name] = call.flag(one.name) if one.is_flag else call.text_or_none(one.name)
+    table = DottedName(split_identifiers(call.text(LAKE_TABLE.name)))
+    return typed.of(table, values, _spelled)
+
+
+def _spelled(one: Argument) -> str:
+    return f"`{one.name} => true`" if one.is_flag else f"`{one.name}`"
+
+
+def _run(typed: TypedStatement, call: Call) -> Rows:
+    names = CallNames.of(call)
+    table = names.lake(LAKE_TABLE.name)
+    statement = statement_of(typed, call)
+    try:
+        ended = run_on_lake(statement, table, names.names, call, dry_run=call.flag(_DRY_RUN.name))
+    except TableFormatError as error:
+        error.message = typed.told(error.message, _spelled)
+        error.args = (error.message,)
+        raise
+    return exported_rows(ended, in_call)
+
+
+def _parameter(one: Argument) -> Parameter:
+    if one.is_flag:
+        return Parameter(one.name, "BOOLEAN", one.says, "false")
+    return Parameter(one.name, "STRING", one.says, None if one.is_required else "NULL")
+
+
+def _procedure(typed: TypedStatement) -> Procedure:
+    parameters = (LAKE_TABLE, *(_parameter(one) for one in typed.arguments), _DRY_RUN)
+    return Procedure(typed.name, typed.description, parameters, _COLUMNS, partial(_run, typed))
+
+
+TYPED_PROCEDURES: Final = tuple(_procedure(typed) for typed in TYPED.values())
+"""One procedure for each typed statement."""

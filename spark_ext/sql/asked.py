@@ -1,36 +1,67 @@
 """What a statement with EXPORT asks for, its names resolved: one export for each command.
 
 The same for Spark SQL, Python and `mergeberg alter`.
+
+Statements about a table of a ClickHouse: that ClickHouse runs them, and answers.
+
+Only where the source allows it (DESIGN 6, `allow-alter`). The text is written anew from what was
+read: names without the source in front, no INTO OUTFILE and no FORMAT, SETTINGS as they were given.
+ON CLUSTER stays, for ClickHouse (P-69).
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias, assert_never
 
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.tree_names import tree_name
-from spark_ext.clickhouse_destination import clickhouse_destination, unsupported
+from catalog.hive import tree_name
+from catalog.sources import DEFAULT_DATABASE, check_pass_on, pass_on
+from spark_ext.actions.exports import clickhouse_destination, unsupported
 from spark_ext.sql.names import Names
 from spark_ext.sql.session_settings import SourceTable
-from spark_ext.sql.statement_settings import StatementSettings, check_export_is_allowed
-from spark_ext.sql.statement_text import render_command
-from spark_ext.sql.statements import Alter, DottedName, Export, Statement
+from spark_ext.sql.statement_settings import (
+    StatementSettings,
+    check_export_is_allowed,
+    checked_setting,
+)
+from spark_ext.sql.statement_text import render_command, render_statement
+from spark_ext.sql.statements import (
+    Alter,
+    AttachFrom,
+    ChangeRows,
+    Command,
+    DottedName,
+    Ending,
+    Export,
+    MoveToTable,
+    Optimize,
+    ReplaceFrom,
+    Setting,
+    Statement,
+)
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tableformat.export.claim import check_wish
+from tableformat.export.decision import check_wish
 from tableformat.export.job import ExportRequest
-from tableformat.export.selection import AllPartitions, ByExpression, ById, Selection
+from tableformat.export.request import AllPartitions, ByExpression, ById, Selection
 from tableformat.mergetree.expression_text import render_expression
 from tableformat.mergetree.partition_literal import All, ByValue
 from tableformat.mergetree.partition_literal import ById as ByLiteralId
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartName
 
-__all__ = ["SessionExport", "asked_by", "exports_of", "refuse_temporary"]
+__all__ = [
+    "SessionExport",
+    "asked_by",
+    "exports_of",
+    "for_clickhouse",
+    "refuse_temporary",
+    "run_by_clickhouse",
+]
 
 Given: TypeAlias = Mapping[str, SourceTable]
 """Tables of open sessions, by the names that stand for them in a statement."""
@@ -215,3 +246,100 @@ def _destination(
     if other is not None:
         raise unsupported(what, f"of the catalog {other}", where)
     return names.destination(to.parts)
+
+
+# A mutation that is only begun would go on when nobody looks, of an embedded ClickHouse never.
+_WAIT: Final = Setting("mutations_sync", 1)
+
+
+def run_by_clickhouse(
+    statement: Alter | Optimize | ChangeRows,
+    source: str | None,
+    table: SourceTable,
+    *,
+    dry_run: bool = False,
+) -> None:
+    """Let a table's own ClickHouse run a statement.
+
+    Args:
+        statement: about the table; none that exports.
+        source: the name of the table's source.
+        table: what its name means.
+        dry_run: only check that it may be run; nothing is sent.
+
+    Raises:
+        UnsupportedError: a table elsewhere stands in it, it is not to be waited for, or the source
+            is frozen parts (code 48).
+        RefusedError: the source does not allow it.
+        SourceError: ClickHouse refuses it, with its code, or cannot be reached.
+    """
+    at_source = DottedName((table.table.database, table.table.name))
+    database = table.place.database
+    text = render_statement(for_clickhouse(statement, source, at_source, database))
+    if dry_run:
+        check_pass_on(table.place, table.table, text)
+    else:
+        pass_on(table.place, table.table, text)
+
+
+def for_clickhouse(
+    statement: Alter | Optimize | ChangeRows,
+    source: str | None,
+    table: DottedName,
+    database: str = DEFAULT_DATABASE,
+) -> Alter | Optimize | ChangeRows:
+    """Return a statement as the ClickHouse of its table reads it.
+
+    Args:
+        statement: as it was given.
+        source: the name of the table's source, which may stand before other tables in it.
+        table: its table, as ClickHouse names it.
+        database: that of tables that are named alone.
+
+    Raises:
+        UnsupportedError: a table of another source or of the lake stands in it; or it is not to
+            be waited for.
+    """
+    match statement:
+        case Alter(_, commands, cluster, ending):
+            here = tuple(_here(one, source, database) for one in commands)
+            given = _synchronous(ending.settings)
+            if not any(one.name == _WAIT.name for one in given):
+                given = (*given, _WAIT)
+            return Alter(table, here, cluster, Ending(settings=given))
+        case Optimize(ending=ending):
+            return replace(statement, table=table, ending=Ending(settings=ending.settings))
+        case ChangeRows(settings=given):
+            return replace(statement, table=table, settings=_synchronous(given))
+        case _ as never:
+            assert_never(never)
+
+
+def _synchronous(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
+    """Return settings that let ClickHouse answer only when it is done; its own default does not.
+
+    Raises:
+        UsageError: the one that says it has another value than a number.
+        UnsupportedError: it says that the answer is not to be waited for.
+    """
+    return tuple(
+        replace(one, value=checked_setting(one)) if one.name == _WAIT.name else one
+        for one in settings
+    )
+
+
+def _here(command: Command, source: str | None, database: str) -> Command:
+    """Return a command whose other table, if it has one, is named as ClickHouse names it."""
+    if not isinstance(command, AttachFrom | ReplaceFrom | MoveToTable):
+        return command
+    what = f"Cannot use the table {command.table} in a statement about a table of {source}"
+    match command.table.parts:
+        case (first, of, name) if first == source:
+            return replace(command, table=DottedName((of, name)))
+        case (_, _):
+            return command
+        case (name,):
+            return replace(command, table=DottedName((database, name)))
+        case _:
+            why = "it is elsewhere, and this operation is not there yet"
+            raise UnsupportedError(f"{what}: {why}. Export it instead.", code=NOT_IMPLEMENTED)

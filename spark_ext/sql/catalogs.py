@@ -1,8 +1,13 @@
 """The Iceberg catalogs of a Spark session, opened for us by what the session says of them.
 
 A catalog that PyIceberg has a configuration of is opened by that; else as Spark has it
-(`catalog.spark_settings`); else, for `lake` only, the built-in local one. Nothing is configured
+(`catalog.iceberg.spark_settings`); else, for `lake` only, the built-in local one. Nothing is configured
 twice.
+
+Lets a Spark session see what was committed beside it: Spark keeps tables as it once read them.
+
+Iceberg's catalog keeps a table until it is refreshed (`cache-enabled`, spark-iceberg.md section 3),
+so whatever commits ends with this, in the session of who asked (DESIGN 6).
 """
 
 from __future__ import annotations
@@ -10,22 +15,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from catalog.hive import OpenedTree, open_tree
-from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
-from catalog.ledgers.uris import open_ledger
-from catalog.spark_settings import (
+from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
+from catalog.iceberg.spark_settings import (
     DEFAULT_FS,
     iceberg_catalogs,
     other_catalogs,
     pyiceberg_properties,
 )
-from catalog.time_outs import TimeOuts
+from catalog.ledgers.uris import open_ledger
+from catalog.network import TimeOuts
 from spark_ext.sql.names import Names, Parts, spark_name
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.statement_settings import SESSION
-from tableformat.errors import NotFoundError, UsageError
+from tableformat.errors import DestinationError, NotFoundError, TableFormatError, UsageError
 from tableformat.ledger import Ledger
 from tableformat.names import HiveName, LakeName
 
@@ -36,9 +43,11 @@ __all__ = [
     "open_destination_in",
     "open_named",
     "open_session_ledger",
+    "refresh",
     "session_ledger",
     "settings_of",
     "settings_of_application",
+    "unseen",
 ]
 
 
@@ -214,3 +223,41 @@ def session_ledger(settings: SessionSettings, catalog: OpenedCatalog | OpenedTre
         )
         raise UsageError(message)
     return settings.ledger
+
+
+def unseen(spark: SparkSession, name: LakeName) -> tuple[TableFormatError, ...]:
+    """Refresh a table as below; return why that cannot be, for who has more to say."""
+    try:
+        refresh(spark, name)
+    except TableFormatError as error:
+        return (error,)
+    return ()
+
+
+def refresh(spark: SparkSession, name: LakeName) -> None:
+    """Run `REFRESH TABLE` in a session, where it has such a table.
+
+    It has none of a catalog that is configured for PyIceberg alone, and none of a tree of Hive
+    directories, which it lists when it reads them.
+
+    Args:
+        spark: the session of who asked.
+        name: the table that was changed.
+
+    Raises:
+        DestinationError: Spark cannot read the table; what was done to it stays.
+    """
+    if isinstance(name, HiveName) or name.catalog not in iceberg_catalogs(spark.conf.getAll):
+        return
+    parts = (name.catalog, *name.identifier)
+    quoted = spark_name(parts)
+    try:
+        if spark.catalog.tableExists(quoted):
+            spark.catalog.refreshTable(quoted)
+    except (PySparkException, Py4JError) as error:
+        why = str(error).strip().splitlines()[0]
+        message = (
+            f"Cannot show {name} in this session as it is now: {why} What was done to it stays. "
+            f"Run REFRESH TABLE {quoted} before you read it."
+        )
+        raise DestinationError(message) from error

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from catalog.iceberg import LOCAL_CATALOG
-from spark_ext.access.checking import check_access
+from catalog.iceberg.opening import LOCAL_CATALOG
+from spark_ext.access.check import check_access
 from spark_ext.procedures.declared import Call, Procedure, SystemTable
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 from spark_ext.procedures.statements import EXECUTE_ALTER

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
+from catalog.hive import tree_name
 from catalog.sources import SourcePlace
-from catalog.tree_names import tree_name
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.source_settings import SOURCE, nearest
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE

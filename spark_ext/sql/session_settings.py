@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from catalog.clickhouse.source import ClickHouseSource
+from catalog.network import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
-from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from spark_ext.sql.source_settings import REDACTED, SOURCE, nearest, source_place
 from spark_ext.sql.statement_settings import SESSION, SETTINGS
 from tableformat.errors import NotFoundError, UsageError

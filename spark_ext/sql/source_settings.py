@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Final
 
 from catalog.clickhouse.embedded import DEFAULT_WAIT
-from catalog.clickhouse.origin import STAGING_DATABASE
-from catalog.clickhouse.server.given import PREFIX
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
-from catalog.clickhouse.server.settings import is_server
+from catalog.clickhouse.server.settings import PREFIX, is_server
+from catalog.clickhouse.staging_comment import STAGING_DATABASE
 from catalog.sources import DEFAULT_DATABASE, SourcePlace
 from tableformat.errors import RefusedError, UsageError
 

@@ -13,7 +13,7 @@ from typing import Final
 from spark_ext.sql.statements import DottedName
 from tableformat.clickhouse_codes import SYNTAX_ERROR
 from tableformat.errors import UnsupportedError, UsageError
-from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
+from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader
 
 __all__ = ["StatementReader", "name_stop", "shown"]
 

@@ -28,12 +28,12 @@ from spark_ext.sql.statements import (
 )
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, TYPE_MISMATCH, UNKNOWN_SETTING
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tableformat.export.claim import Wish
-from tableformat.export.expired import ABANDONED_TTL
-from tableformat.export.limits import MAX_SLICES, Limits
-from tableformat.export.retrying import MAX_RETRIES
+from tableformat.export.cleanup import ABANDONED_TTL
+from tableformat.export.decision import Wish
+from tableformat.export.request import MAX_SLICES, Limits
 from tableformat.export.slices import FileFormat
-from tableformat.hive.named import listed_names
+from tableformat.export.writers import MAX_RETRIES
+from tableformat.hive.layout import listed_names
 from tableformat.ledger import MANIFEST_TTL
 from tableformat.names import quote_string
 

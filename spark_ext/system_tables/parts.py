@@ -1,15 +1,136 @@
-"""`mergeberg.system.parts` and `detached_parts`: the data files of the lake tables (reading 35)."""
+"""`mergeberg.system.parts` and `detached_parts`: the data files of the lake tables (reading 35).
+
+`mergeberg.system.partitions`: the partitions of the lake tables that exports go to, in main.
+
+The parts of the lake tables that exports go to: data files, with the rows they hold.
+
+`mergeberg.system.parts` and `partitions` are made of it (reading 35). To which ClickHouse partition
+a file belongs, the ledger says: by the key in the file's name, and of a file that others wrote, by
+its neighbours in the lake partition, where all of them are of one.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from spark_ext.actions.exports import KnownDestinations
 from spark_ext.procedures.declared import Call, Column, Rows, SystemTable, Value
-from spark_ext.system_tables.lake_parts import LakePart, lake_parts
-from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
+from spark_ext.sql.catalogs import open_destination_in
+from spark_ext.system_tables.exports import known_ledger
+from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, LakeTableState
+from tableformat.disks import Disks
+from tableformat.errors import NotFoundError
+from tableformat.iceberg.manifest_scan import LiveFile, lake_part_name, live_files
+from tableformat.iceberg.snapshot import table_of
+from tableformat.ledger import Row
+from tableformat.names import HiveName, LakeName, PartitionId
 
-__all__ = ["DETACHED_PARTS", "PARTS"]
+__all__ = [
+    "DETACHED_PARTS",
+    "PARTITIONS",
+    "PARTS",
+    "LakePart",
+    "lake_parts",
+    "partition_rows",
+    "parts_of_files",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LakePart:
+    """A data file of a lake table.
+
+    `partition_id` is None when nobody can tell it; `source_parts` are the names of the ClickHouse
+    parts of which it holds rows, as far as the ledger has them; `disk` is None of a file on none.
+    """
+
+    table: str
+    partition_id: str | None
+    file: LiveFile
+    source_parts: tuple[str, ...]
+    disk: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The part's name, None without a partition id."""
+        if self.partition_id is None:
+            return None
+        return str(lake_part_name(PartitionId(self.partition_id), self.file.path))
+
+
+def lake_parts(conf: Mapping[str, str], branch: str = MAIN_BRANCH) -> Iterator[LakePart]:
+    """Yield the parts of every lake table that the session's ledger knows.
+
+    Args:
+        conf: the settings of the session.
+        branch: the branch on which they are.
+
+    Raises:
+        TableFormatError: ledger, catalog or storage cannot be read.
+    """
+    with known_ledger(conf) as ledger:
+        rows = () if ledger is None else tuple(ledger.rows())
+    lake = KnownDestinations(partial(open_destination_in, conf, looks_only=True))
+    for name, (state, of_table) in sorted(_tables(rows, lake).items()):
+        files, disks = live_files(table_of(state), branch), Disks.of(state)
+        for part in parts_of_files(name, files, of_table):
+            yield replace(part, disk=disks.disk_of(part.file.path))
+
+
+def _tables(
+    rows: Iterable[Row], lake: KnownDestinations
+) -> dict[LakeName, tuple[LakeTableState, list[Row]]]:
+    """Return each Iceberg table that rows go to and the session has, with its rows."""
+    found: dict[LakeName, tuple[LakeTableState, list[Row]]] = {}
+    for row in rows:
+        name = LakeName.parse(row.destination_table)
+        if isinstance(name, HiveName):
+            continue
+        try:
+            state = lake.destination(row)
+        except NotFoundError:
+            # Of a catalog that this session does not have.
+            continue
+        if state is not None:
+            found.setdefault(name, (state, []))[1].append(row)
+    return found
+
+
+def parts_of_files(
+    name: LakeName, files: Iterable[LiveFile], rows: Iterable[Row]
+) -> Iterator[LakePart]:
+    """Yield the parts that data files are.
+
+    Args:
+        name: of their table.
+        files: in any order.
+        rows: the ledger's, of the exports into the table.
+    """
+    known, held = tuple(files), tuple(rows)
+    by_key = {row.key.hash: row.key.partition_id for row in held}
+    sources = _source_parts(held)
+    neighbours = defaultdict[tuple[int, str], set[str]](set)
+    for file in known:
+        if file.key in by_key:
+            neighbours[file.spec_id, file.partition].add(by_key[file.key])
+    for file in known:
+        there = neighbours.get((file.spec_id, file.partition), set())
+        only = next(iter(there)) if len(there) == 1 else None
+        yield LakePart(str(name), by_key.get(file.key, only), file, sources.get(file.path, ()))
+
+
+def _source_parts(rows: Iterable[Row]) -> Mapping[str, tuple[str, ...]]:
+    """Return, by file, the source parts of which it holds rows."""
+    found = defaultdict[str, dict[str, None]](dict)
+    for row in rows:
+        for part in (*(row.done.parts if row.done else ()), *row.claim.parts):
+            for path in part.remote_paths:
+                found[path][part.name] = None
+    return {path: tuple(names) for path, names in found.items()}
 
 
 def _run(branch: str, call: Call) -> Rows:
@@ -57,4 +178,33 @@ DETACHED_PARTS: Final = SystemTable(
     description="What DETACH took out of lake tables, until ATTACH or DROP DETACHED.",
     columns=_COLUMNS,
     run=partial(_run, DETACHED_BRANCH),
+)
+
+
+def _partition_rows(call: Call) -> Rows:
+    return tuple(partition_rows(lake_parts(call.conf)))
+
+
+def partition_rows(parts: Iterable[LakePart]) -> Iterator[tuple[Value, ...]]:
+    """Yield a row for each partition that parts are of, in the order of the first of each."""
+    sums: dict[tuple[str, str | None, str], list[int]] = {}
+    for part in parts:
+        of_this = sums.setdefault((part.table, part.partition_id, part.file.partition), [0, 0, 0])
+        for at, value in enumerate((1, part.file.rows, part.file.bytes)):
+            of_this[at] += value
+    return ((*partition, *of_this) for partition, of_this in sums.items())
+
+
+PARTITIONS: Final = SystemTable(
+    name="partitions",
+    description="The partitions of the lake tables that exports go to, in main.",
+    columns=(
+        Column("table", "STRING", "the lake table"),
+        Column("partition_id", "STRING", "of the ClickHouse partition; NULL when nobody can tell"),
+        Column("partition", "STRING", "the lake's partition: ts_month=2024-01"),
+        Column("parts", "BIGINT", "data files"),
+        Column("rows", "BIGINT", "rows of the files, rows that were deleted since included"),
+        Column("bytes", "BIGINT", "bytes of the files"),
+    ),
+    run=_partition_rows,
 )

@@ -7,6 +7,8 @@ neither begun nor committed, whatever the options are; only `unarchive` ends tha
 
 Only a row of which nothing is under way can become archived: what an earlier claim has sent could
 land afterwards (docs/spec/commit-protocol.md; docs/spec/model, Archive.tla).
+
+Which statement undoes what took rows out of main, as long as the snapshot before it is there.
 """
 
 from __future__ import annotations
@@ -17,14 +19,21 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from tableformat.archived import Archived, DetachedPart
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.export.leases import one_lease
-from tableformat.ledger import LeaseHeld, Ledger, Owner, Row, Stale, State
-from tableformat.names import TableName
+from tableformat.export.outcome import Status
+from tableformat.ledger import Archived, DetachedPart, LeaseHeld, Ledger, Owner, Row, Stale, State
+from tableformat.names import HiveName, LakeName, TableName
 from tableformat.quantities import counted
 
-__all__ = ["Archiving", "archiving", "refuse_archived", "unarchive", "unarchive_command"]
+__all__ = [
+    "Archiving",
+    "archiving",
+    "refuse_archived",
+    "unarchive",
+    "unarchive_command",
+    "undo_statement",
+]
 
 # A process that lives renews nothing meanwhile; others ask whether it does.
 _LEASE_SECONDS: Final = 600.0
@@ -188,3 +197,37 @@ def _refused(row: Row, what: str, why: str) -> RefusedError:
     return RefusedError(
         f"Cannot {what} partition {row.key.partition_id} of {row.source_table}: {why}."
     )
+
+
+# Others bring rows, or write the same rows to other files.
+_TAKES_ROWS: Final = (Status.DROPPED, Status.REPLACED, Status.CHANGED)
+
+
+def undo_statement(
+    table: LakeName, did: Status, which: str, partition_id: str | None, before: int | None
+) -> str:
+    """Return the statement; '' where there is no single one.
+
+    What DETACH took out comes back from the branch `detached`. Everything else is copied from the
+    snapshot that main was: beside what is there by now after a DROP of a partition, and in the
+    place of it otherwise.
+
+    Args:
+        table: the lake table.
+        did: what was done.
+        which: it was done to, as a statement has it.
+        partition_id: the partition that this is, or lies in; None for all.
+        before: the snapshot that main was.
+    """
+    if isinstance(table, HiveName):
+        return ""
+    if did is Status.DETACHED:
+        return f"ALTER TABLE {table} ATTACH {which}"
+    if before is None or did not in _TAKES_ROWS:
+        return ""
+    earlier = LakeName(table.catalog, table.identifier, f"snapshot_id_{before}")
+    if did is Status.DROPPED and which.startswith("PARTITION "):
+        return f"ALTER TABLE {table} ATTACH {which} FROM {earlier}"
+    if partition_id is None:
+        return ""
+    return f"ALTER TABLE {table} REPLACE PARTITION ID '{partition_id}' FROM {earlier}"

@@ -7,15 +7,28 @@
 Metadata first, then the ledger: that order is what closes the gap (model: docs/spec). Any answer
 but a success is unknown: load again and look. Nothing is deleted here but the manifests of own dead
 attempts. Claiming (step 1) is the job's; it has happened when this begins.
+
+Step 6 of the commit protocol: what must leave main for a key, computed from M in every turn.
+
+Of an export these are the files of any export of its key, or all of its lake partition; of a
+statement on the lake table what was planned.
+
+Steps 2 and 3 of the commit protocol: M is loaded, and is what the ledger may decide on.
+
+Steps 6 and 8 of the commit protocol, their writes: what landed is noted in the ledger.
+
+Commits without files and marks: a table's first snapshot, the fence, the change of its ledger.
+
+Each makes every request dead that was staged on M or an older metadata (protocol.md, fence).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol, Self
 
 from tableformat.committer import (
     Commit,
@@ -23,37 +36,378 @@ from tableformat.committer import (
     Committed,
     Conflicted,
     KeyCommit,
+    LakeTable,
     LakeTableState,
     Layout,
+    Leaving,
     NotSent,
+    Sent,
     Staged,
     Superseded,
     Unknown,
 )
-from tableformat.effects import Step
-from tableformat.errors import DestinationError, RefusedError, TableFormatError
-from tableformat.export.empty_commits import send_empty
-from tableformat.export.leaving import LeavingMain, Planned, held_in_main
-from tableformat.export.loading import load_table
-from tableformat.export.marks import landed_mark, unsettled_mark
-from tableformat.export.settling import (
-    Ports,
-    note_overwritten_mark,
-    settle_all,
-    settle_anew,
-    settle_mark,
+from tableformat.effects import Effects, Step
+from tableformat.errors import DestinationError, InternalError, RefusedError, TableFormatError
+from tableformat.export.archived import refuse_archived
+from tableformat.export.decision import settled, shrinks, there_twice
+from tableformat.export.foreign_rows import (
+    OwnKeys,
+    WholePartitions,
+    goes_on,
+    leaving_of,
+    no_lake_partition,
+    refuse_foreign,
 )
-from tableformat.lake_marks import Mark
-from tableformat.ledger import Landed, Ledger, Row, Stale, State
-from tableformat.main_change import Leaving
+from tableformat.export.main_state import (
+    Holding,
+    claim_of_mark,
+    holding,
+    landed_from,
+    landed_mark,
+    unsettled_mark,
+)
+from tableformat.ledger import Claim, Landed, Ledger, Row, Stale, State
+from tableformat.storage import Storage
+from tableformat.table_properties import LEDGER_PROPERTY, Mark
 
 __all__ = [
+    "LeavingMain",
+    "Pause",
+    "Planned",
     "Ports",
+    "check_table_of_ledger",
     "commit",
     "discard_dead_attempts",
+    "fence",
+    "first_snapshot",
+    "held_in_main",
+    "load_table",
+    "note_overwritten_mark",
+    "send_empty",
+    "settle",
+    "settle_all",
+    "settle_anew",
     "settle_mark",
     "unsettled_mark",
 ]
+
+
+class Pause(Protocol):
+    """Waits before attempt number `attempt` (from 1): back-off with jitter."""
+
+    def __call__(self, attempt: int, /) -> None:
+        """Wait."""
+        ...
+
+
+def _none(_state: LakeTableState, _keys: tuple[KeyCommit, ...]) -> None:
+    """Leave the watermark as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the protocol acts on, all of it through `effects`.
+
+    `clock` is milliseconds since 1970. `storage` opens what a location belongs to; without it no
+    whole lake partition is replaced. `watermark` says what `Commit.watermark` is on M.
+    """
+
+    effects: Effects
+    table: LakeTable
+    ledger: Ledger
+    clock: Callable[[], int]
+    pause: Pause
+    most_attempts: int = 20
+    storage: Callable[[str], Storage] | None = None
+    watermark: Callable[[LakeTableState, tuple[KeyCommit, ...]], tuple[str, str] | None] = _none
+
+
+def settle(ports: Ports, row: Row, landed: Landed, claim: Claim) -> Row | Stale:
+    """Write COMPLETED, by compare-and-set on the row that was read (step 8)."""
+    after = settled(row, landed, claim, ports.clock())
+    return ports.effects(Step.SETTLE, partial(ports.ledger.write, after))
+
+
+def settle_all(ports: Ports, landed: tuple[tuple[Row, Landed], ...]) -> tuple[Row | Stale, ...]:
+    """Write COMPLETED for what landed together, each with the claim of its row (step 8)."""
+    now = ports.clock()
+    after = tuple(settled(row, one, row.claim, now) for row, one in landed)
+    return ports.effects(Step.SETTLE, partial(ports.ledger.write_all, after))
+
+
+def settle_anew(ports: Ports, row: Row, landed: Landed) -> Row | Stale:
+    """Write COMPLETED once more where the row has moved and its claim has not.
+
+    Whoever clears away what dead exports of the key left changes the row and claims nothing.
+    """
+    now = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, row.key.hash))
+    if now is None or now.state is not State.RUNNING or now.claim.epoch != row.claim.epoch:
+        return Stale(None if now is None else now.version)
+    return settle(ports, now, landed, now.claim)
+
+
+def settle_mark(ports: Ports, row: Row, state: LakeTableState, mark: Mark) -> Row | Stale:
+    """Settle what a mark proves, with the figures of what landed (step 8).
+
+    The row's claim may be a later one, whose figures and parts are those of other files. That of a
+    MOVE which is not finished stays, and what landed is only noted: nobody passes over it.
+    """
+    claim = claim_of_mark(row, state, mark)
+    landed = landed_from(mark, state, claim)
+    if row.move is not None and row.claim.transaction_id != mark.transaction_id:
+        noted = replace(row.with_landed(landed), updated=ports.clock())
+        return ports.effects(Step.NOTE_LANDED, partial(ports.ledger.write, noted))
+    return settle(ports, row, landed, claim)
+
+
+def note_overwritten_mark(
+    ports: Ports, row: Row, state: LakeTableState, key: KeyCommit
+) -> Row | None:
+    """Note a landed export that only its mark knows, before the mark is overwritten (hole 14).
+
+    Returns:
+        The row to go on with; None when the row has moved and everything must be looked at anew.
+    """
+    mark = state.mark(key.key)
+    if mark is None or row.knows(mark.snapshot_id):
+        return row
+    landed = landed_from(mark, state, claim_of_mark(row, state, mark))
+    noted = replace(row.with_landed(landed), updated=ports.clock())
+    written = ports.effects(Step.NOTE_LANDED, partial(ports.ledger.write, noted))
+    return None if isinstance(written, Stale) else written
+
+
+def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
+    """Refuse a table of another ledger, or one that this ledger's past contradicts (step 3).
+
+    Without it a lost or restored ledger exports everything again (holes 15, 16).
+
+    Raises:
+        RefusedError: the ledger is another one, or was restored from an older copy.
+    """
+    found = state.properties.get(LEDGER_PROPERTY)
+    if found is not None and not (ledger.is_made() and found == ledger.identity):
+        this = f"this one is {ledger.identity}" if ledger.is_made() else "this one does not exist"
+        message = (
+            f"Cannot export with the ledger {ledger.uri}: the table was exported to with another "
+            f"ledger ({found}, {this}). Give that one with --ledger, or, when it is lost, "
+            "rebuild it from the table with `mergeberg exports rebuild`."
+        )
+        raise RefusedError(message)
+    highest = ledger.highest_epoch()
+    if state.highest_epoch > highest:
+        message = (
+            f"Cannot export with the ledger {ledger.uri}: the table carries epoch "
+            f"{state.highest_epoch}, the ledger has only given {highest}, so it was restored from "
+            "an older copy. Use the newer ledger."
+        )
+        raise RefusedError(message)
+
+
+def load_table(ports: Ports) -> LakeTableState:
+    """Steps 2 and 3: load M; it is our ledger's table, and no older than what the ledger knows.
+
+    The ledger is asked for all keys of the table: an export that lands on metadata that was put
+    back is lost when the newer file comes back.
+
+    Raises:
+        RefusedError: the table is another ledger's, or its sequence number has gone back, so that
+            it proves nothing any more.
+    """
+    state = ports.effects(Step.LOAD_METADATA, ports.table.load)
+    check_table_of_ledger(state, ports.ledger)
+    known = ports.ledger.highest_landed(state.layout.table_uuid)
+    if known > state.last_sequence_number:
+        # It may have landed since M was loaded.
+        state = ports.effects(Step.LOAD_METADATA, ports.table.load)
+        check_table_of_ledger(state, ports.ledger)
+    if known > state.last_sequence_number:
+        message = (
+            f"Cannot commit: the ledger knows an export that landed with sequence number {known}, "
+            f"the table has {state.last_sequence_number}; the table's metadata was put back to an "
+            "older file. Restore the newer metadata."
+        )
+        raise RefusedError(message)
+    return state
+
+
+def send_empty(
+    ports: Ports,
+    state: LakeTableState,
+    why: str,
+    *,
+    step: Step = Step.SEND,
+    remove_marks: tuple[str, ...] = (),
+) -> tuple[Staged, Sent]:
+    """Stage an empty append on M and send it once; like every commit it sets the ledger's identity.
+
+    Args:
+        ports: what to act on.
+        state: M.
+        why: a word for the snapshot's summary, `mergeberg.<why>`.
+        step: the name under which it is sent.
+        remove_marks: keys whose mark goes with it.
+    """
+    empty = Commit(
+        (),
+        state.layout,
+        ports.ledger.identity,
+        ((f"mergeberg.{why}", "1"),),
+        ports.ledger.next_epoch(),
+    )
+    staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, empty))
+    return staged, ports.effects(
+        step, partial(ports.table.send, state, staged, empty, remove_marks)
+    )
+
+
+def first_snapshot(ports: Ports, layout_of: Callable[[LakeTableState], None]) -> LakeTableState:
+    """Give a table that has none its first, empty snapshot, without a mark (protocol.md step 0).
+
+    An export staged without a parent would not be protected by the fence.
+
+    Args:
+        ports: what to act on.
+        layout_of: checks a loaded state before anything is written to it; raises when it is not
+            ours to use.
+
+    Raises:
+        RefusedError: the table belongs to another ledger, or does not get a snapshot.
+    """
+    for attempt in range(1, ports.most_attempts + 1):
+        state = ports.effects(Step.LOAD_METADATA, ports.table.load)
+        check_table_of_ledger(state, ports.ledger)
+        layout_of(state)
+        if state.main is not None:
+            return state
+        send_empty(ports, state, "first", step=Step.FIRST_SNAPSHOT)
+        if attempt > 1:
+            ports.pause(attempt)
+    message = (
+        "Cannot give the table its first snapshot: the catalog confirmed none of the attempts. "
+        "Run the command again."
+    )
+    raise RefusedError(message)
+
+
+def fence(ports: Ports) -> LakeTableState:
+    """Make every request dead that was staged until now; return M afterwards.
+
+    Of whoever was superseded before this began nothing can land any more.
+
+    Raises:
+        RefusedError: the catalog confirmed none of the attempts.
+    """
+    state = load_table(ports)
+    first = state.last_sequence_number
+    for attempt in range(1, ports.most_attempts + 1):
+        send_empty(ports, state, "fence")
+        state = load_table(ports)
+        if state.last_sequence_number > first:
+            return state
+        ports.pause(attempt)
+    message = (
+        "Cannot make sure that nothing sent before lands later: the catalog confirmed none of "
+        f"{ports.most_attempts} empty commits. Run the command again."
+    )
+    raise RefusedError(message)
+
+
+def held_in_main(ports: Ports, row: Row | None, state: LakeTableState, key: str) -> Holding:
+    """Say what main holds of a key (step 6)."""
+    return holding(row, state, key, partial(ports.table.files_of, state, key))
+
+
+class Planned(Protocol):
+    """Step 6 of a statement on the lake table: what leaves main was planned before it was claimed.
+
+    Its keys land together, or none of them does (decision 0013).
+    """
+
+    def leaving(self, state: LakeTableState, key: str) -> Leaving:
+        """Return what leaves main for a key.
+
+        Raises:
+            RefusedError: M is not what the plan was made for.
+            DestinationError: main cannot be read.
+            LedgerError: the ledger cannot be read.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingMain:
+    """Says for the keys of one commit what leaves main."""
+
+    ports: Ports
+    own: OwnKeys
+    whole: WholePartitions | None
+    planned: Planned | None
+
+    @classmethod
+    def of(cls, ports: Ports, table_uuid: str, planned: Planned | None) -> Self:
+        """Return it for a table; `planned` of a statement."""
+        own = OwnKeys(ports.ledger, table_uuid)
+        if ports.storage is None:
+            return cls(ports, own, None, planned)
+        whole = WholePartitions(ports.effects, ports.table, ports.ledger, own, ports.storage)
+        return cls(ports, own, whole, planned)
+
+    def __call__(self, row: Row, state: LakeTableState, key: KeyCommit) -> Leaving:
+        """Return what must leave main for a key, and what main is before it.
+
+        Raises:
+            RefusedError: as `_leaving`.
+        """
+        return replace(self._leaving(row, state, key), before=state.main)
+
+    def _leaving(self, row: Row, state: LakeTableState, key: KeyCommit) -> Leaving:
+        """Return what must leave main for a key.
+
+        Raises:
+            RefusedError: the key is archived, where its rows are cannot be told, more would leave
+                than come, main has files of others where its first ones go, a whole partition
+                cannot be replaced, or M is not what was planned for.
+        """
+        if self.planned is not None:
+            return self.planned.leaving(state, key.key)
+        if row.archived is not None:
+            message = f"Cannot commit: {refuse_archived(row, row.archived, 0, 0)}."
+            raise RefusedError(message)
+        held = held_in_main(self.ports, row, state, key.key)
+        if key.whole:
+            return self._all(state, key, held)
+        if not held.is_certain and not (held.as_left and key.may_shrink):
+            message = f"Cannot commit: {held.text} Rows could be there twice. Nothing was changed."
+            raise RefusedError(message)
+        if key.attaches:
+            if held.files:
+                message = f"Cannot attach: {there_twice(held)} Nothing was changed."
+                raise RefusedError(message)
+            return Leaving()
+        rows = sum(r.rows for r in key.receipts)
+        if rows < held.rows and not key.may_shrink:
+            message = f"Cannot commit: {shrinks(held.rows, rows)} Nothing was changed."
+            raise RefusedError(message)
+        if key.receipts and not goes_on(held, beside=key.beside, force=key.may_shrink):
+            first = key.receipts[0]
+            # Of another spec the values mean something else; such a table is not committed to.
+            if first.spec_id == state.layout.spec_id:
+                refuse_foreign(self.ports.table, state, first.partition, self.own, held)
+        return leaving_of(held)
+
+    def _all(self, state: LakeTableState, key: KeyCommit, held: Holding) -> Leaving:
+        """Return everything in the key's lake partition; its rows may be fewer than leave."""
+        if self.whole is None:
+            message = "A whole lake partition is to be replaced, and nothing can read its receipts."
+            raise InternalError(f"{message} This is a bug, please report it.")
+        if not key.receipts:
+            raise no_lake_partition()
+        first = key.receipts[0]
+        if first.spec_id != state.layout.spec_id:
+            # Its values mean something else in such a table, which is not committed to.
+            return leaving_of(held)
+        return self.whole.leaving(state, key.key, first.partition, held)
 
 
 _MOST_FENCES: Final = 5

@@ -15,7 +15,7 @@ from tableformat.errors import LedgerError
 from tableformat.export.destination import Group, WrittenClaim
 from tableformat.file_names import RECEIPTS
 from tableformat.ledger import Key
-from tableformat.mergetree.keeper_node import KeeperNode
+from tableformat.mergetree.table import KeeperNode
 from tableformat.storage import Storage
 
 __all__ = [

@@ -14,8 +14,7 @@ from typing import Final
 from tableformat.errors import UsageError
 from tableformat.ledger import Claim, ExportedPart, Record
 from tableformat.mergetree.lacked_columns import computed_text, shown_definitions
-from tableformat.mergetree.parts import Part, fingerprint
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import MergeTreeTable, Part, fingerprint
 from tableformat.names import PartName
 from tableformat.quantities import counted
 

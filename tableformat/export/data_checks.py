@@ -14,8 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tableformat.export.slices import DataCheck
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
-from tableformat.mergetree.conversions import DEFAULT, Conversion, Fate, WireValue, parse_conversion
-from tableformat.mergetree.limits import TWICE, Limit
+from tableformat.mergetree.conversions import (
+    DEFAULT,
+    TWICE,
+    Conversion,
+    Fate,
+    Limit,
+    WireValue,
+    parse_conversion,
+)
 from tableformat.mergetree.types import (
     AggregateFunction,
     Array,

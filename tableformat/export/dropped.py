@@ -16,9 +16,8 @@ from typing import Final, Protocol
 from tableformat.committer import LakeTable, LakeTableState, Sent
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.loading import load_table
-from tableformat.export.settling import Ports
-from tableformat.export.thing import Kind, Thing
+from tableformat.export.commit import Ports, load_table
+from tableformat.export.gc import Kind, Thing
 from tableformat.ledger import Landed, Row
 
 __all__ = ["DroppedSnapshots", "ExpiringLake"]

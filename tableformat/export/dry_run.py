@@ -12,33 +12,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from tableformat.committer import LakeTable, LakeTableState
+from tableformat.committer import LakeTable, LakeTableState, Leaving
 from tableformat.effects import Direct
 from tableformat.errors import RefusedError
-from tableformat.export import claim
-from tableformat.export.answering import answered
-from tableformat.export.commit import unsettled_mark
+from tableformat.export import decision as claim
+from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import content_of
-from tableformat.export.destination import fit, in_spec, schema_change
-from tableformat.export.evolving import change_text
-from tableformat.export.foreign import OwnKeys
-from tableformat.export.in_main import Holding, holding
+from tableformat.export.decision import answered
+from tableformat.export.destination import change_text, fit, in_spec, schema_change
+from tableformat.export.foreign_rows import OwnKeys, WholePartitions, leaving_of, no_lake_partition
 from tableformat.export.job import ExportRequest, LookedAt, look_at_table, with_outdated
-from tableformat.export.loading import check_table_of_ledger
-from tableformat.export.namesakes import Namesakes, namesakes
+from tableformat.export.main_state import Holding, holding
+from tableformat.export.namesakes import Namesakes, namesakes, other_table
 from tableformat.export.outcome import Status
 from tableformat.export.plan import TablePlan, check_one_to_one
 from tableformat.export.ports import Lake
-from tableformat.export.same_table import other_table
-from tableformat.export.selection import select
-from tableformat.export.slicing import SliceTarget, slices
+from tableformat.export.request import select
+from tableformat.export.slices import SliceTarget, slices
 from tableformat.export.watermark import list_source
-from tableformat.export.whole_partition import WholePartitions, leaving_of, no_lake_partition
 from tableformat.iceberg.partition_proof import partition_values, value_texts
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row
-from tableformat.main_change import Leaving
-from tableformat.mergetree.parts import Part
+from tableformat.mergetree.table import Part
 from tableformat.names import HiveName, PartitionId, TableName
 from tableformat.quantities import counted
 from tableformat.source import FrozenPart, FrozenPartition, ProbedValue, Source

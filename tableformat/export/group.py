@@ -6,49 +6,256 @@ The order is what keeps the promise (DESIGN 5.4): lease -> what landed is settle
 frozen -> claimed -> written and counted -> committed -> released. Whatever ends it early, leases
 are given back, the ledger row says RUNNING with its last error, and what is frozen and finished
 stays for the next run to go on with.
+
+The end of a partition's export: what its earlier attempts left behind is removed (step 10).
+
+Only after it has landed and was settled, and under its lease. An export that was never begun before
+has nothing to remove, and asks for nothing; what is more than a bounded share is left to `gc`.
+
+What an interrupted replacement had frozen is let go once the source is what main holds again.
+
+Nothing of it can be exported any more but by freezing the same parts anew, whose finished files are
+then found by their receipts. Without this the frozen parts would stay on the source's disks until
+somebody cancels the export, or it expires.
+
+Tables of one name that are exported for the first time at once: only one of them goes on.
+
+They have keys, and leases, of their own, so that nothing else lets them meet. Each looks for the
+others before anything is frozen, and once more when it has claimed: of two claims at least the one
+that was written last is followed by a look that shows both, and whoever sees the other going on
+gives up. Where both see both, the older transaction waits for the other to give up, for a bounded
+time; without that wait neither might go on.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
+from typing import Final
 
 from tableformat.committer import LakeTableState
 from tableformat.effects import Step
-from tableformat.errors import DestinationError, LedgerError, TableFormatError
-from tableformat.export import claim
-from tableformat.export.abandoning import Abandoning
-from tableformat.export.answering import answered
-from tableformat.export.cancelled import Cancelled, NoneLeftError
-from tableformat.export.claiming import Claiming, Planned
-from tableformat.export.commit import Ports, settle_mark, unsettled_mark
-from tableformat.export.committing import Committing
-from tableformat.export.content import content_of
+from tableformat.errors import DestinationError, LedgerError, SourceError, TableFormatError
+from tableformat.export import decision as claim
+from tableformat.export.cleanup import Cleaning, staging_in_use
+from tableformat.export.commit import Ports, held_in_main, settle_mark, unsettled_mark
+from tableformat.export.content import Content, content_of
+from tableformat.export.decision import Wish, answered
 from tableformat.export.destination import Destination
-from tableformat.export.freezing import Freezing, Frozen
+from tableformat.export.freeze_and_claim import (
+    Begun,
+    Claimed,
+    Claiming,
+    Freezing,
+    Frozen,
+    Planned,
+    Work,
+)
+from tableformat.export.give_up import INTERRUPTED_ERROR, kill
 from tableformat.export.leases import Leases
-from tableformat.export.leaving import held_in_main
-from tableformat.export.leftovers import staging_in_use
-from tableformat.export.meeting_namesakes import MeetingNamesakes
+from tableformat.export.main_state import Holding
+from tableformat.export.namesakes import Namesakes, SameTable, is_kept_back, namesakes
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts, SliceWriter
-from tableformat.export.resuming import stored_receipts
-from tableformat.export.same_table import SameTable
-from tableformat.export.setting_watermark import SettingWatermark
-from tableformat.export.standing import INTERRUPTED_ERROR
-from tableformat.export.telling import Telling
-from tableformat.export.tidying import Tidying
+from tableformat.export.slices import stored_receipts
 from tableformat.export.verification import Verification
-from tableformat.export.watermark import Listing
-from tableformat.export.work import Begun, Claimed, Work
-from tableformat.export.writing import Files, FileWriting
-from tableformat.ledger import LeaseHeld, Row, State
-from tableformat.mergetree.parts import Part
-from tableformat.names import PartitionId
-from tableformat.source import FrozenPartition
+from tableformat.export.watermark import Listing, SettingWatermark
+from tableformat.export.write_and_commit import (
+    Cancelled,
+    Committing,
+    Files,
+    FileWriting,
+    NoneLeftError,
+    Telling,
+)
+from tableformat.ledger import Claim, LeaseHeld, Row, Stale, State
+from tableformat.mergetree.table import Part
+from tableformat.names import PartitionId, TableName
+from tableformat.source import FrozenPartition, Source
 
-__all__ = ["GroupJob"]
+__all__ = ["Abandoning", "GroupJob", "MeetingNamesakes", "Tidying"]
+
+_MAIN_HOLDS_IT = (Status.UNCHANGED, Status.ALREADY_EXPORTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoning:
+    """Lets go of what interrupted exports of one source had frozen."""
+
+    ports: JobPorts
+
+    def after(self, row: Row | None, status: Status) -> None:
+        """Let go of what a claim had frozen, under its lease; what goes wrong is only told.
+
+        Args:
+            row: of the partition, None when it has none.
+            status: what was answered, from the source and main as they are now.
+        """
+        begun = row is not None and row.state is State.RUNNING and bool(row.claim.staging)
+        if row is None or not begun or status not in _MAIN_HOLDS_IT:
+            return
+        ports = self.ports
+        after = replace(row, claim=replace(row.claim, staging=()))
+        try:
+            written = ports.effects(Step.CLEAN_CLAIM, partial(ports.ledger.write, after))
+            if isinstance(written, Stale):
+                return
+            of_use = staging_in_use(ports.ledger)
+            ports.effects(
+                Step.SWEEP_SOURCE,
+                partial(ports.source.sweep_leftovers, ports.job_is_alive, of_use),
+            )
+        except (LedgerError, SourceError) as error:
+            self.ports.observer.note(
+                f"partition {row.key.partition_id}: what an interrupted run had frozen stays: "
+                f"{error} The next run drops it"
+            )
+
+
+_MOST_LOOKS: Final = 8
+_FIRST_VERSION: Final = 1
+
+
+class MeetingNamesakes:
+    """Looks for other tables of the source table's name that are exported to one destination."""
+
+    def __init__(self, ports: Ports, source: Source, destination: Destination, wish: Wish) -> None:
+        """Have looked at nothing yet."""
+        self._ports = ports
+        self._source = source
+        self._to = destination
+        self._wish = wish
+        self._there: dict[TableName, bool] = {}
+        self._known: Namesakes | None = None
+
+    def before(
+        self, row: Row | None, partition_id: str, content: Content, state: LakeTableState
+    ) -> str:
+        """Say why a partition is not to be frozen, '' when no other table's rows keep it back.
+
+        The ledger is read for the first partition only: `met` reads it anew.
+
+        Args:
+            row: the ledger's row of the partition, None when it was never exported.
+            partition_id: its id.
+            content: what it holds.
+            state: main.
+
+        Raises:
+            TableFormatError: the ledger or main cannot be read.
+        """
+        if self._known is None:
+            self._known = self._look()
+        return self._refusal(
+            self._known, row, partition_id, state, content=content, is_gone=self._is_gone
+        )
+
+    def met(self, claimed: Iterable[Claimed]) -> Mapping[str, str]:
+        """Give up claims beside which another table's goes on; say why, by partition id.
+
+        Raises:
+            TableFormatError: the ledger or main cannot be read or written; then none is to go on.
+        """
+        given_up: dict[str, str] = {}
+        waiting = [one.row for one in claimed if is_kept_back(one.row, self._wish)]
+        for attempt in range(1, _MOST_LOOKS + 1):
+            found = self._look() if waiting else None
+            if found is None or not any(found.has_any(row.key.partition_id) for row in waiting):
+                break
+            # After the ledger: what has landed by its word is in this M.
+            state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
+            still = []
+            for row in waiting:
+                partition_id = row.key.partition_id
+                content = Content(row.claim.fingerprint, row.claim.parts, merge_explains=False)
+                refusal = partial(self._refusal, found, row, partition_id, state, content=content)
+                if not (why := refusal()):
+                    continue
+                is_later = refusal(after=row.claim)
+                if is_later or attempt == _MOST_LOOKS:
+                    given_up[partition_id] = why
+                    self._give_up(row, why)
+                else:
+                    still.append(row)
+            waiting = still
+            if waiting:
+                self._ports.pause(attempt)
+        return given_up
+
+    def _look(self) -> Namesakes:
+        return self._ports.effects(
+            Step.READ_LEDGER,
+            lambda: namesakes(self._to.table, self._to.layout.table_uuid, self._ports.ledger.rows),
+        )
+
+    def _refusal(
+        self,
+        found: Namesakes,
+        row: Row | None,
+        partition_id: str,
+        state: LakeTableState,
+        *,
+        content: Content,
+        is_gone: Callable[[TableName], bool] = lambda _: False,
+        after: Claim | None = None,
+    ) -> str:
+        def held(other: Row) -> Holding:
+            return held_in_main(self._ports, other, state, other.key.hash)
+
+        return found.refusal(
+            row, partition_id, self._wish, held, content=content, is_gone=is_gone, after=after
+        )
+
+    def _is_gone(self, name: TableName) -> bool:
+        """Whether the source has no table of a name any more; it is asked once."""
+        if name not in self._there:
+            engine = self._ports.effects(Step.DESCRIBE_SOURCE, lambda: self._source.engine_of(name))
+            self._there[name] = engine is not None
+        return not self._there[name]
+
+    def _give_up(self, row: Row, why: str) -> None:
+        """End a claim for which nothing was sent; only an earlier one of its key needs a proof."""
+        if row.version > _FIRST_VERSION:
+            kill(self._ports, row.key.hash, state=State.FAILED, why=why)
+            return
+        after = replace(
+            row,
+            state=State.FAILED,
+            claim=replace(row.claim, recipe="", staging=()),
+            updated=self._ports.clock(),
+            last_error=why,
+        )
+        # Who has moved the row meanwhile has given it up, too, or goes on with it.
+        self._ports.effects(Step.GIVE_UP, partial(self._ports.ledger.write, after))
+
+
+_LANDED = (Status.COMMITTED, Status.REPLACED)
+
+
+@dataclass(frozen=True, slots=True)
+class Tidying:
+    """Tidies up after exports into one destination."""
+
+    ports: JobPorts
+    commit_ports: Ports
+    to: Destination
+
+    def after(self, one: Claimed, outcome: Outcome) -> None:
+        """Remove what attempts before this one left behind; what goes wrong is only told."""
+        earlier = bool(one.row.old) or one.row.claim.begun < one.begun
+        if outcome.status not in _LANDED or not earlier:
+            return
+        try:
+            cleaning = Cleaning(self.commit_ports, self.ports.storage, self.to.location)
+            cleaning.clean(one.row.key.hash)
+        except TableFormatError as error:
+            self.ports.observer.note(
+                f"partition {outcome.partition_id}: what earlier attempts left behind stays: "
+                f"{error} `mergeberg gc` removes it"
+            )
 
 
 class GroupJob:

@@ -6,11 +6,19 @@
 Everything that can be refused from the source's description and what the destination remembers is
 refused before the destination is touched, everything that the destination can refuse before a
 partition is (DESIGN 5.4, 6).
+
+A statement that is killed begins nothing else (RQ…QueryCancellation, reading 11).
+
+Whoever kills it gives up every partition that it has claimed, and says so on their rows. What it
+would claim later, only its own run can leave: it looks at the rows of what was killed.
+
+Makes the lake table of a ClickHouse table as an export would, and puts no rows into it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -19,35 +27,30 @@ from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError, StoppedError, UsageError
 from tableformat.export.backfill import outdated
-from tableformat.export.claim import Wish, in_tree
-from tableformat.export.commit import Ports, unsettled_mark
-from tableformat.export.destination import Destination, fit
-from tableformat.export.directories import NO_NAMES, KeyNames
-from tableformat.export.empty_commits import first_snapshot
-from tableformat.export.evolving import evolve_schema
-from tableformat.export.expired import ABANDONED_TTL, Expired
+from tableformat.export.cleanup import ABANDONED_TTL, Expired, staging_in_use
+from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
+from tableformat.export.decision import Wish, in_tree
+from tableformat.export.destination import Destination, evolve_schema, fit
+from tableformat.export.give_up import QUERY_KILLED
 from tableformat.export.group import GroupJob
-from tableformat.export.killed_query import KilledQuery
+from tableformat.export.history import LoggingOutcomes
 from tableformat.export.leases import Leases
-from tableformat.export.leftovers import staging_in_use
-from tableformat.export.limiting import with_limits
-from tableformat.export.limits import Limits
-from tableformat.export.loading import check_table_of_ledger
-from tableformat.export.logging_outcomes import LoggingOutcomes
 from tableformat.export.namesakes import known_as
-from tableformat.export.outcome import Outcome
+from tableformat.export.outcome import Outcome, Status
 from tableformat.export.plan import (
+    NO_NAMES,
+    KeyNames,
     TablePlan,
     check_one_to_one,
     plan_table,
     remembered_conversions,
 )
 from tableformat.export.ports import JobPorts, Lake
-from tableformat.export.retrying import MAX_RETRIES, with_retries
-from tableformat.export.selection import Selection, select
+from tableformat.export.request import Limits, Selection, select
 from tableformat.export.slices import FileFormat
 from tableformat.export.watermark import Listing, list_source
-from tableformat.hive.named import check_names, names_in_force
+from tableformat.export.writers import MAX_RETRIES, with_limits, with_retries
+from tableformat.hive.layout import check_names, names_in_force
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row, State
 from tableformat.mergetree.table import MergeTreeTable
@@ -64,13 +67,96 @@ from tableformat.source import Source
 
 __all__ = [
     "MOST_PARTITIONS",
+    "Created",
     "ExportRequest",
+    "KilledQuery",
     "LookedAt",
+    "create_table",
     "export",
+    "is_killed",
     "look_at_table",
+    "mark_killed",
     "open_destination",
     "with_outdated",
 ]
+
+
+class KilledQuery:
+    """Sees by the outcomes of one run whether its statement was killed."""
+
+    def __init__(self, ports: JobPorts, to: Destination) -> None:
+        """Begin with a statement that was not."""
+        self._ports = ports
+        self._to = to
+        self._seen = False
+
+    def passing(self, outcomes: Generator[Outcome, None, None]) -> Generator[Outcome, None, None]:
+        """Yield the outcomes; closing this closes what they come from.
+
+        Raises:
+            LedgerError: it cannot say who gave a partition up.
+        """
+        with contextlib.closing(outcomes):
+            for outcome in outcomes:
+                if outcome.status is Status.KILLED and not self._seen:
+                    self._look(PartitionId(outcome.partition_id))
+                yield outcome
+
+    def _look(self, partition_id: PartitionId) -> None:
+        key = self._to.key(partition_id).hash
+        row = self._ports.effects(Step.READ_LEDGER, partial(self._ports.ledger.read, key))
+        self._seen = row is not None and is_killed(row, self._ports.query_id)
+
+    def check(self) -> None:
+        """Go on, unless the statement was killed.
+
+        Raises:
+            StoppedError: it was.
+        """
+        if self._seen:
+            message = (
+                f"Cannot finish: the query {self._ports.query_id} was killed. What is exported "
+                "stays, and nothing else of it becomes visible. Give the same statement again to "
+                "export the rest."
+            )
+            raise StoppedError(message)
+
+
+def is_killed(row: Row, query_id: str) -> bool:
+    """Whether a row was given up because this statement was killed."""
+    return row.claim.query_id == query_id and row.last_error.startswith(QUERY_KILLED)
+
+
+def mark_killed(effects: Effects, ledger: Ledger, rows: Sequence[Row], now: int) -> tuple[Row, ...]:
+    """Claim rows of a statement that is killed, all at once, so that its run stops; return them.
+
+    To give each of them up takes longer (`giving_up.kill`), and meanwhile the run would go on with
+    the others. What has moved on since it was read stays as it is.
+
+    Args:
+        effects: the port to the outside.
+        ledger: that has the rows.
+        rows: as they were read, under way.
+        now: milliseconds since 1970.
+
+    Raises:
+        LedgerError: the ledger failed.
+    """
+    if not rows:
+        return ()
+    first = ledger.next_epoch(len(rows))
+    marked = tuple(
+        replace(
+            row,
+            claim=replace(row.claim, epoch=first + at),
+            updated=now,
+            last_error=QUERY_KILLED,
+        )
+        for at, row in enumerate(rows)
+    )
+    written = effects(Step.CLAIM, partial(ledger.write_all, marked))
+    return tuple(row for row in written if isinstance(row, Row))
+
 
 MOST_PARTITIONS: Final = 100
 """Partitions of a group: one ALTER in the source, one Spark job."""
@@ -399,3 +485,37 @@ def _unchanged(destination: Destination, layout: object) -> None:
             "command again."
         )
         raise RefusedError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What the table is made by, and whether it was not there before."""
+
+    plan: TablePlan
+    is_new: bool
+
+
+def create_table(request: ExportRequest, ports: JobPorts, *, dry_run: bool) -> Created:
+    """Make a lake table; one that is there and fits stays as it is.
+
+    Args:
+        request: what the user asked for; its selection and wish are not looked at.
+        ports: what a job acts on; nothing is written by them.
+        dry_run: whether nothing is to be made, only refused what would be.
+
+    Raises:
+        RefusedError: a column or the partition key cannot be mapped, or the table that is there
+            does not fit, or is another ledger's.
+        TableFormatError: a side or the ledger cannot be read or written.
+    """
+    looked_at = look_at_table(
+        request, ports.source, ports.lake, ports.ledger,
+        effects=ports.effects, note=ports.observer.note,
+    )  # fmt: skip
+    existing, state = looked_at.existing, looked_at.state
+    if not dry_run:
+        open_destination(request, ports, looked_at)
+    elif existing is not None and state is not None:
+        check_table_of_ledger(state, ports.ledger)
+        fit(looked_at.plan, request.to, existing, state, request.format)
+    return Created(looked_at.plan, existing is None)

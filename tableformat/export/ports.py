@@ -17,9 +17,9 @@ from pyiceberg.table.sorting import SortOrder
 from tableformat.committer import Commit, CommitOutcome, LakeTable
 from tableformat.effects import Effects
 from tableformat.errors import TableFormatError
-from tableformat.export.limits import Allotment
+from tableformat.export.commit import Pause, Ports
 from tableformat.export.outcome import Outcome
-from tableformat.export.settling import Pause, Ports
+from tableformat.export.request import Allotment
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.export.verification import LakeDigests
 from tableformat.ledger import Ledger, Owner

@@ -2,17 +2,67 @@
 
 A slice is the rows of exactly one data file: whole parts, or a `_part_offset` range of a large
 part. It belongs to one key and one Iceberg partition. Small slices share a task (DESIGN 5.2).
+
+Cuts a frozen partition into slices, and slices into tasks (DESIGN 5.2). Pure: it opens nothing.
+
+A slice becomes one file: whole small parts in a bin, or a `_part_offset` range of a large part. A
+bin stays in one place, because its parts are linked into one directory or read by one query, and
+has a bounded number of parts, because merging them in key order holds blocks of every column of
+every part.
+
+What of an earlier attempt can be taken over: finished files, by their receipts (DESIGN 5.5).
+
+A file is taken over only when it holds exactly the rows of a slice of today's plan, written as
+today's plan would write it, and is still there with the size that its receipt names. Anything else
+is written again under a name of its own.
+
+How far an export is that runs elsewhere, by the receipts of its finished files.
+
+A source part is processed when all of its rows are in finished files, whole or in slices
+(coverage.md reading 17; RQ…SystemTables.Exports).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import heapq
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final, TypeVar
 
-from tableformat.parquet.file_format import FileFormat
-from tableformat.receipt import PartRange
-from tableformat.source import PartsLayout, ServedLayout
+from tableformat.errors import LedgerError, MissingError
+from tableformat.file_names import RECEIPTS
+from tableformat.ledger import ExportedPart, Row
+from tableformat.parquet.writer import FileFormat
+from tableformat.receipt import PartRange, Receipt
+from tableformat.source import FrozenPart, FrozenPartition, PartsLayout, ServedLayout
+from tableformat.storage import Storage
 
-__all__ = ["DataCheck", "FileFormat", "Share", "Slice", "SliceTask", "WritePlan"]
+__all__ = [
+    "DataCheck",
+    "FileFormat",
+    "Share",
+    "Slice",
+    "SliceTarget",
+    "SliceTask",
+    "WritePlan",
+    "deal",
+    "files_of_parts",
+    "finished_files",
+    "just_written",
+    "most_parts",
+    "opened_together",
+    "processed_parts",
+    "receipts_below",
+    "recipe_of",
+    "slices",
+    "stored_receipts",
+    "tasks",
+    "with_files",
+    "without_files",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +159,371 @@ class WritePlan:
     storage: tuple[tuple[str, str], ...] = ()
     tree: bool = False
     share: Share | None = None
+
+
+T = TypeVar("T")
+
+# Reading memory of one part in a merge, measured with 20 columns (notes/performance.md, Added).
+_PART_MEMORY: Final = 2_300_000
+_PART_MEMORY_COLUMNS: Final = 20
+_MERGE_MEMORY: Final = 64 * _PART_MEMORY
+# A file smaller than this is not worth a second core.
+_LEAST_SPLIT_BYTES: Final = 64 * 1024 * 1024
+# What opening and finishing one more file costs, as bytes of output (9 ms; section 6 of the notes).
+_SLICE_COST_BYTES: Final = 1024 * 1024
+_TASKS_PER_SLOT: Final = 3
+_TASK_BYTES: Final = 1024 * 1024 * 1024
+# Opening costs as much as reading so many bytes; the parts of larger slices stay in few hands.
+_SMALL_BYTES: Final = 16 * 1024 * 1024
+_PARTS_OPENED: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTarget:
+    """What the files of one partition are written for: what its slices share."""
+
+    key: str
+    epoch: int
+    transaction_id: str
+    directory: str
+    partition: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A range or a whole part, with the bytes it is expected to become."""
+
+    range: PartRange
+    rows: int | None
+    place: str
+    bytes: int
+
+
+def most_parts(columns: int) -> int:
+    """Return how many parts may be merged into one file, by the memory that this takes."""
+    return max(1, _MERGE_MEMORY * _PART_MEMORY_COLUMNS // (_PART_MEMORY * max(1, columns)))
+
+
+def slices(
+    partition: FrozenPartition,
+    target: SliceTarget,
+    *,
+    fmt: FileFormat,
+    bytes_ratio: float,
+    columns: int,
+    first_number: int = 0,
+    slots: int = 1,
+    ranges: bool = True,
+) -> tuple[Slice, ...]:
+    """Return slices that together hold every visible row of the partition exactly once.
+
+    Parts without a visible row are left out; a partition of only such parts has no slice.
+
+    Args:
+        partition: complete and checked.
+        target: what the files are for.
+        fmt: its `target_file_bytes` bounds the expected bytes of a slice; `parts_apart` says up to
+            how many parts each has slices of its own.
+        bytes_ratio: expected file bytes per byte on the source's disk; above 0.
+        columns: of the table; bounds how many parts are merged.
+        first_number: of the first slice; the others follow.
+        slots: cut a partition that is smaller than a file for each slot into as many files, though
+            never into files below 64 MB; 1 leaves the number of files to the bytes alone.
+        ranges: whether a part may be read in ranges; else a large part is one file, however large.
+    """
+    expected = sum(_expected_bytes(part, bytes_ratio) for part in partition.parts)
+    share = max(_LEAST_SPLIT_BYTES, -(-expected // max(1, slots)))
+    most = max(1, min(fmt.target_file_bytes, share) if slots > 1 else fmt.target_file_bytes)
+    apart = sum(part.visible_rows > 0 for part in partition.parts) <= fmt.parts_apart
+    bins: list[list[_Cut]] = []
+    open_bins: dict[str, list[_Cut]] = {}
+    for part in partition.parts:
+        if part.visible_rows == 0:
+            continue
+        place = part.place
+        size = _expected_bytes(part, bytes_ratio)
+        if size > most and ranges:
+            bins.extend([cut] for cut in _ranges(part, size, most))
+            continue
+        held = None if apart else open_bins.get(place)
+        full = held is not None and (
+            len(held) == most_parts(columns) or sum(cut.bytes for cut in held) + size > most
+        )
+        if held is None or full:
+            held = open_bins[place] = []
+            bins.append(held)
+        held.append(_Cut(_range(part), part.visible_rows, place, size))
+    return tuple(
+        _slice(number, cuts, str(partition.partition_id), target)
+        for number, cuts in enumerate(bins, first_number)
+    )
+
+
+def tasks(all_slices: Iterable[Slice], slots: int) -> tuple[SliceTask, ...]:
+    """Deal slices to tasks of about equal work: three for each slot, more when too large.
+
+    The largest come first, so that the end of a job is not one long task.
+    """
+    work = sorted(all_slices, key=lambda s: (-s.estimated_bytes, s.number))
+    if not work:
+        return ()
+    total = sum(_cost(slice_) for slice_ in work)
+    number = max(_TASKS_PER_SLOT * max(1, slots), -(-total // _TASK_BYTES))
+    return tuple(SliceTask(hand) for hand in deal(work, number, _cost))
+
+
+def deal(work: Sequence[T], number: int, cost: Callable[[T], int]) -> tuple[tuple[T, ...], ...]:
+    """Deal what is to be done to hands of about equal cost, in its order: each time the cheapest.
+
+    Args:
+        work: the dearest first.
+        number: of the hands, of which none is empty.
+        cost: of each.
+    """
+    dealt: list[list[T]] = [[] for _ in range(min(len(work), number))]
+    loads = [(0, index) for index in range(len(dealt))]
+    for one in work:
+        load, index = heapq.heappop(loads)
+        dealt[index].append(one)
+        heapq.heappush(loads, (load + cost(one), index))
+    return tuple(tuple(hand) for hand in dealt)
+
+
+def opened_together(task: SliceTask) -> tuple[tuple[Slice, ...], ...]:
+    """Return the slices of a task as they are opened: small ones of a place together, others alone.
+
+    The order stays as it is but for places; a part that two partitions call the same is not opened
+    with the other.
+    """
+    opened: list[list[Slice]] = []
+    filling: dict[str, tuple[list[Slice], dict[str, str]]] = {}
+    for one in task.slices:
+        if one.estimated_bytes > _SMALL_BYTES:
+            opened.append([one])
+            continue
+        paths = {r.name: r.path for r in one.ranges}
+        held, parts = filling.get(one.place, ([], {}))
+        too_many = len(parts.keys() | paths.keys()) > _PARTS_OPENED
+        if not held or too_many or any(parts.get(n, p) != p for n, p in paths.items()):
+            held, parts = filling[one.place] = ([], {})
+            opened.append(held)
+        held.append(one)
+        parts |= paths
+    return tuple(tuple(together) for together in opened)
+
+
+def _cost(slice_: Slice) -> int:
+    return slice_.estimated_bytes + _SLICE_COST_BYTES
+
+
+def _expected_bytes(part: FrozenPart, ratio: float) -> int:
+    if part.visible_rows == 0:
+        return 0
+    return max(1, int(part.part.bytes_on_disk * ratio * part.visible_rows / part.part.rows))
+
+
+def _ranges(part: FrozenPart, size: int, most: int) -> list[_Cut]:
+    """Cut a large part into ranges of about equal rows, none expected to be larger than `most`."""
+    rows = part.part.rows
+    step = max(1, rows * most // size)
+    number = -(-rows // step)
+    # Lightweight deletes keep their offsets, and nothing says in which range they are.
+    whole = part.visible_rows == rows
+    cuts = []
+    for index in range(number):
+        start, stop = rows * index // number, rows * (index + 1) // number
+        expected = max(1, size * (stop - start) // rows)
+        span = _range(part, start, stop)
+        cuts.append(_Cut(span, stop - start if whole else None, part.place, expected))
+    return cuts
+
+
+def _range(part: FrozenPart, start: int | None = None, stop: int | None = None) -> PartRange:
+    frozen = part.part
+    return PartRange(
+        name=frozen.name,
+        source_name=part.source_name,
+        path=frozen.path,
+        rows=frozen.rows,
+        hash_of_all_files=frozen.hash_of_all_files,
+        start=start,
+        stop=stop,
+    )
+
+
+def _slice(number: int, cuts: Sequence[_Cut], partition_id: str, target: SliceTarget) -> Slice:
+    known = [cut.rows for cut in cuts if cut.rows is not None]
+    return Slice(
+        number=number,
+        key=target.key,
+        partition_id=partition_id,
+        epoch=target.epoch,
+        transaction_id=target.transaction_id,
+        place=cuts[0].place,
+        ranges=tuple(cut.range for cut in cuts),
+        rows=sum(known) if len(known) == len(cuts) else None,
+        estimated_bytes=sum(cut.bytes for cut in cuts),
+        directory=target.directory,
+        partition=target.partition,
+    )
+
+
+_SETTLED_LATER = ("layout", "job", "versions", "storage", "tree", "share")
+
+
+def recipe_of(plan: WritePlan, slices: Iterable[Slice]) -> str:
+    """Return a digest of all that decides what the files of a partition hold.
+
+    Not in it: where the frozen parts lie and who reads them, which change from run to run, and how
+    the files are named.
+    """
+    how = {k: v for k, v in asdict(plan).items() if k not in _SETTLED_LATER}
+    what = [([_rows_of(r) for r in s.ranges], s.rows, s.directory, s.partition) for s in slices]
+    return hashlib.sha256(json.dumps([how, what], sort_keys=True).encode()).hexdigest()
+
+
+def _rows_of(one: PartRange) -> tuple[str, str, int, int | None, int | None]:
+    """Return which rows of the source a range is, wherever it was frozen."""
+    return one.source_name, one.hash_of_all_files, one.rows, one.start, one.stop
+
+
+def stored_receipts(
+    storage: Storage, below: str, known: dict[str, Receipt] | None = None
+) -> tuple[Receipt, ...]:
+    """Return the receipts below a location that can be read; a damaged one names no file.
+
+    Args:
+        storage: that has them.
+        below: the location.
+        known: those that were read before, by location; gets what is read now. A receipt is
+            written once, and never changes.
+
+    Raises:
+        DestinationError: they cannot be listed or read.
+    """
+    read = {} if known is None else known
+    found = []
+    for stored in storage.list(below):
+        at = stored.location
+        if at.rsplit("/", 1)[-1].split("-", 1)[0].isdecimal():
+            try:
+                receipt = read.get(at) or Receipt.from_json(storage.read(at).decode())
+            except (LedgerError, UnicodeDecodeError):
+                continue
+            read[at] = receipt
+            found.append(receipt)
+    return tuple(found)
+
+
+def finished_files(
+    slices: tuple[Slice, ...], receipts: Iterable[Receipt], storage: Storage
+) -> dict[int, Receipt]:
+    """Return the receipts of slices that need not be written again, by today's slice number.
+
+    Args:
+        slices: the plan of one partition.
+        receipts: those of its transaction.
+        storage: that has its files.
+    """
+    by_rows: dict[object, list[Receipt]] = {}
+    for receipt in receipts:
+        by_rows.setdefault(tuple(_rows_of(r) for r in receipt.ranges), []).append(receipt)
+    found: dict[int, Receipt] = {}
+    for one in slices:
+        held = by_rows.get(tuple(_rows_of(r) for r in one.ranges), ())
+        usable = next((r for r in held if _is_there(r, one, storage)), None)
+        if usable is not None:
+            found[one.number] = replace(usable, slice_number=one.number)
+    return found
+
+
+def just_written(slices: Iterable[Slice], receipts: Iterable[Receipt]) -> tuple[Receipt, ...]:
+    """Return a receipt of this very run for each slice that has one.
+
+    Args:
+        slices: of one partition, that this run writes.
+        receipts: those of its transaction, of earlier runs too.
+    """
+    of_slice = {(r.epoch, r.slice_number, r.ranges): r for r in receipts}
+    found = (of_slice.get((s.epoch, s.number, s.ranges)) for s in slices)
+    return tuple(r for r in found if r is not None)
+
+
+def _is_there(receipt: Receipt, one: Slice, storage: Storage) -> bool:
+    """Whether the file of a receipt is what the receipt says, to the last byte."""
+    if receipt.partition != one.partition or one.rows not in (None, receipt.rows):
+        return False
+    try:
+        return (
+            storage.size(receipt.file_path) == receipt.file_bytes
+            and storage.sha256(receipt.file_path) == receipt.sha256
+        )
+    except MissingError:
+        return False
+
+
+def receipts_below(location: str, row: Row) -> str:
+    """Return where the receipts of a row's claim are, in the table at a location."""
+    return f"{location.rstrip('/')}/{RECEIPTS}/{row.key.hash}/{row.claim.transaction_id}"
+
+
+def processed_parts(parts: Iterable[ExportedPart], finished: Iterable[PartRange]) -> frozenset[str]:
+    """Return the names of the parts that are wholly in finished files.
+
+    Args:
+        parts: of the claim.
+        finished: the rows that finished files hold, in any order; files of two attempts may hold
+            the same ones.
+    """
+    held = defaultdict[str, list[tuple[int, int]]](list)
+    for one in finished:
+        stop = one.rows if one.stop is None else one.stop
+        held[one.source_name].append((one.start or 0, stop))
+    return frozenset(
+        part.name for part in parts if part.name in held and _reach(held[part.name]) >= part.rows
+    )
+
+
+def with_files(
+    parts: tuple[ExportedPart, ...], receipts: Iterable[Receipt]
+) -> tuple[ExportedPart, ...]:
+    """Return parts with the files that hold their rows, in the order of the slices.
+
+    A part that is not yet wholly in finished files has none: its path says that it is exported.
+
+    Args:
+        parts: of a claim.
+        receipts: of its finished files, in any order; of a slice that two attempts wrote, one.
+    """
+    of_slice: dict[int, Receipt] = {}
+    for receipt in sorted(receipts, key=lambda r: (r.slice_number, r.attempt)):
+        of_slice.setdefault(receipt.slice_number, receipt)
+    paths = files_of_parts(of_slice.values())
+    done = processed_parts(parts, (part for r in of_slice.values() for part in r.ranges))
+    return tuple(
+        replace(part, remote_paths=paths[part.name] if part.name in done else ()) for part in parts
+    )
+
+
+def files_of_parts(receipts: Iterable[Receipt]) -> dict[str, tuple[str, ...]]:
+    """Return the files that hold rows of each part, by its name, in the order of the receipts."""
+    found = defaultdict[str, list[str]](list)
+    for receipt in receipts:
+        for part in receipt.ranges:
+            found[part.source_name].append(receipt.file_path)
+    return {name: tuple(paths) for name, paths in found.items()}
+
+
+def without_files(parts: Iterable[ExportedPart]) -> tuple[ExportedPart, ...]:
+    """Return parts of which no file is of use any more."""
+    return tuple(replace(part, remote_paths=()) for part in parts)
+
+
+def _reach(ranges: list[tuple[int, int]]) -> int:
+    """Return up to which row ranges cover a part from its first one, without a gap."""
+    reached = 0
+    for start, stop in sorted(ranges):
+        if start > reached:
+            break
+        reached = max(reached, stop)
+    return reached

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tableformat.hive.commit_file import CommitFile
+from tableformat.hive.documents import CommitFile
 from tableformat.hive.layout import TreePaths
 from tableformat.hive.log import LogEntry, LoggedExport
 

@@ -2,11 +2,18 @@
 
 Everything of ours is below `_mergeberg`, whose first character keeps Hive, Spark and PyArrow out of
 it; readers that go by a pattern ask for `**/*.parquet` (docs/spec/hive.md).
+
+Directories that the user names: those of the members of a partition key that are expressions.
+
+A plain column has a directory of its own name; `toYYYYMM(d)` has none that anybody agrees on. The
+user says one (`--hive-column month=toYYYYMM(d)`), and the tree remembers it (docs/spec/hive.md):
+all partitions of a tree lie in directories of the same names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -23,14 +30,188 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.errors import UnsupportedError
-from tableformat.hive.named import why_no_name
-from tableformat.mergetree.expression import ColumnName, Expression
-from tableformat.mergetree.expression_text import parse_partition_key, render_expression
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
+from tableformat.errors import (
+    DestinationError,
+    RefusedError,
+    UnsupportedError,
+    UsageError,
+    refuse_all,
+)
+from tableformat.hive_names import spelled_name
+from tableformat.mergetree.expression import Call, ColumnName, Expression
+from tableformat.mergetree.expression_text import (
+    parse_expression,
+    parse_partition_key,
+    render_expression,
+)
 from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import HiveName, LakeName
 
-__all__ = ["TreePaths", "check_directories"]
+__all__ = [
+    "NamedDirectory",
+    "TreePaths",
+    "check_directories",
+    "check_names",
+    "listed_names",
+    "names_in_force",
+    "remembered_names",
+    "remembering",
+    "why_no_name",
+]
+
+_PROPERTY: Final = "mergeberg.tree.directories"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDirectory:
+    """The name of the directory of a member of the partition key that is an expression."""
+
+    name: str
+    expression: Expression
+
+    def __str__(self) -> str:
+        """Return it as `--hive-column` takes it."""
+        return f"{self.name}={render_expression(self.expression)}"
+
+
+def names_in_force(
+    what: str, to: LakeName, given: Mapping[str, str], properties: Mapping[str, str] | None
+) -> tuple[NamedDirectory, ...]:
+    """Return the names of directories to export with: the user's, or those that a tree remembers.
+
+    Args:
+        what: cannot be done when they are refused, without the leading "Cannot".
+        to: the destination.
+        given: name to expression, as the user said.
+        properties: of the tree that is there, None without one.
+
+    Raises:
+        UsageError: an expression cannot be read, or the destination has no directories to name.
+        RefusedError: the tree was made with other names (code 36).
+        DestinationError: what the tree remembers cannot be read.
+    """
+    said = tuple(_read(name, text) for name, text in given.items())
+    if not isinstance(to, HiveName):
+        if not said:
+            return ()
+        message = (
+            f"Cannot use --hive-column for {to}: it names directories, and only trees of Hive "
+            "directories have such. Leave it out, or export to hive:URI."
+        )
+        raise UsageError(message)
+    if properties is None:
+        return said
+    made_with = _read_remembered(to, properties)
+    if other := [str(one) for one in said if one not in made_with]:
+        were = f"named by {', '.join(map(str, made_with))}" if made_with else "plain columns only"
+        message = (
+            f"Cannot {what}: the directories of the tree are {were}, and --hive-column "
+            f"{', '.join(other)} was given. Leave it out, or export to another tree."
+        )
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    return made_with
+
+
+def listed_names(text: str, what: str) -> dict[str, str]:
+    """Read names that stand in one text: `month=toYYYYMM(d), part=k % 10`; none in an empty one.
+
+    Args:
+        text: as given.
+        what: what the text is, for messages.
+
+    Raises:
+        UsageError: it is no such list, or a name stands twice.
+    """
+    if not text.strip():
+        return {}
+    whole = parse_expression(f"tuple({text})", what=what)
+    found: dict[str, str] = {}
+    for one in whole.arguments if isinstance(whole, Call) and whole.function == "tuple" else ():
+        match one:
+            case Call("equals", (ColumnName(name), expression)) if name not in found:
+                found[name] = render_expression(expression)
+            case _:
+                message = (
+                    f"Cannot read the {what} {text!r}: {render_expression(one)} is not "
+                    "NAME=EXPRESSION with a name of its own. Write for example "
+                    "month=toYYYYMM(d), part=(k % 10)."
+                )
+                raise UsageError(message)
+    return found
+
+
+def remembering(named: Sequence[NamedDirectory]) -> dict[str, str]:
+    """Return the properties by which a tree remembers its names; none without names."""
+    if not named:
+        return {}
+    return {_PROPERTY: json.dumps({n.name: render_expression(n.expression) for n in named})}
+
+
+def remembered_names(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the expressions of the directories that a tree remembers to be named, by name."""
+    found: dict[str, str] = json.loads(properties.get(_PROPERTY, "{}"))
+    return found
+
+
+def check_names(what: str, table: MergeTreeTable, named: Sequence[NamedDirectory]) -> None:
+    """Refuse names that no member of the key has use for, or that readers would mix up.
+
+    Args:
+        what: cannot be done when they are refused, without the leading "Cannot".
+        table: the source.
+        named: the names.
+
+    Raises:
+        RefusedError: one or more of them cannot be used; all reasons are listed (code 36).
+    """
+    key = parse_partition_key(table.engine.partition_by)
+    columns = {c.name.casefold(): c.name for c in table.columns}
+    reasons = []
+    for number, one in enumerate(named):
+        before = named[:number]
+        folded = one.name.casefold()
+        if isinstance(one.expression, ColumnName):
+            why = "is a column, and its directory has the column's name"
+            reasons.append(f"{render_expression(one.expression)} {why}")
+        elif one.expression not in key:
+            members = ", ".join(map(render_expression, key)) or "tuple()"
+            reasons.append(f"{one} names no member of the partition key, which is {members}")
+        if folded in columns:
+            reasons.append(f"{one.name} is the name of the table's column {columns[folded]}")
+        elif why := why_no_name(one.name):
+            reasons.append(f"{one.name} {why}")
+        if folded in (other.name.casefold() for other in before):
+            reasons.append(f"{one.name} is given twice, and some readers take no heed of case")
+        if one.expression in (other.expression for other in before):
+            reasons.append(f"{render_expression(one.expression)} is named twice")
+    if reasons:
+        raise refuse_all(what, tuple(dict.fromkeys(reasons)), code=BAD_ARGUMENTS)
+
+
+def why_no_name(name: str) -> str:
+    """Return '' for a name that readers take a directory's column from, else why they do not."""
+    if name.startswith(("_", ".")):
+        return f"begins with {name[0]}, and readers pass over directories that do"
+    if changed := sorted({c for c in name if c not in spelled_name(c)}):
+        return f"has {' '.join(changed)} in its name, which DuckDB and ClickHouse would read as %XX"
+    return ""
+
+
+def _read(name: str, text: str) -> NamedDirectory:
+    return NamedDirectory(name, parse_expression(text, what=f"--hive-column {name}"))
+
+
+def _read_remembered(to: LakeName, properties: Mapping[str, str]) -> tuple[NamedDirectory, ...]:
+    try:
+        return tuple(_read(name, of) for name, of in remembered_names(properties).items())
+    except (ValueError, TypeError, AttributeError, UsageError) as error:
+        message = (
+            f"Cannot read the property {_PROPERTY} of {to}: {error!r} in "
+            f"{properties[_PROPERTY]!r}. Use the release that made the tree, or a newer one."
+        )
+        raise DestinationError(message) from error
+
 
 _OWN: Final = "_mergeberg"
 _NUMBER_DIGITS: Final = 20

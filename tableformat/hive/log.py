@@ -12,12 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tableformat.commit_properties import property_change
-from tableformat.committer import Commit, LakeTableState, SnapshotSeen, Staged
+from tableformat.committer import Commit, LakeTableState, SnapshotSeen, Staged, property_change
 from tableformat.errors import DestinationError
-from tableformat.hive.commit_file import CommitFile, CommittedFile
+from tableformat.hive.documents import (
+    TREE_FORMAT,
+    CommitFile,
+    CommittedFile,
+    damaged,
+    opened,
+    sealed,
+)
 from tableformat.hive.layout import TreePaths
-from tableformat.hive.sealed import TREE_FORMAT, damaged, opened, sealed
 
 __all__ = ["LogEntry", "LoggedExport", "entry_of", "state_after", "why_not_whole"]
 

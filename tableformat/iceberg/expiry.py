@@ -14,8 +14,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from tableformat.branches import MAIN_BRANCH
-from tableformat.committer import LakeTableState
+from tableformat.committer import MAIN_BRANCH, LakeTableState
 from tableformat.iceberg.snapshot import table_of
 
 __all__ = ["expiry_request", "made_by"]

@@ -6,6 +6,14 @@ over the rows of the partition (`Probe`), and least and greatest value must be e
 reference of types.md 5.2, compared with PyIceberg's own transforms. ClickHouse's calendar ends with
 the years 1 and 9999, where it gives later times the values of the last second: such rows have no
 value here, so that no reader looks for them in another partition.
+
+Whether a lake partition can hold rows of one source partition only, from the plan alone.
+
+That a source partition lies in one lake partition is proved on its rows (`partition_proof.py`).
+The other direction no look at one partition can show: here it is read off the partition key. Each
+expression of the key must be a field of the spec, one to one with it on all data (`=` and `*` of
+the matrix in `key_functions.py`), so that the values of a lake partition say which source
+partition a row is of. Asked before everything in a lake partition is removed (protocol.md step 6).
 """
 
 from __future__ import annotations
@@ -29,13 +37,15 @@ from pyiceberg.types import (
 )
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
-from tableformat.errors import InternalError, refuse_all
+from tableformat.errors import InternalError, RefusedError, refuse_all
 from tableformat.hive_names import escape, partition_directory
 from tableformat.iceberg.key_columns import plain_type
-from tableformat.iceberg.partition_spec import DerivedSpec
+from tableformat.iceberg.partition_spec import DerivedSpec, derive_spec
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
 from tableformat.iceberg.spec_fields import SpecField
 from tableformat.iceberg.values import Value, decimal_of, to_text
+from tableformat.mergetree.expression_text import parse_partition_key
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import DateTime, Simple
 from tableformat.mergetree.wire_types import qualified, wire_expression
 from tableformat.names import PartitionId
@@ -50,6 +60,7 @@ __all__ = [
     "prove",
     "short_name",
     "value_texts",
+    "why_not_one_to_one",
 ]
 
 _HOUR: Final = 3_600_000_000
@@ -362,3 +373,32 @@ def short_name(text: str) -> str:
     while len(escape(kept).encode()) > _LONGEST_NAME // 2:
         kept = kept[: len(kept) * 3 // 4]
     return f"{kept}~{sha256(text.encode()).hexdigest()[:16]}"
+
+
+def why_not_one_to_one(table: MergeTreeTable, columns: MappedColumns, spec: DerivedSpec) -> str:
+    """Return why several partitions of a table may lie in one lake partition, '' when none do.
+
+    Args:
+        table: the source.
+        columns: its mapped columns.
+        spec: of the lake table.
+
+    Raises:
+        UsageError: the key's text cannot be read.
+    """
+    key = table.engine.partition_by
+    if not parse_partition_key(key):
+        return ""
+    if not spec.fields:
+        return f"the lake table is not partitioned, the source is, by {key}"
+    try:
+        derived = derive_spec(table, columns) if spec.chosen else spec
+    except RefusedError as error:
+        return f"nothing shows that '{spec}' divides rows as PARTITION BY {key} does ({error})"
+    if derived.notes:
+        return derived.notes[0]
+    there = {f.meaning for f in spec.fields}
+    missing = [str(f) for f in derived.fields if f.meaning not in there]
+    if missing:
+        return f"PARTITION BY {key} is '{derived}', and '{spec}' does not divide by {missing[0]}"
+    return ""

@@ -4,8 +4,8 @@ A key is a tuple of expressions (none for `tuple()`: unpartitioned), each become
 spec, or the key is refused with all reasons at once. An expression is read as
 
     the column itself                  identity               `key_columns.py`
-    a function of a time               year, month, day, hour `partition_matrix.py`
-    a part of a date beside another    the finer field        `calendar_parts.py`
+    a function of a time               year, month, day, hour `key_functions.py`
+    a part of a date beside another    the finer field        `key_functions.py`
     a width of a number or a text      truncate               `partition_widths.py`
     icebergBucket                      bucket                 `partition_widths.py`
     a function of columns that are in the key themselves      nothing: it divides nothing more
@@ -29,9 +29,15 @@ from pyiceberg.schema import Schema
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import refuse_all
-from tableformat.iceberg.calendar_parts import CalendarPart, calendar_part, divided
 from tableformat.iceberg.key_columns import identifies, keeps_order
-from tableformat.iceberg.partition_matrix import INEXACT, DerivedField, time_field
+from tableformat.iceberg.key_functions import (
+    INEXACT,
+    CalendarPart,
+    DerivedField,
+    calendar_part,
+    divided,
+    time_field,
+)
 from tableformat.iceberg.partition_suggestions import suggestions
 from tableformat.iceberg.partition_widths import bucket_field, kept_column, truncate_field
 from tableformat.iceberg.schema import MappedColumns

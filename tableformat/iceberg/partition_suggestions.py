@@ -11,8 +11,7 @@ from typing import Final
 
 from pyiceberg.types import UUIDType
 
-from tableformat.iceberg.key_spelling import Spelled, spell
-from tableformat.iceberg.partition_matrix import Instant, follows_utc, instant
+from tableformat.iceberg.key_functions import Instant, Spelled, follows_utc, instant, spell
 from tableformat.iceberg.partition_widths import width
 from tableformat.iceberg.schema import MappedColumns
 from tableformat.iceberg.spec_fields import SpecField, why_not

@@ -36,8 +36,7 @@ from pyiceberg.types import (
 
 from tableformat.errors import UsageError
 from tableformat.iceberg.key_columns import INTEGERS, UNSIGNED, plain_type
-from tableformat.iceberg.key_spelling import function_name
-from tableformat.iceberg.partition_matrix import DerivedField
+from tableformat.iceberg.key_functions import DerivedField, function_name
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
 from tableformat.iceberg.spec_fields import GREATEST_ARGUMENT, SpecField
 from tableformat.mergetree.conversions import WireValue, parse_conversion

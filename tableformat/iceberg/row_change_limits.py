@@ -14,8 +14,8 @@ from pyiceberg.table import Table
 from tableformat.clickhouse_codes import CANNOT_UPDATE_COLUMN, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.iceberg.properties import RememberedSource
+from tableformat.mergetree.final_merge import RowMerge, columns_of_merge, telling_columns
 from tableformat.mergetree.row_change import RowChange, columns_read
-from tableformat.mergetree.row_merge import RowMerge, columns_of_merge, telling_columns
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import DataType, DateTime64, Nullable, Tuple, contains
 
@@ -136,7 +136,7 @@ def _refuse_what_files_lost(
             raise _lost(what, column, "a NULL and a tuple of NULLs are one in its files")
         cut = source.conversions.get(column.name, "") in ("", "truncate")
         if cut and column.name in read and contains(column.type, _is_finer):
-            # An export may cut although the first one did not: `remembered_conversions.py`.
+            # An export may cut although the first one did not: `existing_table.py`.
             raise _lost(what, column, "its files hold microseconds, and may have been cut off")
 
 

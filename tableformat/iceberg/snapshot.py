@@ -2,17 +2,22 @@
 
 PyIceberg writes the manifests; the request is ours (docs/decisions/0003): its own commit retries
 without checking again, which commits twice, and deletes manifests that have landed (destination.md
-1.3). Sending is `catalog/iceberg_table.py`'s, the protocol `export/commit.py`'s.
+1.3). Sending is `catalog/iceberg/table.py`'s, the protocol `export/commit.py`'s.
+
+Tags: what a change of them asks for, which outlives expiry; and that none is a branch.
+
+Turns receipts into Iceberg data files: what a manifest says of a file (destination.md 1.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Final, cast
 from uuid import UUID
 
-from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.locations import LocationProvider, load_location_provider
@@ -26,8 +31,10 @@ from pyiceberg.table.update import (
     AssertDefaultSortOrderId,
     AssertDefaultSpecId,
     AssertLastAssignedFieldId,
+    AssertRefSnapshotId,
     AssertTableUUID,
     RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
     SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
@@ -35,26 +42,181 @@ from pyiceberg.table.update import (
     TableUpdate,
     update_table_metadata,
 )
+from pyiceberg.typedef import Record
 
-from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
-from tableformat.commit_properties import property_change
-from tableformat.committer import Commit, LakeTableState, Layout, SchemaChange, SnapshotSeen, Staged
-from tableformat.errors import InternalError
-from tableformat.iceberg.data_files import data_file
-from tableformat.iceberg.tags import NEVER, branch_head, refuse_tag
-from tableformat.manifest_names import attempt_uuid
+from tableformat.committer import (
+    DETACHED_BRANCH,
+    MAIN_BRANCH,
+    Commit,
+    LakeTableState,
+    Layout,
+    SchemaChange,
+    SnapshotSeen,
+    Staged,
+    TagChange,
+    property_change,
+)
+from tableformat.errors import InternalError, RefusedError
+from tableformat.file_names import attempt_uuid
+from tableformat.iceberg.values import from_text
 from tableformat.quantities import counted
+from tableformat.receipt import ColumnStatistics, Receipt
 
 __all__ = [
+    "NEVER",
+    "branch_head",
+    "data_file",
     "is_in_use",
     "location_provider",
+    "refuse_tag",
     "request",
     "schema_request",
     "stage",
     "stage_pruned",
     "state_of",
     "table_of",
+    "tag_request",
 ]
+
+
+def data_file(receipt: Receipt, schema: Schema, spec: PartitionSpec) -> DataFile:
+    """Return the manifest entry of the file that a receipt speaks of.
+
+    Args:
+        receipt: of a finished file.
+        schema: of the table; gives the types of the partition values.
+        spec: the partition spec that the receipt's values belong to.
+
+    Raises:
+        InternalError: the receipt was written for another spec.
+        UsageError: a partition value is not of its field's type.
+    """
+    if receipt.spec_id != spec.spec_id or len(receipt.partition) != len(spec.fields):
+        message = (
+            f"Cannot commit {receipt.file_path}: it was written for partition spec "
+            f"{receipt.spec_id} with {counted(len(receipt.partition), 'value')}, the table has "
+            f"{spec.spec_id} with {len(spec.fields)}. This is a bug, please report it."
+        )
+        raise InternalError(message)
+    fields = spec.partition_type(schema).fields
+    values = [
+        from_text(text, field.field_type)
+        for text, field in zip(receipt.partition, fields, strict=True)
+    ]
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=receipt.file_path,
+        file_format=FileFormat.PARQUET,
+        # The internal values, not dates and times: a manifest is written from exactly these.
+        partition=Record(*values),
+        record_count=receipt.rows,
+        file_size_in_bytes=receipt.file_bytes,
+        column_sizes=_by_field(receipt, lambda c: c.size),
+        value_counts=_by_field(receipt, lambda c: c.values),
+        null_value_counts=_by_field(receipt, lambda c: c.nulls),
+        nan_value_counts=_by_field(receipt, lambda c: c.nans),
+        lower_bounds=_bounds(receipt, lambda c: c.lower),
+        upper_bounds=_bounds(receipt, lambda c: c.upper),
+        key_metadata=None,
+        split_offsets=list(receipt.split_offsets),
+        equality_ids=None,
+        sort_order_id=receipt.sort_order_id,
+    )
+    file.spec_id = spec.spec_id
+    return file
+
+
+def _by_field(receipt: Receipt, figure: Callable[[ColumnStatistics], int | None]) -> dict[int, int]:
+    found = ((column.field_id, figure(column)) for column in receipt.columns)
+    return {field_id: value for field_id, value in found if value is not None}
+
+
+def _bounds(receipt: Receipt, bound: Callable[[ColumnStatistics], str | None]) -> dict[int, bytes]:
+    found = ((column.field_id, bound(column)) for column in receipt.columns)
+    return {field_id: bytes.fromhex(value) for field_id, value in found if value is not None}
+
+
+NEVER: Final = 2**63 - 1
+"""Milliseconds: the age of a reference that no expiry reaches."""
+
+
+def branch_head(table: Table, branch: str) -> Snapshot | None:
+    """Return the snapshot of a branch; None where there is none, also where a tag has its name."""
+    found = table.metadata.refs.get(branch)
+    if found is None or found.snapshot_ref_type is not SnapshotRefType.BRANCH:
+        return None
+    return table.metadata.snapshot_by_id(found.snapshot_id)
+
+
+def refuse_tag(table: Table, branch: str) -> None:
+    """Refuse a tag where a branch has to be.
+
+    Raises:
+        RefusedError: somebody made one.
+    """
+    found = table.metadata.refs.get(branch)
+    if found is not None and found.snapshot_ref_type is SnapshotRefType.TAG:
+        message = (
+            f"Cannot keep what is detached on the branch {branch}: the table has a tag of that "
+            "name. Drop or rename the tag, and run the statement again."
+        )
+        raise RefusedError(message)
+
+
+def tag_request(
+    state: LakeTableState, change: TagChange
+) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """Return the updates and requirements of a change of tags: one request, all or nothing.
+
+    Main must be as in `state` for what is added, a tag that is added must not be there, and one
+    that goes or gets another snapshot must be as it was: so of two changes of a tag one alone
+    applies.
+    """
+    updates: list[TableUpdate] = []
+    required: list[TableRequirement] = [AssertTableUUID(uuid=UUID(state.layout.table_uuid))]
+    for name in change.added:
+        updates.append(_tag(name, state.main))
+        required.append(_is_at(name, None))
+    for one in change.pruned:
+        staged, _ = cast("_Asked", one.staged.handle)
+        updates.extend(update for update in staged if isinstance(update, AddSnapshotUpdate))
+        updates.append(_tag(one.name, one.staged.snapshot_id))
+        required.append(_is_at(one.name, one.before))
+    if change.added or any(one.before is None for one in change.pruned):
+        required.append(_is_at(MAIN_BRANCH, state.main))
+    for name, snapshot_id in change.removed:
+        updates.append(
+            RemoveSnapshotRefUpdate.model_validate(
+                {"action": "remove-snapshot-ref", "ref-name": name}
+            )
+        )
+        required.append(_is_at(name, snapshot_id))
+    if change.properties:
+        updates.append(SetPropertiesUpdate(updates=dict(change.properties)))
+    if change.removed_properties:
+        updates.append(RemovePropertiesUpdate(removals=list(change.removed_properties)))
+    return tuple(updates), tuple(required)
+
+
+def _is_at(ref: str, snapshot_id: int | None) -> TableRequirement:
+    return AssertRefSnapshotId.model_validate(
+        {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": snapshot_id}
+    )
+
+
+def _tag(name: str, snapshot_id: int | None) -> TableUpdate:
+    if snapshot_id is None:
+        message = "A tag of a table without a snapshot; this is a bug, please report it."
+        raise InternalError(message)
+    return SetSnapshotRefUpdate.model_validate(
+        {
+            "action": "set-snapshot-ref",
+            "ref-name": name,
+            "type": SnapshotRefType.TAG,
+            "snapshot-id": snapshot_id,
+            "max-ref-age-ms": NEVER,
+        }
+    )
 
 
 _Asked = tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]

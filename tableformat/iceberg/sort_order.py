@@ -27,8 +27,8 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from pyiceberg.table.sorting import SortField as IcebergSortField
 
 from tableformat.errors import InternalError
-from tableformat.iceberg.calendar_parts import calendar_part
 from tableformat.iceberg.key_columns import keeps_order, plain_type
+from tableformat.iceberg.key_functions import calendar_part
 from tableformat.iceberg.partition_spec import DerivedField, derive_field
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
 from tableformat.iceberg.spec_fields import TIME_TRANSFORMS, SpecField

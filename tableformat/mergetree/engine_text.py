@@ -14,9 +14,9 @@ from typing import Final
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
+from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader
 from tableformat.mergetree.table import Engine
 from tableformat.mergetree.table_settings import staged
-from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
 
 __all__ = ["old_staging_engine", "parse_engine", "staging_engine"]
 

@@ -20,7 +20,7 @@ from tableformat.mergetree.expression_text import (
     render_expression,
 )
 from tableformat.mergetree.row_functions import refuse_outside
-from tableformat.mergetree.scanner import Token, TokenKind, scan
+from tableformat.mergetree.sql_tokens import Token, TokenKind, scan
 from tableformat.mergetree.table import Column, Engine
 from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import DataType, DateTime, DateTime64, contains

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
-from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
+from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader
 from tableformat.mergetree.type_text import read_type, render_type
 
 __all__ = ["is_case", "lambda_arguments", "read_case", "read_cast", "read_interval"]

@@ -21,7 +21,7 @@ from tableformat.mergetree.expression_forms import (
     read_cast,
     read_interval,
 )
-from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
+from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader
 from tableformat.mergetree.type_text import read_type, render_type
 
 __all__ = ["ExpressionParser"]

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from tableformat.mergetree.scanner import TokenKind, scan
+from tableformat.mergetree.sql_tokens import TokenKind, scan
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import LowCardinality, Nullable
 from tableformat.names import quote_identifier

@@ -22,7 +22,7 @@ from tableformat.mergetree.expression_text import (
     parse_expression,
     render_expression,
 )
-from tableformat.mergetree.parts import NoTimes, PartitionSummary
+from tableformat.mergetree.table import NoTimes, PartitionSummary
 
 __all__ = ["SummaryFilter", "parse_filter"]
 

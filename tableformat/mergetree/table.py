@@ -1,14 +1,65 @@
-"""A MergeTree table as a source describes it: columns, engine clauses, storage policy, identity."""
+"""A MergeTree table as a source describes it: columns, engine clauses, storage policy, identity.
+
+Parts and partitions as system.parts shows them, and the content identity made of them.
+
+What Keeper itself says of a replicated table: when the nodes below its path were made.
+
+A path is no more than a name: two ensembles may each have the same one, and a table may be dropped
+and made anew under it. The node is made with the table and stays while replicas come and go. Which
+node stands for a table is `catalog/clickhouse/describe.py`'s, who compares it is
+`export/same_table.py`.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
 
-from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
 from tableformat.mergetree.types import DataType
-from tableformat.names import TableName
+from tableformat.names import PartitionId, TableName
 
-__all__ = ["Column", "Engine", "MergeTreeTable", "Projection", "SkipIndex", "known_by_name"]
+__all__ = [
+    "Column",
+    "Engine",
+    "KeeperNode",
+    "KeeperSilent",
+    "MergeTreeTable",
+    "NoTimes",
+    "Part",
+    "PartitionSummary",
+    "Projection",
+    "SkipIndex",
+    "Times",
+    "fingerprint",
+    "known_by_name",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperNode:
+    """A node: the number of the change that made it, and when that was.
+
+    `czxid` is counted by the ensemble, `created` is milliseconds since 1970 by its clock, in whole
+    seconds. A copy of the ensemble's data keeps both.
+    """
+
+    czxid: int
+    created: int
+
+    def __str__(self) -> str:
+        """Return what people need to tell two nodes apart."""
+        made = datetime.fromtimestamp(self.created / 1000, UTC)
+        return f"{made:%Y-%m-%d %H:%M:%S} UTC (zxid {self.czxid})"
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperSilent:
+    """There is a Keeper, and it does not say which node there is; `reason` is its answer."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +181,95 @@ def known_by_name(identity: str) -> tuple[str, TableName] | None:
         case _:
             return None
     return f"{scheme}:{place}", TableName.parse(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One active part.
+
+    `rows` counts lightweight-deleted rows too, as system.parts does; `path` is the part's own
+    directory, `disk` the root directory of the disk that it is on; `part_type` is Wide or Compact;
+    sizes in bytes. `lacks` are the stored columns of its table of which it has no values, in
+    declared order: ClickHouse computes them (`lacked_columns.py`).
+    """
+
+    name: str
+    partition_id: PartitionId
+    rows: int
+    bytes_on_disk: int
+    uncompressed_bytes: int
+    hash_of_all_files: str
+    disk: str
+    path: str
+    part_type: str
+    min_block: int
+    max_block: int
+    level: int
+    data_version: int
+    has_lightweight_delete: bool
+    lacks: tuple[str, ...] = ()
+
+    @property
+    def content(self) -> tuple[str, str, int]:
+        """What stays equal when a clone renumbers the part (source.md section 1)."""
+        return (str(self.partition_id), self.hash_of_all_files, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The least and greatest value of a partition's time column, as ClickHouse writes its type.
+
+    Both are '' when the column holds nothing but NULL there.
+    """
+
+    least: str
+    greatest: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoTimes:
+    """Why the times of a partition are not known."""
+
+    why: str
+
+
+_NOT_READ: Final = NoTimes("they were not read")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    """One partition of a table; `times` are read on request only (`Source.with_times`)."""
+
+    partition_id: PartitionId
+    partition: str
+    parts: int
+    rows: int
+    bytes_on_disk: int
+    times: Times | NoTimes = _NOT_READ
+
+    @property
+    def min_time(self) -> str:
+        """The least time, '' where there is none or it is not known."""
+        return self.times.least if isinstance(self.times, Times) else ""
+
+    @property
+    def max_time(self) -> str:
+        """The greatest time, '' where there is none or it is not known."""
+        return self.times.greatest if isinstance(self.times, Times) else ""
+
+
+def fingerprint(parts: Iterable[Part], computed: Mapping[tuple[str, ...], str]) -> str:
+    """Return the content identity of a partition: a digest over its parts' hashes and rows.
+
+    A merge changes it although the rows are equal; the ledger explains that. Of a part that lacks
+    columns it covers what decides their values, too: without any it is as if there were none.
+
+    Args:
+        parts: of the partition.
+        computed: what decides the values of the columns that a part lacks, by these; '' for NULL.
+    """
+    digest = hashlib.sha256()
+    found = ((*p.content, text) if (text := computed[p.lacks]) else p.content for p in parts)
+    for content in sorted(found):
+        digest.update(repr(content).encode())
+    return digest.hexdigest()

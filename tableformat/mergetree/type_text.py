@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeVar, assert_never
 
-from tableformat.mergetree.tokens import TokenKind, TokenReader
+from tableformat.mergetree.sql_tokens import TokenKind, TokenReader
 from tableformat.mergetree.types import (
     SIMPLE_TYPES,
     AggregateFunction,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tableformat.mergetree import limits
+from tableformat.mergetree import conversions as limits
 from tableformat.mergetree.conversions import (
     DEFAULT,
     Conversion,

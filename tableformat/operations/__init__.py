@@ -4,5 +4,5 @@ A statement lands as an export does (docs/decisions/0013): `running` plans it (`
 `landing` claims the keys that it changes and commits them by `tableformat/export/commit.py`. Two
 tables of a MOVE are `moving` and `ending_moves`; what changes no key (`freeze`, `drop_detached`,
 `forget`) runs by itself. What UPDATE and its like (`change_rows`) make of rows is ClickHouse's
-business (`catalog/clickhouse/row_changes.py`).
+business (`catalog/clickhouse/rows/changes.py`).
 """

@@ -11,18 +11,18 @@ from functools import partial
 
 from tableformat.committer import Commit, LakeTableState, Staged
 from tableformat.effects import Step
-from tableformat.export.commit import discard_dead_attempts
-from tableformat.export.loading import load_table
+from tableformat.export.commit import Ports, discard_dead_attempts, load_table
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.settling import Ports
 from tableformat.operations.partition_files import Partitions
-from tableformat.operations.planned import KeyChange, Plan
-from tableformat.operations.statement import OperationPorts, forecast
-from tableformat.operations.which import (
+from tableformat.operations.statement import (
     NOTHING_DETACHED,
+    KeyChange,
     OnePart,
     OnePartition,
+    OperationPorts,
+    Plan,
     Which,
+    forecast,
     shown_partition,
 )
 

@@ -15,25 +15,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.clickhouse_codes import CANNOT_FORGET_PARTITION, KEEPER_EXCEPTION
-from tableformat.committer import LakeTableState
+from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import InternalError, NotFoundError, RefusedError
-from tableformat.export.cleaning import Cleaning
+from tableformat.export.cleanup import Cleaning
+from tableformat.export.commit import held_in_main, load_table, send_empty
 from tableformat.export.commit_lists import list_location, listed_in
-from tableformat.export.empty_commits import send_empty
-from tableformat.export.forgetting import moved_meanwhile, refuse_archived, works_on_it
-from tableformat.export.in_main import Kind
+from tableformat.export.give_up import moved_meanwhile, refuse_archived, works_on_it
 from tableformat.export.leases import Leases
-from tableformat.export.leaving import held_in_main
-from tableformat.export.loading import load_table
-from tableformat.export.marks import unsettled_mark
+from tableformat.export.main_state import Kind, unsettled_mark
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import Row, Stale, State
 from tableformat.operations.partition_files import Partitions
-from tableformat.operations.statement import OperationPorts
-from tableformat.operations.which import OnePartition
+from tableformat.operations.statement import OnePartition, OperationPorts
 from tableformat.quantities import counted
 
 __all__ = ["Forget"]

@@ -3,6 +3,17 @@
 A partition is ClickHouse's, of the key that the lake table remembers. Of files that exports of
 tables with this key wrote the ledger tells in which partition they lie; of files of others, and of
 exports of a table that is divided otherwise, ClickHouse does by their rows.
+
+In which partition of a lake table a file lies, and of which key it is there.
+
+A partition is one of the partition key that the table remembers. The ledger tells it of exports of
+tables with that key. Of exports of a table that is divided otherwise (`--partition-spec` allows
+them) the ledger has that table's id, which may be anything here: as of files that no export wrote,
+their rows tell it.
+
+What main was before statements changed a key: which files of it there were at the same time.
+
+Which data files a statement can write anew as they are, and which not.
 """
 
 from __future__ import annotations
@@ -11,32 +22,225 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
-from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH, BranchFile, TagChange
-from tableformat.committer import LakeTable, LakeTableState, Sent, Staged
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
+from tableformat.committer import (
+    DETACHED_BRANCH,
+    MAIN_BRANCH,
+    BranchFile,
+    LakeTable,
+    LakeTableState,
+    Sent,
+    Staged,
+    TagChange,
+)
 from tableformat.effects import Effects, Step
-from tableformat.errors import RefusedError
-from tableformat.export.in_main import Holding, holding
+from tableformat.errors import RefusedError, UnsupportedError
+from tableformat.export.main_state import FilesAt, Holding, holding
 from tableformat.file_names import exported_by, key_in
-from tableformat.iceberg.snapshot import table_of
-from tableformat.iceberg.tags import refuse_tag
-from tableformat.ledger import Held, Key, Landed, Ledger, Record, Row
+from tableformat.iceberg.snapshot import refuse_tag, table_of
+from tableformat.ledger import Held, Key, Landed, Ledger, MoveIntent, Record, Row
+from tableformat.mergetree.compatibility import division_of
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.move_intent import MoveIntent
 from tableformat.names import LakeName, PartitionId
-from tableformat.operations.earlier import Earlier, earlier
-from tableformat.operations.lying import Lying, RowPartitions, own_key
 
 __all__ = [
+    "ANY_PARTITION",
+    "Earlier",
     "FilesOfKey",
     "KeyInMain",
+    "Lying",
     "PartitionFiles",
     "PartitionedLake",
     "Partitions",
     "RowPartitions",
+    "earlier",
     "held_of",
+    "own_key",
+    "refuse_deletes",
+    "refuse_other_columns",
+    "refuse_other_spec",
 ]
+
+_DETACHING: Final = "DETACH "
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """Main as it was before a statement changed the key, in the line of what it is now.
+
+    `number` is the sequence number of the snapshot, `paths` are its files of the key, by name,
+    without those that carry deletes. What the statement detached has `number_of_detached` on its
+    branch, None where it detached nothing.
+    """
+
+    number: int
+    paths: frozenset[str]
+    number_of_detached: int | None
+
+
+def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earlier]:
+    """Yield what main was before each statement in its line, the latest first.
+
+    Args:
+        row: the key's ledger row.
+        state: the table's metadata; what is expired there is not told.
+        files_at: the key's files in a snapshot of `state`.
+    """
+    statements = {x.snapshot_id: x for x in row.landed if x.statement}
+    for one in state.ancestors():
+        done = statements.get(one.snapshot_id)
+        before = state.snapshots.get(one.parent_id) if one.parent_id is not None else None
+        if done is None or before is None:
+            continue
+        paths = frozenset(f.path for f in files_at(before.snapshot_id) if not f.deletes)
+        # The branch's snapshot is the second of the two in its request.
+        detached = one.sequence_number + 1 if done.statement.startswith(_DETACHING) else None
+        yield Earlier(before.sequence_number, paths, detached)
+
+
+ANY_PARTITION: Final = "*"
+"""In the key of files that no export wrote, where nobody asks in which partition they lie."""
+_BY_WRITER: Final = (
+    "Rewrite the file by partition with the engine that wrote it, and run the statement again."
+)
+_AS_PART: Final = (
+    "Change it whole, by its name as a part (the system tables parts and detached_parts list it), "
+    "or all partitions."
+)
+
+
+class RowPartitions(Protocol):
+    """Says of rows in which partitions they lie."""
+
+    def ids(self, location: str, state: LakeTableState) -> frozenset[PartitionId]:
+        """Return the partitions that rows of a data file lie in, deleted ones included.
+
+        Raises:
+            DestinationError: the file cannot be read, or lacks a column of the key.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """Tells it of one lake table. `source` is the ClickHouse table that it remembers.
+
+    None: all exports to it are of tables that are divided as it is, which `division` says. `seen`
+    keeps what rows told.
+    """
+
+    name: LakeName
+    rows: RowPartitions
+    source: MergeTreeTable | None
+    division: str | None = field(init=False)
+    seen: dict[str, frozenset[PartitionId]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Find out once how the table is divided: it is asked of each file."""
+        division = None if self.source is None else division_of(self.source)
+        object.__setattr__(self, "division", division)
+
+    def is_own(self, row: Row) -> bool:
+        """Whether the partition of a key is one of this table's partition key."""
+        if self.source is None or not row.key.is_of_export:
+            return True
+        if row.division is None:
+            return row.key.source == self.source.key_source
+        return row.division == self.division
+
+    def is_of(self, row: Row, partition_id: PartitionId) -> bool:
+        """Whether the ledger tells that a key is of a partition here."""
+        return self.is_own(row) and row.key.partition_id == partition_id.value
+
+    def key_in(
+        self,
+        file: BranchFile,
+        row: Row | None,
+        state: LakeTableState,
+        partition_id: PartitionId,
+        *,
+        by_name: bool,
+    ) -> Key | None:
+        """Return the key of a file in a partition; None where it is not in it.
+
+        With `by_name` what counts of an export is the id of its partition, whosever it is.
+
+        Raises:
+            RefusedError: its rows lie in several, this one among them.
+            DestinationError: the file cannot be read.
+        """
+        if row is None:
+            lies = self.lies_in(file, state, partition_id)
+            return own_key(state, partition_id) if lies else None
+        is_named = row.key.partition_id == partition_id.value
+        if by_name or self.is_own(row):
+            return row.key if is_named else None
+        return row.key if self.lies_in(file, state, partition_id, row) else None
+
+    def key_of_others(self, file: BranchFile, state: LakeTableState) -> Key:
+        """Return the key of a file that no export wrote: of the partition that its rows lie in.
+
+        Raises:
+            RefusedError: they lie in several.
+            DestinationError: the file cannot be read.
+        """
+        ids = self.ids(file, state)
+        if len(ids) == 1:
+            return own_key(state, next(iter(ids)))
+        message = (
+            f"Cannot tell of which partition of {self.name} {file.path} is: no export of this "
+            f"ledger wrote it, and it holds rows of {', '.join(sorted(map(str, ids))) or 'none'}. "
+            "Rewrite the file by partition with the engine that wrote it, and run the statement "
+            "again."
+        )
+        raise RefusedError(message)
+
+    def ids(self, file: BranchFile, state: LakeTableState) -> frozenset[PartitionId]:
+        """Return the partitions that rows of a file lie in.
+
+        Raises:
+            DestinationError: the file cannot be read.
+        """
+        if file.path not in self.seen:
+            self.seen[file.path] = self.rows.ids(file.path, state)
+        return self.seen[file.path]
+
+    def lies_in(
+        self,
+        file: BranchFile,
+        state: LakeTableState,
+        partition_id: PartitionId,
+        row: Row | None = None,
+    ) -> bool:
+        """Whether a file lies in a partition: one of others, or of the key of a row.
+
+        Raises:
+            RefusedError: its rows lie in several, this one among them.
+            DestinationError: the file cannot be read.
+        """
+        if not file.rows:
+            return False
+        ids = self.ids(file, state)
+        if partition_id in ids and len(ids) > 1:
+            others = ", ".join(sorted(str(i) for i in ids if i != partition_id))
+            whose, way = "which no export of this ledger wrote", _BY_WRITER
+            if row is not None:
+                whose, way = f"exported of partition {row.key.partition_id} of ", _AS_PART
+                whose += f"{row.source_table}, which has another partition key"
+            message = (
+                f"Cannot change partition {partition_id} of {self.name}: {file.path}, {whose}, "
+                f"holds rows of it and of {others}. {way}"
+            )
+            raise RefusedError(message)
+        return partition_id in ids
+
+
+def own_key(state: LakeTableState, partition_id: PartitionId | None) -> Key:
+    """Return the key that files of no key in a partition of a lake table belong to."""
+    uuid = state.layout.table_uuid
+    return Key.of_lake(uuid, partition_id.value if partition_id else ANY_PARTITION, uuid)
 
 
 class PartitionedLake(LakeTable, Protocol):
@@ -363,3 +567,51 @@ def _export(row: Row, state: LakeTableState) -> Landed | None:
     exports = tuple(x for x in row.landed if not x.statement)
     line = tuple(x for x in exports if state.is_ancestor(x.snapshot_id))
     return max(line or exports, key=lambda x: x.epoch, default=None)
+
+
+def refuse_other_columns(what: object, there: PartitionFiles, schema_id: int) -> None:
+    """Refuse a table that has other columns than those that files are read as.
+
+    Raises:
+        RefusedError: they were changed meanwhile.
+    """
+    if there.schema_id != schema_id:
+        message = (
+            f"Cannot run {what}: the columns of the table were changed meanwhile. Run the "
+            "statement again."
+        )
+        raise RefusedError(message)
+
+
+def refuse_deletes(what: object, file: BranchFile) -> None:
+    """Refuse a file to which delete files may apply.
+
+    Raises:
+        UnsupportedError: they may.
+    """
+    if file.deletes:
+        why = f"rows of {file.path} may have been taken away by delete files (merge on read)"
+        raise _refused(what, why)
+
+
+def refuse_other_spec(what: object, file: BranchFile, there: PartitionFiles) -> None:
+    """Refuse a file of another partition spec than the table has now.
+
+    Raises:
+        UnsupportedError: it is of another one.
+    """
+    if file.spec_id != there.spec_id:
+        why = (
+            f"{file.path} was written for partition spec {file.spec_id}, and the table's is "
+            f"{there.spec_id} now"
+        )
+        raise _refused(what, why)
+
+
+def _refused(what: object, why: str) -> UnsupportedError:
+    message = (
+        f"Cannot run {what}: {why}. Let Iceberg write these files anew first: CALL "
+        "<catalog>.system.rewrite_data_files(table => '…', options => "
+        "map('rewrite-all', 'true')), and run the statement again."
+    )
+    return UnsupportedError(message, code=NOT_IMPLEMENTED)

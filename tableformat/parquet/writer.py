@@ -3,6 +3,8 @@
 Owns row group bounds, the settings of the file, the digest of its bytes and the figures that only
 the writer can know (NaN counts). Every setting is measured in notes/performance.md section 2. It
 knows no Iceberg: the file's Arrow schema, with field ids, comes from the caller.
+
+How Parquet files are written, as a value that pickles (figures: notes/performance.md).
 """
 
 from __future__ import annotations
@@ -19,17 +21,40 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tableformat.errors import InternalError
-from tableformat.parquet.file_format import FileFormat
-from tableformat.parquet.leaves import Leaf, leaf_values, leaves
 from tableformat.parquet.statistics import (
     GroupFacts,
+    Leaf,
     column_statistics,
     group_facts,
     in_footer,
+    leaf_values,
+    leaves,
 )
 from tableformat.receipt import ColumnStatistics
 
-__all__ = ["FileSink", "SortField", "WrittenFile", "write_file"]
+__all__ = ["FileFormat", "FileSink", "SortField", "WrittenFile", "write_file"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """How files are written. Sizes in bytes.
+
+    `target_file_bytes` is the planner's, not the writer's. A row group ends at whichever of
+    `row_group_bytes` (Arrow memory) and `row_group_rows` comes first. The bloom filters of
+    `bloom_columns` are as large as `bloom_values` different values of a row group need. Of a
+    partition of at most `parts_apart` parts each is in files of its own, the planner's, too.
+    """
+
+    target_file_bytes: int = 512 * 1024 * 1024
+    row_group_bytes: int = 64 * 1024 * 1024
+    row_group_rows: int = 1_000_000
+    page_rows: int = 20_000
+    codec: str = "zstd"
+    level: int = 3
+    bloom_columns: tuple[str, ...] = ()
+    bloom_values: int = 1_000_000
+    parts_apart: int = 0
+
 
 _NARROW_ROW_BYTES: Final = 50
 _NARROW_PAGE_ROWS: Final = 100_000

@@ -19,14 +19,12 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from spark_ext.runner import write_all
-from spark_ext.tasks import installed_versions
-from spark_ext.writer import SparkWriter
-from tableformat.export.limiting import with_limits
-from tableformat.export.limits import Limits
+from spark_ext.engine.runner import SparkWriter, write_all
+from spark_ext.engine.tasks import installed_versions
 from tableformat.export.ports import JobPorts, Written
-from tableformat.export.retrying import Retrying
+from tableformat.export.request import Limits
 from tableformat.export.slices import Slice, SliceTask, WritePlan
+from tableformat.export.writers import Retrying, with_limits
 from tests.frozen_parts import PLAN, insert, make_source
 from tests.local_spark import local_spark
 from tests.scenarios import TO, Partitions, ports_of

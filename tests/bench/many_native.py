@@ -13,7 +13,7 @@ from pathlib import Path
 from chdb.session import Session
 
 from tableformat.names import quote_string
-from tableformat.parquet.file_format import FileFormat
+from tableformat.parquet.writer import FileFormat
 from tests.bench.many import MANY_ROWS, MANY_TABLE, Transferred, answer_lines
 from tests.support.processes import own_peak
 

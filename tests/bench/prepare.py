@@ -12,12 +12,11 @@ from pathlib import Path
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.iceberg import open_catalog
-from spark_ext.tasks import installed_versions
+from catalog.iceberg.opening import open_catalog
+from spark_ext.engine.tasks import installed_versions
 from tableformat.export.destination import fit
 from tableformat.export.plan import plan_table
-from tableformat.export.slices import FileFormat, Slice, WritePlan
-from tableformat.export.slicing import SliceTarget, slices
+from tableformat.export.slices import FileFormat, Slice, SliceTarget, WritePlan, slices
 from tableformat.names import LakeName, PartitionId, TableName
 from tests.bench.data import PARTITIONS, Dataset, fill
 

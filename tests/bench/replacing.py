@@ -28,25 +28,25 @@ from typing import Final, TypeVar
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
 
-from catalog.file_copies import CopiedFiles
-from catalog.iceberg_table import IcebergTable
-from catalog.intact_files import refuse_changed_files
+from catalog.iceberg.table import IcebergTable
+from catalog.network import DEFAULT_TIME_OUTS
 from catalog.processes import this_process
-from catalog.time_outs import DEFAULT_TIME_OUTS
-from spark_ext.operations.other_tables import operation_ports
-from spark_ext.wiring import new_transaction
-from tableformat.branches import MAIN_BRANCH
+from catalog.rewriting.copies import CopiedFiles
+from catalog.rewriting.integrity import refuse_changed_files
+from spark_ext.actions.wiring import new_transaction
+from spark_ext.operations.tables import operation_ports
+from tableformat.committer import MAIN_BRANCH
 from tableformat.effects import Direct, Step
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
-from tableformat.export.selection import AllPartitions
+from tableformat.export.request import AllPartitions
 from tableformat.file_names import key_in
 from tableformat.ledger import Owner
 from tableformat.names import LakeName, TableName
-from tableformat.operations.copying import CopyFrom, other_table
+from tableformat.operations.copy_from import CopyFrom, other_table
 from tableformat.operations.partition_files import Partitions as LakePartitions
-from tableformat.operations.running import Running
+from tableformat.operations.run import Running
 from tableformat.operations.statement import OperationPorts
 from tests.lake_statements import SaidOfRows, partition
 from tests.places.far import FarPlace

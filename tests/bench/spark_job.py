@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_ext.runner import run
-from spark_ext.session import SparkSettings, open_session
-from tableformat.export.slicing import tasks
+from spark_ext.engine.runner import run
+from spark_ext.engine.session import SparkSettings, open_session
+from tableformat.export.slices import tasks
 from tableformat.receipt import Receipt
 from tests.bench.figures import Figures, measured
 from tests.bench.prepare import Prepared

@@ -24,17 +24,17 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from catalog.file_copies import CopiedFiles
-from catalog.intact_files import checks
+from catalog.rewriting.copies import CopiedFiles
+from catalog.rewriting.integrity import checks
 from catalog.storages.local import LocalStorage
 from tableformat.effects import Direct
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.slices import FileFormat, Slice
-from tableformat.operations.copying import CopyFrom, other_table
+from tableformat.operations.copy_from import CopyFrom, other_table
 from tableformat.operations.freeze import Freeze
 from tableformat.operations.partition_files import Partitions as LakePartitions
-from tableformat.operations.running import Running
+from tableformat.operations.run import Running
 from tests.lake_statements import LATER, SaidOfRows, attach, detach, running
 from tests.row_changes import change
 from tests.scenarios import Partitions, RealFiles, lake, parts_of, ports_of, run

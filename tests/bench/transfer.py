@@ -21,7 +21,7 @@ from typing import Final
 import adbc_driver_chdb
 
 from catalog.clickhouse.parts import open_slice
-from spark_ext.tasks import write_slice
+from spark_ext.engine.tasks import write_slice
 from tableformat.export.slices import Share, Slice, WritePlan
 from tableformat.names import SOURCE_ALIAS, quote_string
 from tests.bench.figures import Figures, measured

@@ -11,17 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from catalog.iceberg import open_catalog
+from catalog.iceberg.opening import open_catalog
 from catalog.sources import SourcePlace
 from catalog.storages.opening import open_storage
-from spark_ext.running_exports import export_all
-from spark_ext.session import SparkSettings, slots
-from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
-from tableformat.export.claim import Wish
+from spark_ext.actions.wiring import Places, SparkWhenNeeded, export_all, open_ports
+from spark_ext.engine.session import SparkSettings, slots
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.ports import Silent
-from tableformat.export.resuming import stored_receipts
-from tableformat.export.selection import AllPartitions
+from tableformat.export.request import AllPartitions
+from tableformat.export.slices import stored_receipts
 from tableformat.file_names import RECEIPTS
 from tableformat.names import LakeName, TableName
 from tests.bench.many import Transferred, answer_lines

@@ -16,7 +16,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, MapType, NestedField, PrimitiveType, StructType
 
-from spark_ext.session import TASK_MEMORY
+from spark_ext.engine.session import TASK_MEMORY
 from tests.big.check import Check
 from tests.big.lake import Lake, LakeFile
 from tests.big.table import KEY

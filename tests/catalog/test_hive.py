@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from catalog.hive import HiveTable, open_tree
-from catalog.iceberg import open_catalog
+from catalog.hive import HiveTable, open_tree, tree_name
+from catalog.iceberg.opening import open_catalog
 from catalog.ledgers.embedded import SqliteLedger
-from catalog.tree_names import tree_name
 from tableformat.committer import Commit
 from tableformat.errors import (
     DestinationError,
@@ -21,14 +20,14 @@ from tableformat.errors import (
     TableFormatError,
     UsageError,
 )
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
-from tableformat.lake_marks import LEDGER_PROPERTY
 from tableformat.ledger import Row, State
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import Simple
 from tableformat.names import HiveName
+from tableformat.table_properties import LEDGER_PROPERTY
 from tests.dying import Dies
 from tests.enumeration.trees import TreeWorld, commits, rows_of
 from tests.scenarios import ALL, Partitions, parts_of

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from catalog.hive import GRACE, open_tree
+from catalog.hive import GRACE, TreeFiles, open_tree
 from catalog.ledgers.embedded import SqliteLedger
-from catalog.tree_files import TreeFiles
-from spark_ext.sweeping import sweep
+from spark_ext.actions.gc import sweep
 from tableformat.effects import Direct
-from tableformat.export.claim import Wish
+from tableformat.export.commit import Ports
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
-from tableformat.export.rebuilding import rebuild
-from tableformat.export.selection import ById
-from tableformat.export.settling import Ports
-from tableformat.hive.commit_file import CommitFile
+from tableformat.export.rebuild import rebuild
+from tableformat.export.request import ById
+from tableformat.hive.documents import CommitFile
 from tableformat.names import PartitionId
 from tests.enumeration.trees import TreeWorld, commits, rows_of
 from tests.scenarios import ALL, Partitions, parts_of

@@ -11,10 +11,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg import OpenedCatalog
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.table import IcebergTable
+from catalog.network import TimeOuts
 from catalog.storages.s3.access import S3Access
-from catalog.time_outs import TimeOuts
 from tableformat.committer import Commit
 from tableformat.errors import DestinationError
 from tableformat.names import LakeName

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from catalog.clickhouse.own import OwnClickHouse
-from catalog.scratch import ScratchDirectory
+from catalog.clickhouse.embedded import OwnClickHouse
+from catalog.processes import ScratchDirectory
 from tests.services.server_process import wait_until
 
 LEAVES_THEM = """
 import os
-from catalog.clickhouse.own import OwnClickHouse
-from catalog.scratch import ScratchDirectory
+from catalog.clickhouse.embedded import OwnClickHouse
+from catalog.processes import ScratchDirectory
 clickhouse, secret = OwnClickHouse("rows"), ScratchDirectory("secret")
 (secret.path / "key.pem").write_text("...")
 print(clickhouse.directory, secret.path, flush=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.shown_address import without_secret
+from catalog.network import without_secret
 
 HIDDEN = "pa55-w0rd-of-mine"
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from tableformat.effects import Direct
 from tableformat.errors import TableFormatError
 from tableformat.export import leases
-from tableformat.export.cleaning import Cleaning
+from tableformat.export.cleanup import Cleaning
 from tableformat.export.commit import Ports
-from tableformat.export.giving_up import GivenUp, kill
+from tableformat.export.gc import Sweeping
+from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.sweeping import Sweeping
 from tableformat.ledger import State
 from tests.chaos.world import World, clock, quiet
 from tests.scenarios import TO, ports_of

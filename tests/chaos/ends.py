@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tableformat.export.sweeping import Sweeping
+from tableformat.export.gc import Sweeping
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row
 from tests.chaos.cleaner import cleaning

@@ -8,7 +8,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.iceberg.snapshot import table_of
 from tests.chaos.judge import Judge
 from tests.chaos.world import Answered, World

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tableformat.errors import TableFormatError
 from tableformat.export import leases
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import export
 from tableformat.ledger import Owner
 from tests.chaos.world import World, clock, quiet

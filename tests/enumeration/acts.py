@@ -14,40 +14,34 @@ from pathlib import Path
 from typing import Final, cast
 from unittest.mock import patch
 
-from catalog.clickhouse.row_partitions import RowPartitions
+from catalog.clickhouse.rows.partitions import RowPartitions
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.foreign_files import ForeignFiles
-from catalog.intact_files import checks
-from catalog.moved_files import MovedFiles
-from catalog.parquet_directory import ParquetDirectory
+from catalog.rewriting.copies import MovedFiles
+from catalog.rewriting.foreign_files import ForeignFiles
+from catalog.rewriting.integrity import checks
+from catalog.rewriting.parquet_directory import ParquetDirectory
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from catalog.storages.opening import Access, open_storage
-from spark_ext.operations import fetching_parts as parts_from
-from spark_ext.operations.coming_from_clickhouse import Coming, Local
-from spark_ext.operations.copying_from_clickhouse import FromClickHouse
-from spark_ext.operations.exports_from import OpensPorts
-from spark_ext.operations.fetching_from import key_of_nobodys
-from spark_ext.operations.other_tables import RememberingTable
+from spark_ext.operations import fetch as parts_from
+from spark_ext.operations.fetch import key_of_nobodys
+from spark_ext.operations.from_clickhouse import Coming, FromClickHouse, Local
+from spark_ext.operations.tables import OpensPorts, RememberingTable
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_settings import StatementSettings
 from tableformat.disks import Disks
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts, Written
-from tableformat.export.slices import Slice, WritePlan
-from tableformat.export.slicing import tasks
-from tableformat.iceberg.live_files import lake_part_name
+from tableformat.export.slices import Slice, WritePlan, tasks
+from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.iceberg.properties import remembered_source
 from tableformat.names import PartitionId, TableName
 from tableformat.operations.attach import Attach
-from tableformat.operations.copying import OtherKey
-from tableformat.operations.copying_view import CopyFromView, files_in
-from tableformat.operations.detach import Detach
-from tableformat.operations.drop import Drop
-from tableformat.operations.move_to_disk import MoveToDisk
-from tableformat.operations.running import Running
-from tableformat.operations.statement import Statement
-from tableformat.operations.which import OnePart
+from tableformat.operations.copy_from import CopyFromView, OtherKey, files_in
+from tableformat.operations.rewrite import MoveToDisk
+from tableformat.operations.run import Running
+from tableformat.operations.statement import OnePart, Statement
+from tableformat.operations.take_out import Detach, Drop
 from tableformat.receipt import Receipt
 from tests.dying import Dies
 from tests.fakes import TABLE

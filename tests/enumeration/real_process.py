@@ -16,16 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from catalog.iceberg import open_catalog
+from catalog.iceberg.opening import open_catalog
 from catalog.sources import SourcePlace
-from spark_ext.running_exports import exit_code, export_all
-from spark_ext.session import SparkSettings, slots
-from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
+from spark_ext.actions.wiring import Places, SparkWhenNeeded, exit_code, export_all, open_ports
+from spark_ext.engine.session import SparkSettings, slots
 from tableformat.effects import Step
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.ports import Silent
-from tableformat.export.selection import AllPartitions
+from tableformat.export.request import AllPartitions
 from tableformat.names import LakeName, TableName
 
 __all__ = ["NEVER", "TO"]

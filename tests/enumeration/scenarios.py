@@ -17,18 +17,17 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.table import IcebergTable
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import InternalError, TableFormatError
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Lake
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.export.slices import FileFormat, Slice
 from tableformat.ledger import Ledger
-from tableformat.mergetree.parts import Part
-from tableformat.mergetree.table import Column
+from tableformat.mergetree.table import Column, Part
 from tableformat.mergetree.types import Simple
 from tableformat.names import PartitionId
 from tableformat.storage import Storage

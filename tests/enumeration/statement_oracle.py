@@ -10,9 +10,8 @@ from typing import Final, Self, TypeVar
 
 from pyiceberg.table.refs import SnapshotRefType
 
-from catalog.iceberg_table import IcebergTable
-from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
-from tableformat.committer import LakeTableState
+from catalog.iceberg.table import IcebergTable
+from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, LakeTableState
 from tableformat.effects import Direct, Effects, Step
 from tableformat.file_names import exported_by, key_in
 from tableformat.iceberg.snapshot import table_of

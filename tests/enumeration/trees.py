@@ -21,7 +21,7 @@ from tableformat.effects import Step
 from tableformat.errors import DestinationError, TableFormatError
 from tableformat.export.ports import Lake
 from tableformat.file_names import exported_by
-from tableformat.hive.commit_file import CommitFile
+from tableformat.hive.documents import CommitFile
 from tableformat.ledger import Row, State
 from tableformat.names import HiveName
 from tableformat.storage import Storage

@@ -9,7 +9,7 @@ import pytest
 
 from tableformat.effects import Step
 from tableformat.errors import SourceError
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.ledger import State
 from tableformat.names import PartitionId
 from tests.dying import Dies

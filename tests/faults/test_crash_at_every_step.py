@@ -29,7 +29,7 @@ NEVER_WITHOUT_A_FAULT = {
     Step.VERIFY: "test_crash_while_verifying.py",
     Step.NOTE_LANDED: "test_operator_actions.py",
     Step.NOTE_ERROR: "test_ledger_trouble.py",
-    Step.GIVE_UP: "test_giving_up.py",
+    Step.GIVE_UP: "test_give_up.py",
 }
 """Steps that no scenario has, and the tests that have them."""
 

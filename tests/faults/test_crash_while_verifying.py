@@ -16,10 +16,10 @@ import pytest
 from tableformat.digest import Digest
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.names import LakeName, PartitionId, TableName
 from tests.fakes import FakeDigests, FakeSource, job_ports
 from tests.scenarios import rows_in_main

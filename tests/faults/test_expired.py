@@ -13,13 +13,13 @@ import pytest
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import DestinationError, LedgerError
-from tableformat.export.claim import Wish
+from tableformat.export.cleanup import ABANDONED_TTL, MOST_EXPORTS
 from tableformat.export.commit import Ports
-from tableformat.export.expired import ABANDONED_TTL, MOST_EXPORTS
-from tableformat.export.giving_up import GivenUp, kill
+from tableformat.export.decision import Wish
+from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.ledger import Owner, State
 from tableformat.names import PartitionId
 from tests.cleaning_up import clean_up, sweeping

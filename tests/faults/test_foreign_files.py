@@ -35,11 +35,11 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from catalog.iceberg import open_catalog
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.table import IcebergTable
 from tableformat.effects import Step
-from tableformat.export.claim import Wish
-from tableformat.export.selection import ById
+from tableformat.export.decision import Wish
+from tableformat.export.request import ById
 from tableformat.file_names import data_file_name, exported_by, key_in
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.values import to_text

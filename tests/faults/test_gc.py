@@ -16,13 +16,13 @@ import pytest
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.storages.local import LocalStorage
 from tableformat.effects import Direct, Effects, Step
-from tableformat.export.claim import Wish
-from tableformat.export.giving_up import GivenUp, kill
+from tableformat.export.decision import Wish
+from tableformat.export.gc import Kind, Thing
+from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.selection import ById
-from tableformat.export.sweeping import Kind, Thing
+from tableformat.export.request import ById
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row, State
 from tableformat.names import LakeName, PartitionId, TableName

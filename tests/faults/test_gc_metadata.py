@@ -17,13 +17,12 @@ from pyiceberg.table import Table
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.committer import Commit, LakeTableState, Staged
 from tableformat.effects import Step
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
+from tableformat.export.gc import Kind, Thing
 from tableformat.export.leases import Leases
 from tableformat.export.slices import FileFormat
-from tableformat.export.thing import Kind, Thing
-from tableformat.file_names import stop_mark, views_directory
+from tableformat.file_names import sequence_number_in, stop_mark, views_directory
 from tableformat.ledger import LeaseHeld, Owner
-from tableformat.manifest_names import sequence_number_in
 from tests.cleaning_up import clean_up, sweeping
 from tests.dying import Dies, KilledAt
 from tests.explained import unexplained

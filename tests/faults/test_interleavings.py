@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from tableformat.committer import Sent
 from tableformat.effects import Step
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.names import PartitionId
 from tests.dying import Dies, KilledAt
 from tests.scenarios import (

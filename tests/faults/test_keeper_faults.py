@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from catalog.ledgers.keeper import KeeperLedger
-from catalog.ledgers.keeper_address import KeeperAddress
+from catalog.ledgers.keeper.address import KeeperAddress
 from tableformat.errors import LedgerError
 from tableformat.history import Counter, Event, EventKind
 from tableformat.ledger import Lease, LeaseHeld, Row

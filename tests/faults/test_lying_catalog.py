@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog.iceberg import open_catalog
-from catalog.time_outs import TimeOuts
+from catalog.iceberg.opening import open_catalog
+from catalog.network import TimeOuts
 from tableformat.effects import Effects, Step
 from tableformat.errors import TableFormatError
 from tableformat.export.outcome import Outcome

@@ -17,13 +17,13 @@ from typing import Final, TypeVar, cast
 import pytest
 
 from tableformat.effects import Direct, Step
-from tableformat.export.claim import Wish
+from tableformat.export.commit import Ports
+from tableformat.export.decision import Wish
 from tableformat.export.dry_run import EXPORT, rehearse
-from tableformat.export.giving_up import GivenUp, kill
+from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
-from tableformat.export.settling import Ports
 from tableformat.ledger import Ledger, Row, State
 from tests.fakes import TABLE
 from tests.scenarios import ALL, AtStep, Partitions, ledger_rows, parts_of, ports_of, rows_in_main

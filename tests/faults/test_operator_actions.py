@@ -17,15 +17,15 @@ import pytest
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.table import IcebergTable
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError, TableFormatError
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.export.slices import FileFormat
-from tableformat.lake_marks import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_PREFIX
 from tableformat.names import PartitionId
+from tableformat.table_properties import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_PREFIX
 from tests.scenarios import (
     ALL,
     AtStep,

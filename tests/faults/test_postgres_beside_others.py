@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from catalog.time_outs import TimeOuts
+from catalog.network import TimeOuts
 from tableformat.effects import Step
 from tests.faults.test_operator_actions import BESIDE, FOREIGN, append
 from tests.postgres_lake import DONE, IMPATIENT, POINTER, Lake

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import pytest
 
-from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
+from catalog.network import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.effects import Step
 from tableformat.errors import TableFormatError
 from tableformat.ledger import State

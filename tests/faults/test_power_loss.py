@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_ext.tasks import installed_versions
+from spark_ext.engine.tasks import installed_versions
 from tests.enumeration.trees import TreeWorld, check_visible, commits
 from tests.frozen_parts import PLAN, insert, make_source
 from tests.in_child import in_child
@@ -26,7 +26,7 @@ from tests.support.power_loss import Disk, recorded
 # Writes a slice in another process; the inodes of all that it has brought to the disk.
 WRITE = """
 import os
-from spark_ext.tasks import write_slice
+from spark_ext.engine.tasks import write_slice
 synced, sync = [], os.fsync
 def fsync(number):
     sync(number)

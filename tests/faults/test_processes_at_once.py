@@ -21,7 +21,7 @@ from typing import Any, Final
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg import open_catalog
+from catalog.iceberg.opening import open_catalog
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.ledger import State
@@ -34,7 +34,7 @@ KILLS: Final = 10
 MOST_FILES: Final = 6
 """Files after which a kill comes at the latest, so that there is something left for the next."""
 _COMMAND: Final = """
-from spark_ext import wiring
+from spark_ext.actions import wiring
 from spark_ext.cli.main import run
 from tests.child_writer import ChildWriter
 

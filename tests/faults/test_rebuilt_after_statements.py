@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tableformat.export.outcome import Status
-from tableformat.operations.which import AllPartitions
+from tableformat.operations.statement import AllPartitions
 from tests.faults.test_rebuilt_ledger import lose, rebuilt
 from tests.lake_statements import IN_FILES, LATER, SaidOfRows, add_foreign, export_at, in_files
 from tests.lake_statements import partition as named

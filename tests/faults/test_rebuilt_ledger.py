@@ -13,7 +13,7 @@ from catalog.storages.opening import open_storage
 from tableformat.effects import Direct, Step
 from tableformat.errors import RefusedError
 from tableformat.export.commit import Ports
-from tableformat.export.rebuilding import Rebuilt, rebuild
+from tableformat.export.rebuild import Rebuilt, rebuild
 from tests.faults.test_operator_actions import (
     append,
     compact,

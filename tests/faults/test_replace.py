@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tableformat.effects import Step
-from tableformat.export.claim import Wish
-from tableformat.export.selection import AllPartitions
+from tableformat.export.decision import Wish
+from tableformat.export.request import AllPartitions
 from tableformat.ledger import State
 from tests.dying import Dies, DiesAt, KilledAt
 from tests.fakes import FakeDigests

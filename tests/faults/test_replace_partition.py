@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from catalog.iceberg import open_catalog
+from catalog.iceberg.opening import open_catalog
 from catalog.storages.opening import open_storage
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.dry_run import rehearse
-from tableformat.export.selection import AllPartitions
+from tableformat.export.request import AllPartitions
 from tests.dying import KilledAt
 from tests.fakes import TABLE
 from tests.faults.test_operator_actions import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from spark_ext import staging
+from spark_ext.actions import gc as staging
 from spark_ext.cli.main import invoke
 from tests.server_trouble import Rows, Said, Trouble
 from tests.services.old_clickhouse import OldPair

@@ -15,7 +15,7 @@ import pytest
 
 from tableformat.effects import Step
 from tableformat.errors import SourceError
-from tableformat.export.selection import AllPartitions
+from tableformat.export.request import AllPartitions
 from tableformat.export.slices import FileFormat
 from tableformat.ledger import State
 from tableformat.mergetree.table import Column

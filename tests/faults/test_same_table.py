@@ -13,13 +13,12 @@ import pytest
 
 from catalog.storages.opening import open_storage
 from tableformat.effects import Step
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.dry_run import rehearse
-from tableformat.export.selection import ById
-from tableformat.export.setting_watermark import property_of
-from tableformat.export.watermark import find_watermark
+from tableformat.export.request import ById
+from tableformat.export.watermark import find_watermark, property_of
 from tableformat.ledger import Row, State
-from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
+from tableformat.mergetree.table import KeeperNode, KeeperSilent
 from tableformat.names import PartitionId
 from tests.dying import KilledAt
 from tests.fakes import TABLE

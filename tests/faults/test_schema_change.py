@@ -17,16 +17,16 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, StringType
 
-from catalog.iceberg import open_catalog
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.committer import LakeTableState, SchemaChange, Sent
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import State
 from tableformat.mergetree.table import Column

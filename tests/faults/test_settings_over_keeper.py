@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from catalog.ledgers.keeper import KeeperLedger
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.history import Counter
 from tableformat.ledger import Row

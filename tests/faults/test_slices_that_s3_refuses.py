@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from catalog.network import TimeOuts
 from catalog.storages.opening import Storages
-from catalog.time_outs import TimeOuts
-from spark_ext.tasks import installed_versions
+from spark_ext.engine.tasks import installed_versions
 from tableformat.errors import LastingError
 from tableformat.export.ports import Written
-from tableformat.export.retrying import Retrying
 from tableformat.export.slices import Slice, SliceTask, WritePlan
+from tableformat.export.writers import Retrying
 from tests.child_writer import ChildWriter
 from tests.frozen_parts import PLAN, insert, make_source
 from tests.s3_places import properties_of

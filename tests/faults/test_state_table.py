@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tableformat.effects import Effects, Step
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.ledger import Row, State
 from tests.dying import Dies, KilledAt
 from tests.faults.test_operator_actions import compact, delete_rows, roll_back

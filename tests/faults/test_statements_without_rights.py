@@ -11,7 +11,7 @@ import pytest
 from tableformat.errors import TableFormatError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.operations.freeze import Freeze
-from tableformat.operations.which import AllPartitions
+from tableformat.operations.statement import AllPartitions
 from tests.lake_statements import (
     attach,
     detach,

@@ -14,7 +14,7 @@ import pytest
 
 from tableformat.effects import Effects, Step
 from tableformat.errors import TableFormatError
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.slices import Slice
 from tableformat.history import Counter
 from tableformat.ledger import State

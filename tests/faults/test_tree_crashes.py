@@ -15,12 +15,12 @@ import pytest
 from catalog.hive import open_tree
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.effects import Direct
-from tableformat.export.claim import Wish
-from tableformat.export.giving_up import GivenUp, KillOutcome, TooLate, kill
+from tableformat.export.commit import Ports
+from tableformat.export.decision import Wish
+from tableformat.export.give_up import GivenUp, KillOutcome, TooLate, kill
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.selection import ById
-from tableformat.export.settling import Ports
+from tableformat.export.request import ById
 from tableformat.export.slices import FileFormat
 from tableformat.ledger import State
 from tableformat.names import PartitionId

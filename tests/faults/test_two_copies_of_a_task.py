@@ -20,7 +20,7 @@ from pyspark.sql import Row, SparkSession
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.ledgers.uris import open_ledger
-from spark_ext.setting_up import enable, settings
+from spark_ext.set_up import enable, settings
 from tableformat.ledger import State
 from tableformat.receipt import Receipt
 from tests.front_doors import Doors

@@ -9,7 +9,7 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.server import client
-from spark_ext import wiring
+from spark_ext.actions import wiring
 from tests.child_writer import ChildWriter
 from tests.clickhouse_source import config_text
 from tests.real_export import Exports, RealExport, of_server

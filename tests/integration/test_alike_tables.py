@@ -12,7 +12,7 @@ from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.describe import describe
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import SourceError
-from tableformat.mergetree.alike import differences
+from tableformat.mergetree.compatibility import differences
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
 from tableformat.names import TableName

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from catalog.iceberg import open_catalog
-from spark_ext import wiring
+from catalog.iceberg.opening import open_catalog
+from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
 from tests.child_writer import ChildWriter
 from tests.real_export import Rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.iceberg.properties import remembered_source
 from tableformat.names import PartitionId, TableName
 from tests.real_export import RealExport

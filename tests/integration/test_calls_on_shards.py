@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Row, SparkSession
 
 from catalog.clickhouse.server import client
-from spark_ext.setting_up import enable, settings
+from spark_ext.set_up import enable, settings
 from tests.iceberg_spark import catalog_settings, iceberg_spark
 from tests.local_spark import SPARK_MARKS
 from tests.services.old_clickhouse import OldPair

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from spark_ext import wiring
+from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
 from tests.services.s3_server import S3Server
 from tests.session_without_spark import NoSpark

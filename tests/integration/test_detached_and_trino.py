@@ -14,9 +14,8 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.ledgers.uris import open_ledger
-from spark_ext.operations.exports_from import SessionExports
-from spark_ext.operations.operating import operate, operation_of
-from spark_ext.operations.other_tables import OtherTables
+from spark_ext.operations.operate import operate, operation_of
+from spark_ext.operations.tables import OtherTables, SessionExports
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statements import Alter
 from tableformat.names import LakeName, TableName

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_ext.access.checking import POLICY
+from spark_ext.access.check import POLICY
 from tableformat.receipt import Receipt
 from tests.front_doors import BIG_ROWS, EVENTS, Doors, Ended, blocks, reads_as, wait_while_it_runs
 from tests.repository.source_files import ROOT

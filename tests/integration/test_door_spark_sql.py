@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_ext.java import SUPPORTED, Java, find_java
-from spark_ext.setting_up import settings
+from spark_ext.engine.java import SUPPORTED, Java, find_java
+from spark_ext.set_up import settings
 from tests.front_doors import EVENTS, Doors, blocks, reads_as
 from tests.iceberg_runtime import VERSION, local_repository
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
-from spark_ext.access.checking import POLICY
+from spark_ext.access.check import POLICY
 from tests.front_doors import EVENTS, Doors, Ended, blocks, reads_as
 from tests.services.server_process import free_port
 

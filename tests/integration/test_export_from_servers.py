@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.capabilities import Capabilities
-from catalog.clickhouse.digests import FileDigests
+from catalog.clickhouse.rows.digests import FileDigests
 from catalog.sources import SourcePlace, server_of
-from spark_ext.cli import space
+from spark_ext.cli import export_run as space
 from spark_ext.cli.main import invoke
-from spark_ext.runner import write_all
+from spark_ext.engine.runner import write_all
 from tableformat.errors import RefusedError, UsageError
-from tableformat.export.limits import Limits
+from tableformat.export.request import Limits
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.names import TableName
 from tests.child_writer import ChildWriter

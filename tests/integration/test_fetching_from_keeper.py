@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from catalog import replicated_tables
-from catalog.altering import pass_on
-from catalog.sources import SourcePlace
-from spark_ext import wiring
-from spark_ext.operations import fetching_from
+from catalog import sources as replicated_tables
+from catalog.sources import SourcePlace, pass_on
+from spark_ext.actions import wiring
+from spark_ext.operations import fetch as fetching_from
 from tableformat.errors import NotFoundError, RefusedError, SourceError
-from tableformat.mergetree.keeper_node import KeeperNode
+from tableformat.mergetree.table import KeeperNode
 from tableformat.names import TableName
 from tests.child_writer import ChildWriter
 from tests.services.old_clickhouse import OldPair

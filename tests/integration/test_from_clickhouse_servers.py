@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyiceberg.table import Table
 
-from catalog.iceberg import open_catalog
+from catalog.iceberg.opening import open_catalog
 from spark_ext.cli.main import invoke
 from tests.real_export import Rows
 from tests.services.old_clickhouse import OldPair

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.frozen.definition import FrozenSettings
 from catalog.clickhouse.frozen.source import FrozenPartsSource
-from catalog.clickhouse.frozen.uri import FrozenSettings
 from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.names import TableName

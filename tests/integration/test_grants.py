@@ -13,7 +13,7 @@ import pytest
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.sources import SourcePlace, open_source, server_of
-from spark_ext import wiring
+from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
 from tableformat.errors import RefusedError
 from tableformat.names import TableName

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from catalog.clickhouse.digests import FileDigests
-from spark_ext.verifying import Verdict
+from catalog.clickhouse.rows.digests import FileDigests
+from spark_ext.actions.verify import Verdict
 from tableformat.errors import RefusedError, TableFormatError, UnsupportedError, UsageError
 from tableformat.export.outcome import Status
 from tableformat.hive_names import directory_values

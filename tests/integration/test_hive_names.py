@@ -11,11 +11,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from catalog.clickhouse.digests import FileDigests
-from spark_ext.verifying import Verdict
+from catalog.clickhouse.rows.digests import FileDigests
+from spark_ext.actions.verify import Verdict
 from tableformat.errors import UnsupportedError
 from tableformat.export.outcome import Status
-from tableformat.hive.identity import TreeIdentity
+from tableformat.hive.documents import TreeIdentity
 from tableformat.names import TableName
 from tests.local_spark import SPARK_MARKS
 from tests.real_export import RealExport

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from catalog.clickhouse.digests import FileDigests
+from catalog.clickhouse.rows.digests import FileDigests
 from tableformat.names import TableName
 from tests.old_source import OldSource
 from tests.real_export import Exports

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog.clickhouse.capabilities import probe_capabilities
-from catalog.clickhouse.offers import Offer
+from catalog.clickhouse.capabilities import Offer, probe_capabilities
 from tableformat.errors import NotFoundError, UnsupportedError
 from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import source_columns

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from catalog.clickhouse.row_partitions import RowPartitions
+from catalog.clickhouse.rows.partitions import RowPartitions
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.outcome import Status
 from tableformat.file_names import key_in

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from catalog.clickhouse.digests import FileDigests
-from spark_ext import wiring
+from catalog.clickhouse.rows.digests import FileDigests
+from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
-from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
+from tableformat.mergetree.table import KeeperNode, KeeperSilent
 from tableformat.names import TableName
 from tests.child_writer import ChildWriter
 from tests.old_source import OldSource

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType, StructType
 
 from tableformat.errors import RefusedError
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.iceberg.properties import remembered_source
 from tests.real_export import RealExport
 from tests.strangers_lake import (

@@ -10,8 +10,7 @@ import pytest
 from catalog.clickhouse.connection import ClickHouseError
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
-from catalog.clickhouse.server.credentials import Credentials, Secret
-from catalog.clickhouse.server.settings import ServerSettings, parse_server
+from catalog.clickhouse.server.settings import Credentials, Secret, ServerSettings, parse_server
 from tableformat.errors import SourceError
 from tests.services.certificates import Authority
 from tests.services.clickhouse_front import ClickHouseFront, FrontTls, clickhouse_front

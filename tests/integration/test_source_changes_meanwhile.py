@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg import open_catalog
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.table import IcebergTable
 from catalog.sources import SourcePlace
-from spark_ext.session import SparkSettings
-from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
-from tableformat.export.claim import Wish
+from spark_ext.actions.wiring import Places, SparkWhenNeeded, open_ports
+from spark_ext.engine.session import SparkSettings
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Silent
-from tableformat.export.selection import AllPartitions
+from tableformat.export.request import AllPartitions
 from tableformat.iceberg.snapshot import table_of
 from tableformat.names import LakeName, TableName
 from tests.child_writer import ChildWriter

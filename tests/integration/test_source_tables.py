@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.expressions import EqualTo, Reference
 
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.names import PartitionId, TableName
 from tests.clickhouse_source import ids
 from tests.real_export import RealExport

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from catalog.clickhouse.origin import Origin
+from catalog.clickhouse.staging_comment import Origin
 from catalog.processes import this_process
-from spark_ext import wiring
+from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.child_writer import ChildWriter

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.altering import pass_on
-from catalog.sources import SourcePlace
+from catalog.sources import SourcePlace, pass_on
 from tableformat.errors import RefusedError, SourceError
 from tableformat.names import TableName
 from tests.services.old_clickhouse import OldPair

@@ -9,7 +9,7 @@ import pytest
 
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.names import PartitionId, TableName
 from tests.real_export import RealExport
 

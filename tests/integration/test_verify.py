@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from catalog.clickhouse.digests import FileDigests
-from spark_ext.verifying import Verdict
-from tableformat.export.selection import ById
+from catalog.clickhouse.rows.digests import FileDigests
+from spark_ext.actions.verify import Verdict
+from tableformat.export.request import ById
 from tableformat.names import PartitionId, TableName
 from tests.clickhouse_source import ids
 from tests.integration.test_every_type import ALLOWED, GROUPS, ROWS

@@ -12,12 +12,12 @@ from urllib.parse import urlparse
 
 import pytest
 
-from catalog.clickhouse.digests import FileDigests
-from catalog.iceberg_table import IcebergTable
-from spark_ext.verifying import Comparison, Verdict
+from catalog.clickhouse.rows.digests import FileDigests
+from catalog.iceberg.table import IcebergTable
+from spark_ext.actions.verify import Comparison, Verdict
 from tableformat.committer import FileInMain, LakeTableState
 from tableformat.errors import NotFoundError, RefusedError
-from tableformat.export.selection import ByExpression, ById
+from tableformat.export.request import ByExpression, ById
 from tableformat.names import PartitionId, TableName
 from tests.damaged_files import lose_a_row
 from tests.real_export import RealExport

@@ -11,8 +11,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, StringType
 
-from catalog.iceberg import open_catalog
-from tableformat.export.selection import ById
+from catalog.iceberg.opening import open_catalog
+from tableformat.export.request import ById
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.names import PartitionId, TableName
 from tests.real_export import RealExport

@@ -23,8 +23,8 @@ from typing import Final, Self
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, open_catalog
-from catalog.time_outs import TimeOuts
+from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog, open_catalog
+from catalog.network import TimeOuts
 from tests.lying_catalog.faults import Fault, Kind, When
 from tests.lying_catalog.truth import Answer, Request, TrueCatalog, refusal
 

@@ -13,9 +13,9 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, open_catalog
-from catalog.iceberg_table import IcebergTable
-from catalog.time_outs import TimeOuts
+from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog, open_catalog
+from catalog.iceberg.table import IcebergTable
+from catalog.network import TimeOuts
 from tableformat.committer import SchemaChange, Sent
 from tableformat.errors import DestinationError
 from tableformat.iceberg.snapshot import table_of

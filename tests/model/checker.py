@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from tests.model.configurations import FOLDER, OK, Configuration
 
 __all__ = ["Answer", "CannotCheckError", "check", "parse", "tlc"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from catalog.ledgers.keeper_address import CA_FILE
+from catalog.ledgers.keeper.address import CA_FILE
 from tests.chaos.world import World
 from tests.keeper_ledgers import new_chroot
 from tests.partition.lease_holders import LeaseHolders

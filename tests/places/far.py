@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog
+from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.keeper import KeeperLedger
-from catalog.ledgers.keeper_address import KeeperAddress, is_keeper, parse_keeper
+from catalog.ledgers.keeper.address import KeeperAddress, is_keeper, parse_keeper
+from catalog.network import TimeOuts
 from catalog.storages.s3.access import S3Access
-from catalog.storages.s3.places import Place as Location
 from catalog.storages.s3.requests import Requests
-from catalog.time_outs import TimeOuts
+from catalog.storages.s3.sink import Place as Location
 from tableformat.ledger import Ledger
 from tableformat.storage import Storage
 from tests.places.nodes import Nodes

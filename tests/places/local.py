@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from catalog.iceberg import LOCAL_CATALOG, OpenedCatalog, open_catalog
+from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog, open_catalog
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.uris import open_ledger
 from catalog.storages.opening import open_storage

@@ -11,7 +11,7 @@ from typing import Final, Self
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from catalog.ledgers.keeper_address import parse_keeper
+from catalog.ledgers.keeper.address import parse_keeper
 from tests.keeper_ledgers import peeking
 
 __all__ = ["Nodes"]

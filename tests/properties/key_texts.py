@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tableformat.iceberg.calendar_parts import PARTS
 from tableformat.iceberg.key_columns import plain_type
-from tableformat.iceberg.partition_matrix import MATRIX
+from tableformat.iceberg.key_functions import MATRIX, PARTS
 from tableformat.mergetree.types import DataType, DateTime, DateTime64, Nullable, Simple
 
 __all__ = ["FORMATS", "UNKNOWN", "WIDTHS", "key_texts", "spellings"]

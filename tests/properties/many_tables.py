@@ -23,22 +23,22 @@ from pyiceberg.table import Table
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import Connection
-from catalog.clickhouse.digests import FileDigests
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.rows.digests import FileDigests
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.settings import ServerSettings, parse_server
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.iceberg import open_catalog
+from catalog.iceberg.opening import open_catalog
 from catalog.sources import SourcePlace
-from spark_ext.session import SparkSettings
-from spark_ext.verifying import Comparison, Verifying, VerifyRequest
-from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
-from tableformat.export.claim import Wish
+from spark_ext.actions.verify import Comparison, Verifying, VerifyRequest
+from spark_ext.actions.wiring import Places, SparkWhenNeeded, open_ports
+from spark_ext.engine.session import SparkSettings
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent, SliceWriter
-from tableformat.export.selection import AllPartitions
+from tableformat.export.request import AllPartitions
 from tableformat.names import LakeName, TableName
 from tests.clickhouse_source import config_text
 from tests.properties.duckdb_reader import DuckDBReader

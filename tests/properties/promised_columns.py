@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tableformat.mergetree import limits
-from tableformat.mergetree.limits import Limit
+from tableformat.mergetree import conversions as limits
+from tableformat.mergetree.conversions import Limit
 from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     AggregateFunction,

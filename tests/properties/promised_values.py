@@ -28,8 +28,8 @@ from decimal import Context
 from decimal import Decimal as Number
 from typing import Any, Final
 
-from tableformat.mergetree import limits
-from tableformat.mergetree.limits import Limit
+from tableformat.mergetree import conversions as limits
+from tableformat.mergetree.conversions import Limit
 from tableformat.mergetree.types import (
     AggregateFunction,
     Array,

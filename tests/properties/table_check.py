@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from catalog.clickhouse.connection import text
-from spark_ext.verifying import Verdict
+from spark_ext.actions.verify import Verdict
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Outcome
+from tableformat.mergetree.conversions import Limit
 from tableformat.mergetree.engine_text import parse_engine
-from tableformat.mergetree.limits import Limit
 from tableformat.mergetree.table import Engine
 from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import DataType

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from tableformat.iceberg.partition_matrix import MATRIX
+from tableformat.iceberg.key_functions import MATRIX
 from tableformat.mergetree.types import (
     DataType,
     DateTime,

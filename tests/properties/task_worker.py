@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 import tableformat.errors
 from catalog.clickhouse.server.settings import ServerSettings
-from spark_ext.tasks import installed_versions
+from spark_ext.engine.tasks import installed_versions
 from tableformat.errors import TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
@@ -32,7 +32,7 @@ import pickle, struct, sys
 from types import SimpleNamespace
 import chdb
 import adbc_driver_chdb
-from spark_ext.tasks import TaskWork, write_slices
+from spark_ext.engine.tasks import TaskWork, write_slices
 answers = open(int(sys.argv[1]), "wb")
 with adbc_driver_chdb.connect("chdb://"):
     while head := sys.stdin.buffer.read(4):

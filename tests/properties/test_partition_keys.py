@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, event, given, reject, settings
 from hypothesis import strategies as st
 
 from tableformat.errors import RefusedError
-from tableformat.iceberg.partition_matrix import MATRIX
+from tableformat.iceberg.key_functions import MATRIX
 from tableformat.iceberg.partition_proof import probe
 from tableformat.iceberg.partition_spec import derive_spec
 from tableformat.iceberg.schema import MappedColumns, map_columns

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tableformat.iceberg import partition_matrix
+from tableformat.iceberg import key_functions as partition_matrix
 from tableformat.mergetree.type_text import parse_type
 from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.properties.key_values import KeyColumn

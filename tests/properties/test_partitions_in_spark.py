@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from pyspark.sql import SparkSession
 
-from spark_ext.writer import SparkWriter
+from spark_ext.engine.runner import SparkWriter
 from tests.local_spark import SPARK_MARKS
 from tests.properties.many_tables import ManyTables
 from tests.properties.table_check import Seen, check_table

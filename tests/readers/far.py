@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from tests.readers.measure import Truth
 from tests.readers.questions import told
 from tests.readers.recorded import OfReader

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.export.outcome import Status
-from tableformat.export.selection import AllPartitions, ById, Selection
+from tableformat.export.request import AllPartitions, ById, Selection
 from tableformat.export.slices import FileFormat
 from tableformat.iceberg.schema import map_columns
 from tableformat.names import PartitionId, TableName, quote_identifier

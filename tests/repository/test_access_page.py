@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from spark_ext.access.checking import POLICY
-from tableformat.access.policy_text import parse_policy
+from spark_ext.access.check import POLICY
+from tableformat.access.policy import parse_policy
 from tableformat.access.privileges import ASKED, Act, Asked, Of, Privilege, includes
 from tests.repository.source_files import ROOT
 

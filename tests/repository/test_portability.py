@@ -14,7 +14,7 @@ from tests.repository.source_files import FOLDERS, ROOT, SourceFile, source_file
 _ALLOWED = {
     "catalog/processes.py": ({"/proc"}, "else ps"),
     "catalog/ledgers/embedded.py": ({"/proc"}, "else mount, in file_systems.py"),
-    "spark_ext/session.py": ({"sched_"}, "else the processors of the machine"),
+    "spark_ext/engine/session.py": ({"sched_"}, "else the processors of the machine"),
     "tests/support/processes.py": ({"/proc"}, "else the nearest that psutil or getrusage says"),
     "tests/support/tied_processes.py": ({"setpriv"}, "else a watcher"),
     "tests/support/test_tied_processes.py": ({"setpriv"}, "shows both ways"),
@@ -35,7 +35,7 @@ _OF_LINUX = re.compile(
     r"|\bLD_LIBRARY_PATH\b|\bLD_PRELOAD\b|\bapt-get\b|\b127\.(?!0\.0\.[01]\b)\d+\.\d+\.\d+\b"
 )
 # Names of these that a docstring or a value for a comparison has, and no program uses.
-_SAID = {"tests/catalog/ledgers/test_keeper_address.py": {"127.8.8.8"}}
+_SAID = {"tests/catalog/ledgers/keeper/test_address.py": {"127.8.8.8"}}
 _WORDS = {"pdeathsig": "setpriv"}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from spark_ext.procedures.declared import Procedure
 from spark_ext.procedures.registry import PROCEDURES
-from spark_ext.typed.statements import TYPED, TypedStatement
+from spark_ext.sql.typed import TYPED, TypedStatement
 from tests.procedures_page import sections, written
 from tests.typed_pages import call
 

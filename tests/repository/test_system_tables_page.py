@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from spark_ext.killing import KillStatus
+from spark_ext.actions.cancel import KillStatus
 from spark_ext.procedures.registry import TABLES
-from tableformat.export.standing import Standing
+from tableformat.export.give_up import Standing
 from tests.repository.source_files import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "system-tables.md").read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.clickhouse.offers import ALWAYS_NEEDED, Offer, Sign, SignKind
+from catalog.clickhouse.capabilities import ALWAYS_NEEDED, Offer, Sign, SignKind
 from tests.repository.source_files import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "versions.md"

@@ -25,11 +25,10 @@ import pytest
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
+from catalog.network import TimeOuts
 from catalog.storages.abfs.access import ENDPOINT, AbfsAccess
-from catalog.storages.abfs.objects import AbfsObjects
-from catalog.storages.abfs.signing import VERSION
-from catalog.storages.given import CA_FILE
-from catalog.time_outs import TimeOuts
+from catalog.storages.abfs.store import VERSION, AbfsObjects
+from catalog.storages.access import CA_FILE
 from tests.services.certificates import Authority
 from tests.services.node_programs import command_of
 from tests.services.server_process import ServerProcess, free_port

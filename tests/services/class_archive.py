@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from tests.iceberg_spark import catalog_settings, iceberg_spark
 from tests.quick_java import ARCHIVE, QUICK_JAVA
 

@@ -18,9 +18,9 @@ import pytest
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
-from catalog.storages.given import CA_FILE
+from catalog.network import TimeOuts
+from catalog.storages.access import CA_FILE
 from catalog.storages.gs.access import ENDPOINT, GsAccess
-from catalog.time_outs import TimeOuts
 from tests.services.certificates import Authority
 from tests.services.go_programs import program_file
 from tests.services.server_process import ServerProcess, free_port

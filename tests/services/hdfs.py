@@ -22,10 +22,10 @@ import pytest
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
-from catalog.storages.given import CA_FILE
+from catalog.network import TimeOuts
+from catalog.storages.access import CA_FILE
 from catalog.storages.hdfs.access import ENDPOINT, USER, HdfsAccess
-from catalog.time_outs import TimeOuts
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from tests.quick_java import QUICK_JAVA
 from tests.services.certificates import Authority
 from tests.services.hdfs_jars import class_path

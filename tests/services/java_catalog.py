@@ -28,7 +28,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from tests.iceberg_runtime import check_runtime, runtime_settings
 
 __all__ = ["JavaCatalog", "java_machine"]

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 
 import requests
 
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from tests.quick_java import QUICK_JAVA
 from tests.services.certificates import Authority
 from tests.services.java_trust import trust_store, trusting

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from tests.quick_java import QUICK_JAVA
 from tests.services.certificates import Identity
 from tests.services.s3_server import S3Server, running

@@ -16,7 +16,7 @@ from typing import Final
 
 import pyspark
 
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from tests.quick_java import QUICK_JAVA
 from tests.services.certificates import Authority
 from tests.services.server_process import ServerProcess, free_port, wait_until

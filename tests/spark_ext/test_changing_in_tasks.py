@@ -14,9 +14,10 @@ from pyspark.sql import Row, SparkSession
 
 import spark_ext
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg import open_catalog
-from spark_ext.in_tasks import in_tasks
-from spark_ext.operations import changing_in_tasks, files_in_tasks
+from catalog.iceberg.opening import open_catalog
+from spark_ext.engine.jobs import in_tasks
+from spark_ext.operations import rewrite as changing_in_tasks
+from spark_ext.operations import rewrite as files_in_tasks
 from tableformat.errors import RefusedError, SourceError, StoppedError, TableFormatError
 from tests.local_spark import SPARK_MARKS, local_spark
 from tests.troubled_tasks import AsIs, DiesOnce, NeverEnds, Refuses
@@ -274,7 +275,7 @@ def test_executors_with_other_versions_are_refused(
 ) -> None:
     """Harm prevented: files of which each is written by another release."""
     here = (("python", "2.7"), ("chdb-core", "1"), ("pyarrow", "1"))
-    monkeypatch.setattr("spark_ext.in_tasks.installed_versions", lambda: here)
+    monkeypatch.setattr("spark_ext.engine.jobs.installed_versions", lambda: here)
 
     with pytest.raises(SourceError, match=r"it has python 3.*driver has 2\.7"):
         in_tasks(lake.spark, "Cannot do it", range(3), int, AsIs())

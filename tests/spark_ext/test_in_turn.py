@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from spark_ext.tasks import installed_versions
+from spark_ext.engine.tasks import installed_versions
 from tableformat.export.slices import FileFormat, Share, Slice
 from tests.frozen_parts import PLAN, Source, insert, make_source
 from tests.in_child import in_child
@@ -17,7 +17,7 @@ ROWS = 200_000
 # Writes a slice; says at each write into its file which of ClickHouse's threads were reading.
 WATCH = """
 from pathlib import Path
-from spark_ext import tasks
+from spark_ext.engine import tasks
 from tests.services.server_process import wait_until
 
 plan, slice_ = values

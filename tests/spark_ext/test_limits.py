@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_ext.runner import write_all
-from spark_ext.tasks import installed_versions
-from spark_ext.writer import SparkWriter
-from tableformat.export.limiting import with_limits
-from tableformat.export.limits import Limits
+from spark_ext.engine.runner import SparkWriter, write_all
+from spark_ext.engine.tasks import installed_versions
 from tableformat.export.ports import Written
+from tableformat.export.request import Limits
 from tableformat.export.slices import Slice, SliceTask
+from tableformat.export.writers import with_limits
 from tests.frozen_parts import PLAN, Source, insert, make_source
 from tests.local_spark import SPARK_MARKS
 from tests.scenarios import Partitions, ports_of

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from spark_ext.runner import write_all
-from spark_ext.tasks import installed_versions
-from spark_ext.writer import SparkWriter
+from spark_ext.engine.runner import SparkWriter, write_all
+from spark_ext.engine.tasks import installed_versions
 from tableformat.export.ports import Writing
-from tableformat.export.retrying import Retrying
 from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.export.writers import Retrying
 from tests.fakes import FakeSource
 from tests.frozen_parts import PLAN, insert, make_source
 from tests.local_spark import SPARK_MARKS, local_spark

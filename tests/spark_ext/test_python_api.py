@@ -12,8 +12,8 @@ import pytest
 
 import spark_ext
 from spark_ext.procedures.declared import Procedure
-from spark_ext.procedures.exporting import EXPORT_PARTITION, EXPORT_PARTITIONS, EXPORTED
-from spark_ext.procedures.typed import TYPED_PROCEDURES
+from spark_ext.procedures.export import EXPORT_PARTITION, EXPORT_PARTITIONS, EXPORTED
+from spark_ext.procedures.statements import TYPED_PROCEDURES
 from spark_ext.sql.wording import in_python
 from tests.repository.source_files import ROOT
 
@@ -74,7 +74,7 @@ def test_a_type_checker_sees_the_parameters_of_a_statement(procedure: Procedure)
     assert [a.arg for a in stub.args.args] == ["spark", "table"]
     assert shown == {
         name: (
-            inspect.formatannotation(one.annotation).replace("spark_ext.session_table.", ""),
+            inspect.formatannotation(one.annotation).replace("spark_ext.python_api.", ""),
             one.default is not inspect.Parameter.empty,
         )
         for name, one in given.items()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_ext.tasks import installed_versions
+from spark_ext.engine.tasks import installed_versions
 from tableformat.export.slices import FileFormat, Slice
 from tests.frozen_parts import PLAN, insert, make_source
 from tests.in_child import in_child
@@ -21,7 +21,7 @@ ONE_PART = " SETTINGS max_block_size = 1000000, min_insert_block_size_bytes = 0"
 # The goal of the design is 5 %; what the allocators keep varies by some more.
 MOST_GROWTH = 1.2
 WRITE = """
-from spark_ext import tasks
+from spark_ext.engine import tasks
 plan, slice_ = values
 receipt = tasks.write_slice(plan, slice_, "0-0", lambda rows: None)
 answer((receipt.rows, receipt.peak_memory))

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tableformat.archived import Archived, DetachedPart
-from tableformat.giving_way import GivesWay
 from tableformat.history import Counter, Event, EventKind
-from tableformat.ledger import Claim, ExportedPart, Held, Key, Landed, Record, Row, State
-from tableformat.mergetree.keeper_node import KeeperNode
+from tableformat.ledger import (
+    Archived,
+    Claim,
+    DetachedPart,
+    ExportedPart,
+    GivesWay,
+    Held,
+    Key,
+    Landed,
+    Record,
+    Row,
+    State,
+)
+from tableformat.mergetree.table import KeeperNode
 
 __all__ = ["events", "keeper_nodes", "ledger_rows"]
 

@@ -26,8 +26,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from spark_ext.bridge import register
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
+from spark_ext.set_up import register
 from tests.declared_for_tests import CRASH, ECHO, REFUSE, STATE
 from tests.frozen_parts import ROOT
 from tests.iceberg_runtime import (

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tableformat.archived import Archived
 from tableformat.errors import LedgerError
 from tableformat.history import Event
-from tableformat.ledger import Row
+from tableformat.ledger import Archived, Row
 from tableformat.ledger_text import checksum, parse_row, render_row
 from tests.strategies.ledger import events, ledger_rows
 

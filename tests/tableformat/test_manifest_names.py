@@ -7,7 +7,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.manifest_names import attempt_uuid, sequence_number_in
+from tableformat.file_names import attempt_uuid, sequence_number_in
 
 TABLE = "0c4f7b1e-8f0a-4d6c-9a0e-2f5b8f6f1a11"
 counters = st.integers(1, (1 << 36) - 1)

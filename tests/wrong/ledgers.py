@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from catalog.ledgers import file_systems, uris
+from catalog.ledgers import embedded as file_systems
+from catalog.ledgers import uris
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.ledger import Claim, Key, Owner, Row, State
 from tests.errors_page import Said, said

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from catalog.clickhouse.capabilities import Capabilities
-from spark_ext import wiring
+from spark_ext.actions import wiring
 from tests.child_writer import ChildWriter
 from tests.errors_page import Said, said
 from tests.services.clickhouse_front import ClickHouseFront

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from catalog.clickhouse import describe
-from catalog.iceberg import open_catalog
-from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
+from catalog.iceberg.opening import open_catalog
+from tableformat.mergetree.table import KeeperNode, KeeperSilent
 from tableformat.names import TableName
 from tests.errors_page import Said, said
 from tests.wrong.places import Places

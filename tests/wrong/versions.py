@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from spark_ext import wiring
+from spark_ext.actions import wiring
 from tests.child_writer import ChildWriter
 from tests.errors_page import Said, said
 from tests.services.old_clickhouse import OldPair, old_pair

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from catalog.clickhouse.connection import Connection, text, texts, whole
 from catalog.clickhouse.describe import of_table
-from catalog.clickhouse.part_files import PartFiles, files_sql, unread
-from catalog.clickhouse.preflight import OWN_COLUMNS
+from catalog.clickhouse.part_directories import PartFiles, files_sql, unread
+from catalog.clickhouse.snapshot.preflight import OWN_COLUMNS
 from tableformat.errors import RefusedError, SourceError, UnsupportedError
 from tableformat.mergetree.expression import SortKey
 from tableformat.mergetree.expression_text import parse_sorting_key, qualify

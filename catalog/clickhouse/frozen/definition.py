@@ -3,6 +3,16 @@ r"""The statement that made a table, as SHOW CREATE TABLE, a metadata file or a 
 ClickHouse itself reads the statement (`formatQuery`), so that every spelling that it accepts is
 accepted; what stands in its normal form is cut here. What the client prints with `\n` and `\'` for
 line ends and quotes is read, too.
+
+Whose parts these are, without a server to ask: the same text as the table's own server gives.
+
+A Replicated table is its Keeper path, any other its UUID (DESIGN 5.1). Both stand in the statement
+or in the path of a FREEZE, or the user says them; nothing is made up, because two names for one
+table would export its rows twice.
+
+The text that names frozen parts: `parts:DIR?ddl=FILE[&identity=TEXT][&zone=ZONE][...]`.
+
+A character that means something here (`?`, `&`, `%`) is written as %XX in every place.
 """
 
 from __future__ import annotations
@@ -12,16 +22,28 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote, unquote
 
 from catalog.clickhouse.connection import ClickHouseError, Connection, one_text
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
 from tableformat.mergetree.engine_text import parse_engine
+from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader, tokenize
 from tableformat.mergetree.table import Engine
-from tableformat.mergetree.tokens import Token, TokenKind, TokenReader
 from tableformat.names import TableName, quote_string
 
-__all__ = ["NIL_UUID", "Definition", "read_definition", "unescaped"]
+__all__ = [
+    "NIL_UUID",
+    "Definition",
+    "FrozenSettings",
+    "identity_of",
+    "is_parts",
+    "parse_parts",
+    "read_definition",
+    "render_parts",
+    "unescaped",
+    "uuid_of",
+]
 
 NIL_UUID: Final = "00000000-0000-0000-0000-000000000000"
 """What ClickHouse shows of a table without a UUID."""
@@ -186,3 +208,164 @@ def _check_engine(engine: Engine, file: Path) -> None:
             f"arguments of {engine.name}. Replace it by any text."
         )
         raise RefusedError(message)
+
+
+_SCHEME: Final = "parts:"
+_FORM: Final = (
+    "parts:DIR?ddl=FILE, and after that &identity=uuid:UUID or &identity=keeper:PATH, &zone=ZONE, "
+    "&equal-parts=keep"
+)
+_OPTIONS: Final = ("ddl", "identity", "zone", "equal-parts")
+_IDENTITY: Final = re.compile(
+    r"(?:uuid:[0-9a-f-]{36}|keeper:/.+|(?:server|host|directory|name):.+)\Z"
+)
+# What separates; everything else stands for itself.
+_LITERAL: Final = "".join(chr(c) for c in range(0x20, 0x7F) if chr(c) not in "%?&")
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenSettings:
+    """Where part folders lie and the file with their CREATE TABLE statement.
+
+    `identity` is that of the table, where the statement does not say it; `zone` the time zone of
+    the server that wrote the parts ('' for this host's); `keep_equal_parts` says that two parts of
+    the same content are two inserts of the same rows, and not one part that was copied.
+    """
+
+    directory: Path
+    ddl_file: Path
+    identity: str = ""
+    zone: str = ""
+    keep_equal_parts: bool = False
+
+
+def is_parts(uri: str) -> bool:
+    """Whether a source is named as frozen parts."""
+    return uri.startswith(_SCHEME)
+
+
+def parse_parts(uri: str) -> FrozenSettings:
+    """Read `parts:DIR?ddl=FILE` and what may follow.
+
+    Raises:
+        UsageError: the directory or the file is missing, or an option cannot be read.
+    """
+    directory, _, tail = uri.removeprefix(_SCHEME).partition("?")
+    if not is_parts(uri) or not directory:
+        raise _malformed(uri, "it names no directory")
+    options: dict[str, str] = {}
+    for option in tail.split("&") if tail else ():
+        name, _, value = option.partition("=")
+        if name not in _OPTIONS or not value or name in options:
+            raise _malformed(uri, f"{option!r} is no option that it takes, or is there twice")
+        options[name] = unquote(value, errors="surrogateescape")
+    if "ddl" not in options:
+        why = "it does not say which file has the CREATE TABLE statement of the parts"
+        raise _malformed(uri, why)
+    identity = options.get("identity", "")
+    if identity and not _IDENTITY.match(identity):
+        why = f"the identity {identity!r} is none of uuid:UUID, keeper:/PATH and name:TEXT"
+        raise _malformed(uri, why)
+    if options.get("equal-parts", "keep") != "keep":
+        raise _malformed(uri, f"equal-parts is {options['equal-parts']!r} and can only be keep")
+    return FrozenSettings(
+        Path(unquote(directory, errors="surrogateescape")),
+        Path(options["ddl"]),
+        identity,
+        options.get("zone", ""),
+        "equal-parts" in options,
+    )
+
+
+def render_parts(settings: FrozenSettings) -> str:
+    """Return the text that `parse_parts` reads."""
+    options = (
+        ("ddl", str(settings.ddl_file)),
+        ("identity", settings.identity),
+        ("zone", settings.zone),
+        ("equal-parts", "keep" if settings.keep_equal_parts else ""),
+    )
+    told = "&".join(f"{name}={_quoted(value)}" for name, value in options if value)
+    return f"{_SCHEME}{_quoted(str(settings.directory))}?{told}"
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe=_LITERAL, errors="surrogateescape")
+
+
+def _malformed(uri: str, why: str) -> UsageError:
+    return UsageError(f"Cannot read the source {uri!r}: {why}. Write {_FORM}.")
+
+
+_UUID_DIRECTORY: Final = re.compile(
+    r"/store/[0-9a-f]{3}/(?P<uuid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\Z"
+)
+_MACRO: Final = re.compile(r"\{[^{}]*\}")
+
+
+def uuid_of(settings: FrozenSettings, definition: Definition, directory: Path) -> str:
+    """Return the table's UUID, '' when neither the statement nor the path nor the user says it.
+
+    Raises:
+        RefusedError: they say different ones.
+    """
+    found = _UUID_DIRECTORY.search(str(directory))
+    in_path = found["uuid"] if found else ""
+    if in_path and definition.uuid and in_path != definition.uuid:
+        message = (
+            f"Cannot read the parts in {directory}: they are of the table with the UUID {in_path}, "
+            f"and the statement in {settings.ddl_file} is that of {definition.uuid}. Give the "
+            "statement of the same table."
+        )
+        raise RefusedError(message)
+    scheme, _, said = settings.identity.partition(":")
+    return definition.uuid or in_path or (said if scheme == "uuid" else "")
+
+
+def identity_of(
+    settings: FrozenSettings, definition: Definition, table: TableName, uuid: str
+) -> str:
+    """Return what the table's own server would say, or what the user says.
+
+    Raises:
+        RefusedError: nobody says it.
+    """
+    if settings.identity:
+        return settings.identity
+    if definition.engine.replicated:
+        return _keeper(settings, definition, table, uuid)
+    if uuid:
+        return f"uuid:{uuid}"
+    message = (
+        f"Cannot tell which table the parts in {settings.directory} are of: the statement in "
+        f"{settings.ddl_file} has no UUID, nor has the path. Add &identity=uuid:UUID to the source "
+        f"(SELECT uuid FROM system.tables on its server), or &identity=name:TEXT for a table that "
+        "has no server any more; the same in every run, or the rows are exported twice."
+    )
+    raise RefusedError(message)
+
+
+def _keeper(settings: FrozenSettings, definition: Definition, table: TableName, uuid: str) -> str:
+    path = _first_text(definition.engine.arguments)
+    known = {"{database}": table.database, "{table}": table.name, "{uuid}": uuid}
+    for macro, value in known.items():
+        path = path.replace(macro, value or macro)
+    if path and not _MACRO.search(path):
+        return f"keeper:/{path.strip('/')}"
+    why = (
+        f"its Keeper path {path!r} has macros that only its server knows"
+        if path
+        else "it does not say its Keeper path"
+    )
+    message = (
+        f"Cannot tell which table the parts in {settings.directory} are of: {why} (the statement "
+        f"is in {settings.ddl_file}). Add &identity=keeper:PATH to the source (SELECT "
+        "zookeeper_path FROM system.replicas on its server); the same in every run, or the rows "
+        "are exported twice."
+    )
+    raise RefusedError(message)
+
+
+def _first_text(arguments: str) -> str:
+    first = tokenize(arguments, "engine")[0]
+    return first.value if first.kind is TokenKind.STRING else ""

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from catalog.some import some
+from catalog.network import some
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import (
     NotFoundError,

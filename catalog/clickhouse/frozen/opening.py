@@ -16,14 +16,13 @@ from typing import Final
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, texts
 from catalog.clickhouse.describe import describe, list_parts, of_table
-from catalog.clickhouse.frozen.definition import Definition, read_definition
+from catalog.clickhouse.embedded import OwnClickHouse
+from catalog.clickhouse.frozen.definition import Definition, FrozenSettings, read_definition
 from catalog.clickhouse.frozen.folders import PartFolder, PartFolders, find_folders
-from catalog.clickhouse.frozen.uri import FrozenSettings
 from catalog.clickhouse.lacked import with_lacked
-from catalog.clickhouse.own import OwnClickHouse
-from catalog.clickhouse.plain_disk import plain_disk_sql
-from catalog.clickhouse.staging import files_layout
-from catalog.some import some
+from catalog.clickhouse.part_directories import plain_disk_sql
+from catalog.clickhouse.snapshot.staging import files_layout
+from catalog.network import some
 from tableformat.errors import RefusedError, SourceError, UsageError
 from tableformat.mergetree.engine_text import staging_engine
 from tableformat.mergetree.lacked_columns import column_list, columns_of_parts

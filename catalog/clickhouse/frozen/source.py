@@ -3,50 +3,261 @@
 The parts are frozen already, so a snapshot makes nothing and leaves nothing: it proves what is
 there, and tasks open the directory itself, because nothing may be written beside the parts either.
 What a server would vouch for is proved on the parts here (`claims`), and everything that a snapshot
-of a server's table is proved by (`catalog.clickhouse.verify`), too.
+of a server's table is proved by (`catalog.clickhouse.snapshot.prove`), too.
+
+Partitions that are refused for what lies in their folders, before a row of them is read.
+
+A part that ClickHouse did not load is a part all the same: it is listed with the rows that it
+claims, so that its partition is refused and never taken for a smaller one.
+
+The proof of frozen parts: what a file claims of them, then all that a clone is proved by.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
-from typing import NoReturn
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NoReturn
 
-from catalog.clickhouse.comparison import differences
-from catalog.clickhouse.frozen.claims import Claimed, other_settings, other_types
-from catalog.clickhouse.frozen.definition import NIL_UUID, read_definition
-from catalog.clickhouse.frozen.identity import identity_of, uuid_of
+from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.connection import ClickHouseError, Connection
+from catalog.clickhouse.describe import list_parts
+from catalog.clickhouse.frozen.claims import (
+    Claimed,
+    other_partition_keys,
+    other_settings,
+    other_types,
+    unsorted,
+)
+from catalog.clickhouse.frozen.definition import (
+    NIL_UUID,
+    FrozenSettings,
+    identity_of,
+    read_definition,
+    uuid_of,
+)
+from catalog.clickhouse.frozen.folders import PartFolder
 from catalog.clickhouse.frozen.opening import (
     OpenedParts,
     check_unchanged,
     open_clickhouse,
     open_parts,
 )
-from catalog.clickhouse.frozen.proving import Asked, prove_parts
-from catalog.clickhouse.frozen.refusals import refused_folders, unloaded_parts
-from catalog.clickhouse.frozen.uri import FrozenSettings
-from catalog.clickhouse.left_snapshot import Search
-from catalog.clickhouse.partition_values import partition_id_of
-from catalog.clickhouse.snapshot import SnapshotRequest
+from catalog.clickhouse.lacked import with_lacked
+from catalog.clickhouse.rows.partitions import partition_id_of
+from catalog.clickhouse.snapshot.compare import Clone, Refused, differences
+from catalog.clickhouse.snapshot.left import Search
+from catalog.clickhouse.snapshot.prove import prove
+from catalog.clickhouse.snapshot.staging import files_layout
+from catalog.clickhouse.snapshot.take import SnapshotRequest
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.clickhouse.staging import files_layout
-from tableformat.archived import DetachedPart
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UnsupportedError
-from tableformat.ledger import ExportedPart
-from tableformat.mergetree.parts import NoTimes, Part, PartitionSummary
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.errors import (
+    NotFoundError,
+    RefusedError,
+    SourceError,
+    TableFormatError,
+    UnsupportedError,
+)
+from tableformat.ledger import DetachedPart, ExportedPart
+from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.readability import check_readable
+from tableformat.mergetree.table import MergeTreeTable, NoTimes, Part, PartitionSummary
 from tableformat.mergetree.types import DataType
 from tableformat.names import PartitionId, TableName
-from tableformat.source import (
-    Leftover,
-    LeftPart,
-    Probe,
-    ProbedValue,
-    SourceSnapshot,
-)
+from tableformat.quantities import counted
+from tableformat.source import FrozenPart, Leftover, LeftPart, Probe, ProbedValue, SourceSnapshot
 
-__all__ = ["FrozenPartsSource"]
+__all__ = ["Asked", "FrozenPartsSource", "prove_parts", "refused_folders", "unloaded_parts"]
+
+_CLAIMS: Final = (other_partition_keys, unsorted)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a snapshot is asked for: partitions, what is refused of them already, what to measure.
+
+    `handle` names the snapshot, if there is one.
+    """
+
+    partition_ids: tuple[PartitionId, ...]
+    refused: Refused
+    probes: tuple[Probe, ...]
+    digest: tuple[DigestColumn, ...]
+    handle: str
+
+
+def prove_parts(
+    connection: Connection, capabilities: Capabilities, claimed: Claimed, asked: Asked
+) -> SourceSnapshot:
+    """Prove partitions in the parts that are open; each whole, or refused with its reason.
+
+    Raises:
+        RefusedError: it is not known what would be read of such a table.
+        SourceError: ClickHouse does not answer any more.
+    """
+    refused: dict[PartitionId, TableFormatError] = dict(asked.refused)
+    table = claimed.table
+    check_readable(table)
+    for is_false in _CLAIMS:
+        rest = tuple(one for one in asked.partition_ids if one not in refused)
+        refused |= _refuted(is_false, connection, claimed, rest)
+    rest = tuple(one for one in asked.partition_ids if one not in refused)
+    listed = list_parts(connection, capabilities, table.name, rest) if rest else ()
+    held = with_lacked(connection, table.name, listed)
+    # '' as the place: the directory is opened itself, and nothing is made in it.
+    parts = {
+        one: tuple(FrozenPart(p, p.name, p.rows, "") for p in held if p.partition_id == one)
+        for one in rest
+    }
+    clone = Clone(table.name, table.name, parts)
+    proved = prove(connection, capabilities, clone, asked.probes, asked.digest)
+    refused |= proved.refused
+    return SourceSnapshot(
+        table=table,
+        layout=files_layout(table, capabilities).over(table, proved.frozen),
+        partitions=tuple(sorted(proved.frozen, key=lambda p: p.partition_id)),
+        refused=tuple(sorted(refused.items(), key=lambda pair: pair[0])),
+        handle=(asked.handle,) if proved.frozen else (),
+    )
+
+
+def _refuted(
+    is_false: Callable[[Connection, Claimed, tuple[PartitionId, ...]], Refused],
+    connection: Connection,
+    claimed: Claimed,
+    partition_ids: tuple[PartitionId, ...],
+) -> Refused:
+    """Try a claim on partitions together; when they cannot be read, each by itself."""
+    if not partition_ids:
+        return {}
+    try:
+        return is_false(connection, claimed, partition_ids)
+    except ClickHouseError as error:
+        if len(partition_ids) == 1:
+            (one,) = partition_ids
+            message = (
+                f"Cannot export partition {one} of {claimed.table.name}: reading its parts "
+                f"failed: {error.reason}. Copy the parts again, or correct {claimed.file}."
+            )
+            return {one: SourceError(message, code=error.code)}
+    each = (_refuted(is_false, connection, claimed, (one,)) for one in partition_ids)
+    return {one: why for refused in each for one, why in refused.items()}
+
+
+_NOT_LOADED: Final = "not loaded"
+
+
+def unloaded_parts(opened: OpenedParts) -> tuple[Part, ...]:
+    """Return the parts that ClickHouse passed over, as their folders show them.
+
+    Raises:
+        SourceError: a folder cannot be read.
+    """
+    try:
+        return tuple(_part(folder) for folder in opened.missing)
+    except OSError as error:
+        message = (
+            f"Cannot read the parts in {opened.folders.directory}: {error}. Run as a user who may "
+            "read the directory and everything in it."
+        )
+        raise SourceError(message) from error
+
+
+def refused_folders(
+    opened: OpenedParts,
+    settings: FrozenSettings,
+    loaded: Iterable[Part],
+    partition_ids: Collection[PartitionId],
+) -> dict[PartitionId, RefusedError]:
+    """Return the partitions of which a part is damaged, covered, there twice or not loaded.
+
+    Args:
+        opened: the parts.
+        settings: what the user said of them.
+        loaded: the parts that ClickHouse has loaded.
+        partition_ids: those that are asked for.
+    """
+    damage: dict[str, str] = {}
+    for folder in opened.folders.parts:
+        if folder.damage:
+            damage.setdefault(folder.partition_id, folder.damage)
+    for folder in opened.missing:
+        damage.setdefault(folder.partition_id, _not_loaded(opened, settings, folder))
+    if not settings.keep_equal_parts:
+        for one, twice in _equal_parts(loaded).items():
+            damage.setdefault(one, twice)
+    return {
+        one: RefusedError(
+            f"Cannot export partition {one} of {opened.table} from {opened.folders.directory}: "
+            f"{damage[str(one)]}."
+        )
+        for one in partition_ids
+        if str(one) in damage
+    }
+
+
+def _not_loaded(opened: OpenedParts, settings: FrozenSettings, folder: PartFolder) -> str:
+    return (
+        f"ClickHouse did not load the part {folder.name}, so it is damaged, or its keys are not "
+        f"PARTITION BY {opened.definition.engine.partition_by or 'tuple()'} ORDER BY "
+        f"{opened.definition.engine.order_by}. Copy it again, or correct {settings.ddl_file}"
+    )
+
+
+def _equal_parts(parts: Iterable[Part]) -> dict[str, str]:
+    """Return, by partition, what to say of two parts that hold the same bytes."""
+    first: dict[tuple[str, str, int], str] = {}
+    twice: dict[str, str] = {}
+    for part in parts:
+        other = first.setdefault(part.content, part.name)
+        if other != part.name:
+            twice.setdefault(
+                str(part.partition_id),
+                f"the parts {other} and {part.name} hold the same {counted(part.rows, 'row')}, "
+                "byte by "
+                "byte. Move one of them away if it is a copy; add &equal-parts=keep to the source "
+                "if the same rows were inserted twice",
+            )
+    return twice
+
+
+def _part(folder: PartFolder) -> Part:
+    name = folder.name
+    return Part(
+        name=str(name),
+        partition_id=PartitionId(folder.partition_id),
+        rows=_claimed_rows(folder.path),
+        bytes_on_disk=_bytes(folder.path),
+        uncompressed_bytes=0,
+        hash_of_all_files=_NOT_LOADED,
+        disk=f"{folder.path.parent}/",
+        path=f"{folder.path}/",
+        part_type=_NOT_LOADED,
+        min_block=name.low,
+        max_block=name.high,
+        level=name.level,
+        data_version=name.low if name.mutation is None else name.mutation,
+        has_lightweight_delete=False,
+    )
+
+
+def _claimed_rows(path: Path) -> int:
+    """Return what count.txt says; a part of which nothing is known counts as one row, not none."""
+    try:
+        return max(1, int((path / "count.txt").read_text()))
+    except (OSError, ValueError):
+        return 1
+
+
+def _bytes(path: Path) -> int:
+    return sum(
+        (Path(directory) / name).lstat().st_size
+        for directory, _, names in os.walk(path)
+        for name in names
+    )
 
 
 class FrozenPartsSource(ClickHouseSource):

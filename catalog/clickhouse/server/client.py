@@ -1,42 +1,368 @@
-"""Statements over HTTP to one server, of any version: every answer is complete, or an error.
+r"""Statements over HTTP to one server, of any version: every answer is complete, or an error.
 
-`answers.py` has the rule for what is complete. The statement is the body of a POST, settings and
+`client.py` has the rule for what is complete. The statement is the body of a POST, settings and
 query id stand in its address, who logs in stands in headers. A statement is sent once; a query that
 its caller calls repeatable is sent again a few times where no answer came.
+
+When an answer of a server is complete, and what it says when it is an error.
+
+ClickHouse sends the status before it has the rows, so an error can come after HTTP 200. How, from
+18.16 to 26.9 (what stands in <> is replaced, everything else is literal):
+
+1. Nothing was sent yet: status 4xx or 5xx, the text in the body, its number there and, but for old
+   servers, in the header X-ClickHouse-Exception-Code. With wait_end_of_query it is always so.
+2. Headers were sent early: status 200, that header all the same, the text in the body.
+3. From 25.11: the header X-ClickHouse-Exception-Tag of every answer holds a random tag; an error
+   ends the body with `\r\n__exception__\r\n<tag>\r\n<text>\n<length> <tag>\r\n__exception__\r\n`
+   and the last chunk of HTTP is missing.
+4. From 24.11 to 25.10: `\r\n__exception__\r\n<text>`, and the last chunk of HTTP is missing.
+5. Before: the text alone, appended to the rows, and HTTP ends as if all were well.
+
+The rule. An answer without a length and without chunks is refused, one that ends before its length,
+its last chunk or the end of its compression is an error: that covers 3 and 4, whatever the text is,
+and every proxy that cuts. A tag of the answer's own header is never data: an error, too. A text as
+in 5 can be data as well (a column may hold it), so it is never judged here: it is *kept*, and
+whoever reads the format says whether the format ended where the answer did, with all rows that
+were planned. Only when it did not is the kept text the reason.
+
+One sentence for each way in which a server is not reached, or its answer breaks off.
+
+Written from what urllib3 and OpenSSL raise, whose own texts name objects and lines of source code.
+A host that takes no connection, ends one, or says nothing in time is gone (`SourceGoneError`), and
+another replica may go on. What speaks, but not as it should, is not: a certificate, another
+protocol, bytes that cannot be decompressed.
+
+TLS with a server, from PEM texts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import socket
+import ssl
 import time
 import urllib.parse
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from http.client import BadStatusLine, RemoteDisconnected
 from typing import Any, Final
 
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    NameResolutionError,
+    NewConnectionError,
+    ReadTimeoutError,
+)
 from urllib3.response import BaseHTTPResponse
 
-from catalog.clickhouse.connection import large_query_settings
-from catalog.clickhouse.server.answers import (
-    HELD_BYTES,
-    error_of_answer,
-    may_be_complete,
-    refused,
-    tagged_error,
-    untagged_error,
-    wrong_length,
+from catalog.clickhouse.connection import ClickHouseError, large_query_settings
+from catalog.clickhouse.server.settings import ClientCertificate, Host, ServerSettings
+from catalog.processes import Closing, ScratchDirectory
+from catalog.tls import TlsNames, show_certificate, tls_context
+from tableformat.clickhouse_codes import (
+    ACCESS_DENIED,
+    AUTHENTICATION_FAILED,
+    REQUIRED_PASSWORD,
+    TOO_MANY_SIMULTANEOUS_QUERIES,
+    UNKNOWN_FUNCTION,
+    UNKNOWN_IDENTIFIER,
+    UNKNOWN_TABLE,
+    UNKNOWN_USER,
+    WRONG_PASSWORD,
 )
-from catalog.clickhouse.server.failures import broke_off, could_be_repeated, not_answered
-from catalog.clickhouse.server.settings import Host, ServerSettings
-from catalog.clickhouse.server.tls import server_tls
-from catalog.closing import Closing
-from tableformat.clickhouse_codes import TOO_MANY_SIMULTANEOUS_QUERIES
-from tableformat.errors import SourceError
+from tableformat.errors import SourceError, SourceGoneError
 
-__all__ = ["ServerClient", "ServerStream", "Settings"]
+__all__ = [
+    "HELD_BYTES",
+    "LOGIN_REFUSED",
+    "NOT_SHOWN",
+    "ServerClient",
+    "ServerStream",
+    "Settings",
+    "broke_off",
+    "could_be_repeated",
+    "error_of_answer",
+    "may_be_complete",
+    "not_answered",
+    "refused",
+    "server_tls",
+    "tagged_error",
+    "untagged_error",
+    "wrong_length",
+]
+
+HELD_BYTES: Final = 65_536
+"""The end of a body in which an error is looked for: texts are up to 16 KiB, or a little more."""
+NOT_SHOWN: Final = (ACCESS_DENIED, UNKNOWN_TABLE, UNKNOWN_IDENTIFIER, UNKNOWN_FUNCTION)
+"""Codes of a question about the server that its user may not ask, or that came with newer ones."""
+LOGIN_REFUSED: Final = (
+    UNKNOWN_USER,
+    WRONG_PASSWORD,
+    REQUIRED_PASSWORD,
+    AUTHENTICATION_FAILED,
+)
+"""Codes by which a server takes no query of this user at all."""
+_OK: Final = 200
+_SHUTS_DOWN: Final = re.compile(r"Server shutdown is called|[Ss]erver is shutting down")
+_CODE: Final = "X-ClickHouse-Exception-Code"
+_MARK: Final = b"__exception__\r\n"
+# Keeper's errors have a class of their own.
+_TEXT: Final = re.compile(
+    rb"Code: \d+(?:, e\.displayText\(\) =|\.) (?:DB|Coordination)::Exception: "
+)
+_BINARY: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_SHOWN: Final = 200
+_PLACE: Final = re.compile(r"(?P<scheme>[a-z]+://)(?:[^/?#]*@)?(?P<host>[^/?#@]+)")
+
+
+def refused(settings: ServerSettings, host: Host, text: str, code: int | None) -> SourceError:
+    """Return what ClickHouse says in an error's text, with the number that a header gives."""
+    said = settings.credentials.masked(text)
+    if code is not None and "Code: " not in said:
+        said = f"Code: {code}. DB::Exception: {said}"
+    error = ClickHouseError(said, place=f"ClickHouse at {host.url}")
+    if error.code in LOGIN_REFUSED:
+        message = (
+            f"Cannot log in to ClickHouse at {host.url} as {settings.credentials.shown}: "
+            f"{error.reason}. Check {settings.credentials.to_check}."
+        )
+        return SourceError(message, code=error.code)
+    if _SHUTS_DOWN.search(error.reason):
+        return SourceGoneError(error.message, code=error.code)
+    return error
+
+
+def may_be_complete(status: int, headers: Mapping[str, str]) -> bool:
+    """Tell whether a head is that of an answer of ClickHouse that may be complete."""
+    return _is_ours(headers) and status == _OK and not headers.get(_CODE)
+
+
+def error_of_answer(
+    settings: ServerSettings, host: Host, status: int, headers: Mapping[str, str], body: bytes
+) -> SourceError:
+    """Return the error that an answer is, by its head and its body, or the beginning of it."""
+    code = headers.get(_CODE, "")
+    text = body.decode("utf-8", "replace")
+    if _TEXT.search(body) or (code and _is_ours(headers)):
+        return refused(settings, host, text, int(code) if code.isdigit() else None)
+    location = headers.get("Location")
+    if location is not None:
+        # Only where to: the rest of a place elsewhere may be anything.
+        place = _PLACE.match(location)
+        where = f" to {place['scheme']}{place['host']}" if place else ""
+        message = (
+            f"Cannot read from ClickHouse at {host.url}: it redirects{where} (HTTP {status}). Name "
+            "the server itself in --source."
+        )
+        return SourceError(message)
+    kind = headers.get("Content-Type", "no type").partition(";")[0]
+    said = " ".join(re.sub(r"<[^>]*>", " ", settings.credentials.masked(text)).split())[:_SHOWN]
+    what = "an answer without ClickHouse's headers" if status == _OK else "an error of its own"
+    message = (
+        f"Cannot read from ClickHouse at {host.url}: something else answered, HTTP {status}, "
+        f"{kind}, {what}{f': {said!r}' if said else ''}. Check host and port, and proxies on the "
+        "way."
+    )
+    return SourceError(message)
+
+
+def _is_ours(headers: Mapping[str, str]) -> bool:
+    return any(name.lower().startswith("x-clickhouse-") for name in headers)
+
+
+def wrong_length(headers: Mapping[str, str]) -> bool:
+    """Tell whether an answer's head gives no way to see its end."""
+    chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
+    return not chunked and not headers.get("Content-Length", "").isdigit()
+
+
+def tagged_error(held: bytes, tag: str) -> str | None:
+    """Return the text of an error with the answer's own tag (row 3), from the end of the body."""
+    if not tag:
+        return None
+    own = tag.encode()
+    begin = held.rfind(_MARK + own + b"\r\n")
+    end = re.search(rb"\n?\d+ " + re.escape(own) + rb"\r\n" + _MARK + rb"\Z", held)
+    if begin < 0 and end is None:
+        return None
+    start = begin + len(_MARK) + len(own) + 2 if begin >= 0 else 0
+    return held[start : end.start() if end else len(held)].decode("utf-8", "replace").strip()
+
+
+def untagged_error(held: bytes) -> str | None:
+    """Return the text of an error (rows 3 to 5) that the end of a body may be."""
+    for found in reversed(tuple(_TEXT.finditer(held))):
+        text = held[found.start() :]
+        if not _BINARY.search(text):
+            return text.decode("utf-8", "replace").strip()
+    return None
+
+
+# X509_V_ERR_... of OpenSSL: before its time, after it; another name, another address.
+_NOT_YET: Final = 9
+_EXPIRED: Final = 10
+_OTHER_NAME: Final = (62, 64)
+_NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+_ALERT: Final = re.compile(r"ALERT_(?P<what>[A-Z_]+)")
+
+
+def could_be_repeated(error: HTTPError) -> bool:
+    """Tell whether a request may be sent again: nothing of an answer came, and soon.
+
+    True says nothing about whether the statement was performed.
+    """
+    if isinstance(error, NameResolutionError):
+        return False
+    if isinstance(error, NewConnectionError):
+        return isinstance(_cause(error, OSError), ConnectionError)
+    return any(_cause(error, kind) is not None for kind in (ConnectionError, ssl.SSLEOFError))
+
+
+def not_answered(settings: ServerSettings, host: Host, error: HTTPError) -> SourceError:
+    """Return why there is no answer, or only the beginning of its head."""
+    secure = _cause(error, ssl.SSLError)
+    if isinstance(secure, ssl.SSLError):
+        return _of(host, _tls(secure))
+    if isinstance(error, NameResolutionError):
+        return _gone(
+            host, f"no address is known for the name {host.name}. Check the name in --source"
+        )
+    reason = _cause(error, OSError)
+    if isinstance(error, NewConnectionError):
+        said = (reason.strerror if isinstance(reason, OSError) else None) or "no connection"
+        return _gone(
+            host,
+            f"{said}. Check that the server runs and listens on port {host.port} (usually 8443 for "
+            "https, 8123 for http)",
+        )
+    if isinstance(error, ConnectTimeoutError):
+        return _gone(
+            host,
+            f"it took no connection within {settings.connect_timeout:g} s. Check the address and "
+            "firewalls on the way, or add ?connect-timeout=SECONDS to --source",
+        )
+    if isinstance(error, ReadTimeoutError):
+        if "handshake" in str(reason):
+            return _gone(
+                host,
+                f"TLS did not begin within {settings.connect_timeout:g} s. Check that this is the "
+                "server's port for https (usually 8443)",
+            )
+        return _gone(host, _silent(settings))
+    also = "" if host.is_secure else ", and whether it expects https on this port"
+    if isinstance(_cause(error, BadStatusLine), BadStatusLine) and not isinstance(
+        _cause(error, RemoteDisconnected), RemoteDisconnected
+    ):
+        return _of(host, f"what answers there does not speak HTTP. Check the port{also}")
+    return (_gone if isinstance(reason, OSError) else _of)(
+        host,
+        "it ended the connection before it answered; the statement may have been performed or "
+        f"not. Check that the server runs{also}, and run again",
+    )
+
+
+def broke_off(settings: ServerSettings, host: Host, error: Exception, received: int) -> SourceError:
+    """Return why an answer has a beginning and no end."""
+    if _cause(error, ReadTimeoutError) or _cause(error, TimeoutError):
+        return _gone(host, f"after {received} bytes of an answer {_silent(settings)}")
+    return (SourceError if isinstance(error, zlib.error) else SourceGoneError)(
+        f"Cannot read from ClickHouse at {host.url}: its answer breaks off after {received} bytes. "
+        "The server or a proxy on the way ended the connection; run again."
+    )
+
+
+def _silent(settings: ServerSettings) -> str:
+    return (
+        f"nothing came for {settings.read_timeout:g} s; the statement may still run there. Look in "
+        "system.processes, or add ?read-timeout=SECONDS to --source"
+    )
+
+
+def _tls(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        said = error.verify_message.rstrip(".")
+        if error.verify_code == _EXPIRED:
+            return "its certificate has expired. Renew it on the server, and check the clock here"
+        if error.verify_code == _NOT_YET:
+            return "its certificate is not valid yet. Check the clocks of both sides"
+        if error.verify_code in _OTHER_NAME:
+            return f"its certificate is another's ({said}). Use a name that stands in it"
+        return (
+            f"no authority that is trusted here signed its certificate ({said}). Name the "
+            "authority's certificate in MERGEBERG_SOURCE_CA_FILE"
+        )
+    reason = error.reason or ""
+    if any(word in reason for word in _NOT_TLS):
+        return (
+            f"it does not speak TLS on this port ({reason}). Use its port for https (usually 8443)"
+        )
+    alert = _ALERT.search(reason)
+    if alert or isinstance(error, ssl.SSLEOFError):
+        said = alert["what"].lower().replace("_", " ") if alert else "it gave no reason"
+        return (
+            f"it ended the connection over TLS ({said}). If it wants a client certificate, name "
+            "one of its own authority in MERGEBERG_SOURCE_CERTIFICATE and MERGEBERG_SOURCE_KEY"
+        )
+    return f"TLS failed ({reason or type(error).__name__}). Check the port and the server's log"
+
+
+def _of(host: Host, why: str) -> SourceError:
+    return SourceError(_cannot_reach(host, why))
+
+
+def _gone(host: Host, why: str) -> SourceGoneError:
+    return SourceGoneError(_cannot_reach(host, why))
+
+
+def _cannot_reach(host: Host, why: str) -> str:
+    return f"Cannot reach ClickHouse at {host.url}: {why}."
+
+
+def _cause(error: BaseException, kind: type[BaseException]) -> BaseException | None:
+    """Return the first of a kind among an error, what it carries and what it was raised from."""
+    seen: list[BaseException] = []
+    waiting: list[BaseException] = [error]
+    while waiting:
+        one = waiting.pop(0)
+        if isinstance(one, kind):
+            return one
+        seen.append(one)
+        more = (*one.args, one.__cause__, one.__context__, getattr(one, "reason", None))
+        waiting += [m for m in more if isinstance(m, BaseException) and m not in seen]
+    return None
+
+
+def server_tls(settings: ServerSettings) -> ssl.SSLContext:
+    """Return what checks a server's certificate and its name, and shows ours where there is one.
+
+    Raises:
+        UsageError: an authority, a certificate or a key cannot be used.
+    """
+    names = TlsNames(
+        f"read the source {settings.shown}",
+        "MERGEBERG_SOURCE_CA_FILE or ca-file",
+        "MERGEBERG_SOURCE_CERTIFICATE",
+        "MERGEBERG_SOURCE_KEY",
+    )
+    context = tls_context(names, ca=settings.tls.ca)
+    if settings.credentials.certificate is not None:
+        _show(context, names, settings.credentials.certificate)
+    return context
+
+
+def _show(context: ssl.SSLContext, names: TlsNames, certificate: ClientCertificate) -> None:
+    """Show a certificate; the library takes files only, ours lives a moment."""
+    with ScratchDirectory("tls") as made:
+        file = made.path / "certificate.pem"
+        # Nobody else may read it, not even for the moment before its rights are set.
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+            opened.write(f"{certificate.key.reveal()}\n{certificate.certificate}\n")
+        show_certificate(context, names, file)
+
 
 Settings = tuple[tuple[str, str], ...]
 

@@ -23,10 +23,9 @@ from catalog.clickhouse.connection import (
     Row,
     large_query_settings,
 )
-from catalog.clickhouse.server.answers import refused, untagged_error
-from catalog.clickhouse.server.client import ServerClient, Settings
+from catalog.clickhouse.server.client import ServerClient, Settings, refused, untagged_error
 from catalog.clickhouse.server.settings import Host
-from catalog.closing import Closing
+from catalog.processes import Closing
 from tableformat.clickhouse_codes import READONLY, SETTING_CONSTRAINT_VIOLATION, UNKNOWN_FORMAT
 from tableformat.errors import SourceError
 from tableformat.names import quote_string

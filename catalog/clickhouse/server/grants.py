@@ -3,6 +3,11 @@
 The least set, seen by running everything with one right less at a time (source.md section 1,
 privileges; tests/integration/test_grants.py). A clone asks for SELECT on the whole source table,
 columns alone are not enough, and for nothing else there.
+
+Reads what a server says about rights: the lines of SHOW GRANTS, and the text of error 497.
+
+A line that is not understood never counts as a right; one that takes something away and is not
+understood makes the whole answer unusable, because nobody knows what it takes.
 """
 
 from __future__ import annotations
@@ -17,12 +22,19 @@ from tableformat.names import TableName, quote_identifier
 __all__ = [
     "ARCHIVE",
     "NICE",
+    "Given",
+    "GivenRole",
     "Grant",
+    "Names",
     "Need",
+    "NotUnderstoodError",
     "Target",
+    "allows",
     "export_grants",
+    "parse_line",
     "statements",
     "system_grants",
+    "wanted_grant",
 ]
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -163,3 +175,171 @@ def _named(name: str) -> str:
     if not name:
         return "*"
     return name if _PLAIN.fullmatch(name) else quote_identifier(name)
+
+
+_NAME: Final = r"(?:`(?:[^`\\]|\\.|``)*`|[^\s.,`()]+)"
+_LINE: Final = re.compile(
+    rf"(?P<how>GRANT|REVOKE)(?P<option> GRANT OPTION FOR| ADMIN OPTION FOR)? (?P<what>.+?) ON "
+    rf"(?P<database>{_NAME})(?:\.(?P<table>{_NAME}))? (?:TO|FROM) .+",
+    re.DOTALL,
+)
+_ROLES: Final = re.compile(rf"GRANT (?P<roles>{_NAME}(?:, {_NAME})*) TO .+", re.DOTALL)
+_COLUMNS: Final = re.compile(r"(?P<privilege>[A-Za-z ]+?)\s*\((?P<columns>.*)\)", re.DOTALL)
+_WANTED: Final = re.compile(
+    r"necessary to have (?:the )?grants? (?P<what>[A-Za-z][A-Za-z ]*?(?:\([^)]*\))?"
+    r"(?:, [A-Za-z][A-Za-z ]*?(?:\([^)]*\))?)*?)(?: for at least one column on| ON) "
+    rf"(?P<database>{_NAME})(?:\.(?P<table>{_NAME}))?",
+    re.DOTALL,
+)
+# A job's name (catalog/processes.py) and a number.
+_STAGING_TABLE: Final = re.compile(r".+_\d+_\w+_[0-9a-f]{8}_\d+", re.DOTALL)
+# What each privilege is a part of; whatever is not named here is a part of the first word of it.
+_PARENTS: Final = {
+    "ALTER DELETE": ("ALTER TABLE", "ALTER"),
+    "ALTER SETTINGS": ("ALTER TABLE", "ALTER"),
+    "ALTER MODIFY COLUMN": ("ALTER COLUMN", "ALTER TABLE", "ALTER"),
+    "SHOW ROW POLICIES": ("SHOW ACCESS", "ACCESS MANAGEMENT"),
+}
+
+
+class NotUnderstoodError(ValueError):
+    """A line takes something away, and it cannot be said what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """One name, or all that begin so."""
+
+    text: str = ""
+    is_beginning: bool = True
+
+    def hold(self, name: str) -> bool:
+        """Whether a name is among them."""
+        return name.startswith(self.text) if self.is_beginning else name == self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Privileges that a line gives, or takes away; without those given on columns alone."""
+
+    privileges: tuple[str, ...]
+    databases: Names = Names()
+    tables: Names = Names()
+    is_revoke: bool = False
+
+    def covers(self, on: Target) -> bool:
+        """Whether it is about the whole target."""
+        if not self.databases.hold(on.database) or (not on.database and self.databases != Names()):
+            return False
+        return self.tables == Names() or (bool(on.table) and self.tables.hold(on.table))
+
+    def touches(self, on: Target) -> bool:
+        """Whether it is about any part of the target."""
+        here = not on.database or self.databases.hold(on.database)
+        return here and (not on.table or self.tables.hold(on.table))
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRole:
+    """Roles that a line gives."""
+
+    roles: tuple[str, ...]
+
+
+def parse_line(line: str) -> Given | GivenRole | None:
+    """Read a line of SHOW GRANTS; None for one that gives nothing that matters here.
+
+    Raises:
+        NotUnderstoodError: it takes something away that cannot be told.
+    """
+    text = line.strip().rstrip(";")
+    found = _LINE.fullmatch(text)
+    if found is None:
+        roles = _ROLES.fullmatch(text)
+        if roles:
+            return GivenRole(tuple(_unquoted(n) for n in re.findall(_NAME, roles["roles"])))
+        if text.startswith("REVOKE"):
+            message = f"cannot tell what {text!r} takes away"
+            raise NotUnderstoodError(message)
+        return None
+    is_revoke = found["how"] == "REVOKE"
+    if found["option"]:
+        return None
+    names = tuple(
+        name.upper()
+        for one in _split(found["what"])
+        if (name := _whole(one, is_revoke=is_revoke)) is not None
+    )
+    if not names or found["table"] is None:
+        # A right on a table engine, on a source or a user: no table is named.
+        return None
+    return Given(names, _names(found["database"]), _names(found["table"]), is_revoke)
+
+
+def allows(lines: Iterable[Given], grant: Grant) -> bool:
+    """Tell whether lines of one user or role, in their order, give a right on the whole target."""
+    held = False
+    for line in lines:
+        if not _includes(line.privileges, grant.privilege):
+            continue
+        if line.is_revoke and line.touches(grant.on):
+            held = False
+        elif not line.is_revoke and line.covers(grant.on):
+            held = True
+    return held
+
+
+def wanted_grant(reason: str) -> tuple[Grant, ...]:
+    """Return the rights that the text of an error 497 asks for, () when it names none.
+
+    A right on some columns becomes one on their table, and one on a staging table one on their
+    database, because that is what the next statement asks for.
+    """
+    found = _WANTED.search(reason)
+    if found is None:
+        return ()
+    database = _unquoted(found["database"])
+    table = _unquoted(found["table"] or "*")
+    whole = table == "*" or _STAGING_TABLE.fullmatch(table) is not None
+    target = Target("" if database == "*" else database, "" if whole else table)
+    names = (re.sub(r"\s*\(.*\)", "", one, flags=re.DOTALL) for one in _split(found["what"]))
+    return tuple(Grant(name.strip().upper(), target, "") for name in names)
+
+
+def _includes(given: tuple[str, ...], privilege: str) -> bool:
+    parents = _PARENTS.get(privilege, (privilege.partition(" ")[0],))
+    return any(one in (privilege, *parents, "ALL", "ALL PRIVILEGES") for one in given)
+
+
+def _whole(one: str, *, is_revoke: bool) -> str | None:
+    """Return a privilege; None when it is given on columns alone. One taken from any is gone."""
+    found = _COLUMNS.fullmatch(one)
+    if found is None:
+        return one.strip()
+    return found["privilege"].strip() if is_revoke else None
+
+
+def _split(text: str) -> list[str]:
+    """Return what stands between the commas that are in no brackets and no quotes."""
+    found, depth, quoted, begin = [], 0, False, 0
+    for at, character in enumerate(text):
+        if character == "`":
+            quoted = not quoted
+        elif not quoted and character in "()":
+            depth += 1 if character == "(" else -1
+        elif not quoted and not depth and character == ",":
+            found.append(text[begin:at].strip())
+            begin = at + 1
+    return [*found, text[begin:].strip()]
+
+
+def _unquoted(name: str) -> str:
+    if not name.startswith("`"):
+        return name
+    return re.sub(r"\\(.)|``", lambda found: found[1] or "`", name[1:-1], flags=re.DOTALL)
+
+
+def _names(text: str) -> Names:
+    """Read a name; a star outside quotes stands for all that may follow."""
+    is_beginning = text.endswith("*") and not text.startswith("`")
+    return Names(text[:-1] if is_beginning else _unquoted(text), is_beginning)

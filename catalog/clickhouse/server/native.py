@@ -22,8 +22,7 @@ from adbc_driver_manager import Error as AdbcError
 from catalog.clickhouse.capabilities import PERMISSIONS
 from catalog.clickhouse.connection import ClickHouseError
 from catalog.clickhouse.parts import allow_size
-from catalog.clickhouse.server.feeding import DECODING_SETTINGS, Feeding, OpenStream
-from catalog.clickhouse.server.pipes import named_pipe
+from catalog.clickhouse.server.streams import DECODING_SETTINGS, Feeding, OpenStream, named_pipe
 from tableformat.errors import SourceError
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string

@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
-from catalog.clickhouse.clone import within
 from catalog.clickhouse.connection import ClickHouseError, Connection, flag, text, whole
 from catalog.clickhouse.describe import list_parts
-from catalog.clickhouse.server.answers import NOT_SHOWN
+from catalog.clickhouse.server.client import NOT_SHOWN
+from catalog.clickhouse.snapshot.compare import within
 from tableformat.errors import RefusedError, SourceError
-from tableformat.mergetree.parts import Part
+from tableformat.mergetree.table import Part
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_string
 
 __all__ = ["Hidden", "Policies", "hidden_rows", "list_policies", "refuse_hidden"]

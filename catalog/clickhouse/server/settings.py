@@ -5,26 +5,337 @@
 Ports default to 8443 for https and 8123 for http, which is refused unless it is allowed. What
 stands before the last @ of an address is never shown, however malformed the address is; nor is the
 value of an option. The options are connect-timeout, read-timeout (seconds) and compress (0, 1).
+
+Who logs in at a server: a user with a password, an access token, or a client certificate.
+
+All are texts, never paths, so that tasks on other hosts can have them. They pickle; but no repr, no
+str and no message of theirs shows a secret, and `Credentials.masked` takes it out of what a server
+said. Values that HTTP would change or break (it trims header values and ends them at a line's end)
+are refused here, because the library below would show them in its own error.
+
+What the user gave to log in with: address, environment and configuration file, in that order.
+
+The first that names a thing decides it. A password belongs to the user that stands beside it: it is
+not sent for the user of another place. Nothing here shows the value of a secret, nor a line of a
+file that holds one.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import stat
+import tomllib
+import unicodedata
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from catalog.clickhouse.origin import STAGING_DATABASE
-from catalog.clickhouse.server.credentials import Credentials, Secret
-from catalog.clickhouse.server.given import Given, choose, in_environment, in_file
-from catalog.host_text import named_host
-from catalog.shown_address import has_options_before_host
-from catalog.this_machine import is_this_machine
-from tableformat.errors import RefusedError, UsageError
+from catalog.clickhouse.staging_comment import STAGING_DATABASE
+from catalog.network import has_options_before_host, is_this_machine, named_host
+from tableformat.errors import NotFoundError, RefusedError, UsageError
 
-__all__ = ["Host", "ServerSettings", "Tls", "host_at", "is_server", "parse_server"]
+__all__ = [
+    "PREFIX",
+    "SECRETS",
+    "ClientCertificate",
+    "Credentials",
+    "Given",
+    "Host",
+    "Secret",
+    "ServerSettings",
+    "Tls",
+    "choose",
+    "host_at",
+    "in_environment",
+    "in_file",
+    "is_server",
+    "parse_server",
+]
+
+_MASK: Final = "***"
+# Shorter ones stand in any text by chance: to mask them would show where they stand.
+_SHORTEST_MASKED: Final = 4
+
+
+class Secret:
+    """A text that only `reveal` shows."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        """Keep `text`."""
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the text: to send it, never to show it."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Secret({_MASK!r})"
+
+    def __str__(self) -> str:
+        return _MASK
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._text))
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+        return Secret, (self._text,)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """A certificate, with the chain above it, and its private key; both are PEM texts."""
+
+    certificate: str
+    key: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How to log in; without anything it is the user `default` without a password.
+
+    A certificate alone logs the user in; beside a password or a token it is shown to who asks for
+    one when the connection is made, and the other logs in.
+    """
+
+    user: str | None = None
+    password: Secret | None = None
+    token: Secret | None = None
+    certificate: ClientCertificate | None = None
+
+    def __post_init__(self) -> None:
+        if self.token is not None and (self.password is not None or self.user is not None):
+            other = "a user" if self.password is None else "a password"
+            message = (
+                f"Cannot log in to ClickHouse: an access token and {other} are given, and a token "
+                "says by itself who logs in. Give one of the two."
+            )
+            raise UsageError(message)
+        _check_header("user name", self.user)
+        _check_header("password", None if self.password is None else self.password.reveal())
+        _check_header("access token", None if self.token is None else self.token.reveal())
+
+    @property
+    def shown(self) -> str:
+        """Who logs in, for messages."""
+        if self.token is not None:
+            return "an access token"
+        how = " by a client certificate" if self.certificate and not self.password else ""
+        return f"the user '{self.user or 'default'}'{how}"
+
+    @property
+    def to_check(self) -> str:
+        """What to look at when the server does not let the user in, behind 'Check'."""
+        if self.token is not None:
+            return "MERGEBERG_SOURCE_TOKEN"
+        if self.password is not None:
+            return "MERGEBERG_SOURCE_USER and MERGEBERG_SOURCE_PASSWORD"
+        if self.certificate is not None:
+            return "whether the server lets that user in by this certificate"
+        return "MERGEBERG_SOURCE_USER, and set MERGEBERG_SOURCE_PASSWORD: no password was given"
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of a request; nothing of it may stand in its address."""
+        if self.token is not None:
+            return {"Authorization": f"Bearer {_as_sent(self.token.reveal())}"}
+        found = {"X-ClickHouse-User": _as_sent(self.user or "default")}
+        if self.password is not None:
+            found["X-ClickHouse-Key"] = _as_sent(self.password.reveal())
+        elif self.certificate is not None:
+            found["X-ClickHouse-SSL-Certificate-Auth"] = "on"
+        return found
+
+    def masked(self, text: str) -> str:
+        """Return what somebody else said, without our secrets in it."""
+        for secret in (self.password, self.token):
+            if secret is not None and len(secret.reveal()) >= _SHORTEST_MASKED:
+                text = text.replace(secret.reveal(), _MASK)
+        return text
+
+
+def _check_header(what: str, text: str | None) -> None:
+    if text is None:
+        return
+    if not text or text != text.strip(" \t") or any(_is_control(one) for one in text):
+        message = (
+            f"Cannot log in to ClickHouse: the {what} is empty, begins or ends with a blank, or "
+            "has a control character or half of one in it, which HTTP does not carry. Correct it, "
+            "or choose another one."
+        )
+        raise UsageError(message)
+
+
+def _as_sent(text: str) -> str:
+    """Return what the library below, which writes headers as Latin-1, sends as UTF-8."""
+    return text.encode().decode("latin-1")
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cs")
+
+
+PREFIX: Final = "MERGEBERG_SOURCE_"
+_NAMES: Final = ("user", "password", "token", "ca-file", "certificate", "key")
+SECRETS: Final = (f"{PREFIX}PASSWORD", f"{PREFIX}TOKEN")
+"""The variables of the environment that hold a secret of a source."""
+_TABLE: Final = "source"
+_OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What one place gives; `place` names it for messages, the last three are paths."""
+
+    place: str
+    user: str | None = None
+    password: Secret | None = None
+    token: Secret | None = None
+    ca_file: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def in_environment(environment: Mapping[str, str]) -> Given:
+    """Return what environment variables give; an empty one gives nothing."""
+    found = {name: environment.get(PREFIX + name.upper().replace("-", "_")) for name in _NAMES}
+    return _given("the environment", {n: text for n, text in found.items() if text}, Path())
+
+
+def in_file(path: Path) -> Given:
+    """Return what the table `source` of a TOML file gives.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UsageError: it cannot be read, or has other names or values than it may have.
+        RefusedError: it holds a secret, and others than its owner may read it.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            read = tomllib.loads(file.read().decode())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        # Without its cause: that one shows what stands in the file.
+        raise _unreadable(path, error) from None
+    table = read.get(_TABLE, {})
+    if not isinstance(table, dict):
+        table = {_TABLE: table}
+    wrong = sorted(name for name, value in table.items() if not _is_wanted(name, value))
+    if wrong:
+        message = (
+            f"Cannot read the configuration {path}: [{_TABLE}] has {', '.join(wrong)}, and may "
+            f"have {', '.join(_NAMES)}, each with a text. Correct the file."
+        )
+        raise UsageError(message)
+    if ("password" in table or "token" in table) and mode & _OF_OTHERS:
+        message = (
+            f"Cannot use the configuration {path}: it holds a secret, and others than its owner "
+            f"may open it (mode {stat.S_IMODE(mode):o}). Run: chmod 600 {path}"
+        )
+        raise RefusedError(message)
+    return _given(f"the configuration {path}", table, path.parent)
+
+
+def choose(layers: tuple[Given, ...]) -> tuple[Credentials, str | None]:
+    """Return who logs in, and the authorities to trust (a PEM text), of what several places give.
+
+    Raises:
+        NotFoundError: a file that is named is not there.
+        UsageError: what is given contradicts itself, or a file is not what it should be.
+    """
+    ca = next((_pem(one.ca_file, one.place, "CERTIFICATE") for one in layers if one.ca_file), None)
+    certificate = next((_certificate(one) for one in layers if one.certificate or one.key), None)
+    secret = next((one for one in layers if one.password or one.token), Given("nothing"))
+    if secret.password and secret.token:
+        message = (
+            f"Cannot log in to ClickHouse: {secret.place} gives a password and an access token. "
+            "Give one of the two."
+        )
+        raise UsageError(message)
+    named = next((one for one in layers if one.user), secret)
+    if secret.user not in (None, named.user):
+        message = (
+            f"Cannot log in to ClickHouse: {named.place} names the user '{named.user}', and the "
+            f"secret in {secret.place} belongs to '{secret.user}'. Give both in one place."
+        )
+        raise UsageError(message)
+    return Credentials(named.user, secret.password, secret.token, certificate), ca
+
+
+def _given(place: str, texts: Mapping[str, str], directory: Path) -> Given:
+    def secret(name: str) -> Secret | None:
+        return Secret(texts[name]) if name in texts else None
+
+    def path(name: str) -> Path | None:
+        return directory / Path(texts[name]).expanduser() if name in texts else None
+
+    return Given(
+        place,
+        texts.get("user"),
+        secret("password"),
+        secret("token"),
+        path("ca-file"),
+        path("certificate"),
+        path("key"),
+    )
+
+
+def _is_wanted(name: str, value: Any) -> bool:
+    return name in _NAMES and isinstance(value, str) and bool(value)
+
+
+def _certificate(given: Given) -> ClientCertificate:
+    """Read a certificate and its key, which may stand in the same file."""
+    if given.certificate is None:
+        message = (
+            f"Cannot log in to ClickHouse: {given.place} gives the key of a client certificate and "
+            "no certificate. Give both."
+        )
+        raise UsageError(message)
+    certificate = _pem(given.certificate, given.place, "CERTIFICATE")
+    key = _pem(given.key or given.certificate, given.place, "PRIVATE KEY")
+    return ClientCertificate(certificate, Secret(key))
+
+
+def _pem(path: Path, place: str, kind: str) -> str:
+    """Read a PEM file in which something of a kind stands."""
+    try:
+        text = path.read_bytes().decode("ascii", "replace")
+    except OSError as error:
+        message = (
+            f"Cannot read the file {path}, which {place} names: {error.strerror}. Correct the path."
+        )
+        raise NotFoundError(message) from None
+    if not re.search(rf"-----BEGIN [A-Z ]*{kind}-----", text):
+        what = "private key" if kind == "PRIVATE KEY" else "certificate"
+        message = (
+            f"Cannot use the file {path}, which {place} names: no {what} in the form PEM stands in "
+            f"it (-----BEGIN {kind}-----). Name another file, or convert it with openssl."
+        )
+        raise UsageError(message)
+    return text
+
+
+def _unreadable(path: Path, error: Exception) -> UsageError:
+    if isinstance(error, FileNotFoundError):
+        message = f"Cannot read the configuration {path}: there is no such file. Correct its path."
+        return NotFoundError(message)
+    if isinstance(error, OSError):
+        message = f"Cannot read the configuration {path}: {error.strerror}. Check its rights."
+        return UsageError(message)
+    line = re.search(r"line [0-9]+", str(error)) if not isinstance(error, UnicodeError) else None
+    where = f" ({line[0]})" if line else ""
+    return UsageError(
+        f"Cannot read the configuration {path}: it is no TOML{where}. Write for example "
+        '[source] and, in the next line, user = "exporter".'
+    )
+
 
 _PORTS: Final = {"https": 8443, "http": 8123}
 _FORM: Final = "Write https://[USER@]HOST[:PORT][,HOST2[:PORT]...]"

@@ -12,23 +12,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from catalog.clickhouse.connection import Connection
+from catalog.clickhouse.server.access_report import (
+    ServerReport,
+    check_staging_seen,
+    check_system_tables,
+    report_of,
+    standing_of,
+)
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.policies import Policies, hidden_rows, refuse_hidden
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting, connect, lag_of
-from catalog.clickhouse.server.report import ServerReport, report_of
 from catalog.clickhouse.server.settings import Host, ServerSettings
-from catalog.clickhouse.server.standing import (
-    check_staging_seen,
-    check_system_tables,
-    standing_of,
-)
-from catalog.clickhouse.snapshot import SnapshotRequest
+from catalog.clickhouse.snapshot.take import SnapshotRequest
 from catalog.clickhouse.source import ClickHouseSource
 from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import SourceError, TableFormatError
-from tableformat.mergetree.keeper_node import KeeperNode
-from tableformat.mergetree.parts import PartitionSummary
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import KeeperNode, MergeTreeTable, PartitionSummary
 from tableformat.names import PartitionId, TableName
 from tableformat.source import Leftover, SourceSnapshot
 

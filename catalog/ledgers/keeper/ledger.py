@@ -17,10 +17,17 @@ from typing import Final
 from kazoo.exceptions import NoNodeError
 from kazoo.security import Permissions
 
-from catalog.ledgers.keeper.leases import KeeperLeases
-from catalog.ledgers.keeper.nodes import damaged, member, members, sealed_members
-from catalog.ledgers.keeper.past import KeeperPast
-from catalog.ledgers.keeper.rows import KeeperRows, confirmed
+from catalog.ledgers.keeper.address import KeeperAddress
+from catalog.ledgers.keeper.leases import KeeperLeases, KeeperPast
+from catalog.ledgers.keeper.paths import LAYOUT, KeeperPaths, ledger_root
+from catalog.ledgers.keeper.rows import (
+    KeeperRows,
+    confirmed,
+    damaged,
+    member,
+    members,
+    sealed_members,
+)
 from catalog.ledgers.keeper.session import (
     KeeperSession,
     Trouble,
@@ -33,10 +40,8 @@ from catalog.ledgers.keeper.session import (
     set_data,
     sync,
 )
-from catalog.ledgers.keeper_address import KeeperAddress
-from catalog.ledgers.keeper_paths import LAYOUT, KeeperPaths, ledger_root
 from catalog.ledgers.memory import milliseconds, running_exports
-from catalog.some import some
+from catalog.network import some
 from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
 

@@ -10,20 +10,26 @@ again, and whoever still has the row before must not write over this one.
 Whoever has moved the row removes the pieces of it and of versions before it that it does not refer
 to: nobody can move the row to these any more, and a reader that finds a piece gone reads the row
 again. What a writer leaves that ended meanwhile is removed by the next one.
+
+The content of every node: a line with a checksum, and what it is a checksum of.
+
+What the node of a row says, and what a row that is to be written will say there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
+import uuid
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from catalog.ledgers.keeper.drafts import RowDraft, RowHead, row_head
-from catalog.ledgers.keeper.nodes import damaged, member, members, sealed, sealed_members, unsealed
+from catalog.ledgers.keeper.paths import BodyName, KeeperPaths
 from catalog.ledgers.keeper.session import (
     IN_THE_WAY,
     Change,
@@ -41,11 +47,200 @@ from catalog.ledgers.keeper.session import (
     stat,
     sync,
 )
-from catalog.ledgers.keeper_paths import BodyName, KeeperPaths
 from tableformat.ledger import Row, Stale
-from tableformat.ledger_text import parse_row
+from tableformat.ledger_text import parse_row, render_row
+from tableformat.manifest import stored_manifest
 
-__all__ = ["KeeperRows", "confirmed", "other_ledger"]
+__all__ = [
+    "KeeperRows",
+    "RowDraft",
+    "RowHead",
+    "confirmed",
+    "damaged",
+    "json_members",
+    "member",
+    "members",
+    "other_ledger",
+    "row_head",
+    "sealed",
+    "sealed_members",
+    "unsealed",
+]
+
+T = TypeVar("T")
+
+_BEGIN: Final = b"mergeberg sha256:"
+_MEND: Final = (
+    "Restore the node from a copy, or rebuild the ledger from the table (mergeberg exports rebuild)"
+)
+
+
+def sealed(content: bytes) -> bytes:
+    """Return what is stored."""
+    return _BEGIN + hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+
+
+def unsealed(stored: bytes, path: str) -> bytes:
+    """Return the content of a node.
+
+    Raises:
+        Trouble: it is damaged.
+    """
+    head, _, content = stored.partition(b"\n")
+    if head != sealed(content).partition(b"\n")[0]:
+        raise damaged(path, "its content is not what its checksum was made of")
+    return content
+
+
+def sealed_members(members: Mapping[str, Any]) -> bytes:
+    """Return what is stored for a JSON object."""
+    return sealed(json.dumps(members, separators=(",", ":")).encode())
+
+
+def members(stored: bytes, path: str) -> dict[str, Any]:
+    """Return the JSON object of a node.
+
+    Raises:
+        Trouble: it is damaged, or is none.
+    """
+    return json_members(unsealed(stored, path), path)
+
+
+def json_members(content: bytes, path: str) -> dict[str, Any]:
+    """Return the JSON object that the content of a node is, or begins with.
+
+    Raises:
+        Trouble: it is none.
+    """
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise damaged(path, repr(error)) from error
+    if not isinstance(found, dict):
+        raise damaged(path, "it is no JSON object")
+    return found
+
+
+def member(found: Mapping[str, Any], name: str, kind: type[T], path: str) -> T:
+    """Return a member of a node's JSON object.
+
+    Raises:
+        Trouble: it has none of that name and kind.
+    """
+    value = found.get(name)
+    if not isinstance(value, kind):
+        raise damaged(path, f"its member {name!r} is {value!r}")
+    return value
+
+
+def damaged(path: str, why: str) -> Trouble:
+    """Return why nothing can be said of what a node holds."""
+    return Trouble(f"the node {path} is damaged ({why})", _MEND)
+
+
+_INLINE: Final = 64 * 1024
+"""Bytes up to which a body stands in its row's node, as a text that people can read."""
+MOST_BYTES: Final = 256 * 1024
+"""Bytes of a piece of a larger one, and of a manifest, far below the 1 MB that Keeper takes."""
+_ROW_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowHead:
+    """What the node of a row says. `pieces` is 0 when the body stands behind it.
+
+    `version` is what Keeper counts, `written` what it was to be: an administrator who puts a node
+    back moves the one and not the other.
+    """
+
+    version: int
+    written: int
+    write: str
+    pieces: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RowDraft:
+    """A row that is to be written, and how."""
+
+    row: Row
+    body: bytes
+    pieces: tuple[bytes, ...]
+    write: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @classmethod
+    def of(cls, row: Row) -> RowDraft:
+        """Return how a row is written, by a write that is new."""
+        body = render_row(row).encode()
+        if len(body) <= _INLINE:
+            return cls(row, body, ())
+        small = zlib.compress(body)
+        return cls(
+            row, b"", tuple(small[at : at + MOST_BYTES] for at in range(0, len(small), MOST_BYTES))
+        )
+
+    @property
+    def key(self) -> str:
+        """The hash of its key."""
+        return self.row.key.hash
+
+    @property
+    def version(self) -> int:
+        """What the row will have."""
+        return self.row.version + 1
+
+    @property
+    def node(self) -> bytes:
+        """What its node says."""
+        head = {
+            "format_version": _ROW_FORMAT,
+            "version": self.version,
+            "write": self.write,
+            "pieces": len(self.pieces),
+        }
+        return sealed(json.dumps(head, separators=(",", ":")).encode() + b"\n" + self.body)
+
+    @property
+    def landed(self) -> int:
+        """The greatest sequence number that it knows."""
+        return max((x.sequence_number for x in self.row.landed), default=0)
+
+    def moving(self, paths: KeeperPaths) -> Change:
+        """Return the change that makes the row what this is."""
+        path = paths.row(self.key)
+        if self.row.version == 0:
+            return create(path, self.node)
+        # Keeper counts from 0. It takes -1 for any version, which no row is written over.
+        return set_data(path, self.node, self.row.version - 1)
+
+    def manifesting(self, paths: KeeperPaths, *, anew: bool) -> Change:
+        """Return the change that writes the manifest, which no other row of the key has.
+
+        `anew`: the row has none yet, as those of earlier releases.
+        """
+        path = paths.manifest(self.key, self.row.created)
+        text = stored_manifest(self.row, MOST_BYTES).encode()
+        return create(path, text) if anew or self.row.version == 0 else set_data(path, text, -1)
+
+
+def row_head(stored: bytes, description: Any, path: str) -> RowHead:
+    """Read the node of a row, with what Keeper says of the node.
+
+    Raises:
+        Trouble: it is damaged, or of another release.
+    """
+    line, _, body = unsealed(stored, path).partition(b"\n")
+    head = json_members(line, path)
+    if (found := head.get("format_version")) != _ROW_FORMAT:
+        raise Trouble(
+            f"the node {path} has format {found}, this release reads {_ROW_FORMAT}",
+            "Use the release that wrote it",
+        )
+    written, pieces = (member(head, name, int, path) for name in ("version", "pieces"))
+    write = member(head, "write", str, path)
+    return RowHead(description.version + 1, written, write, pieces, body)
+
 
 _WRITES: Final = 2
 """How many changes of a request write a row; where one fails, the row is another by now."""

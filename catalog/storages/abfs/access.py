@@ -15,11 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from catalog.environment import INSECURE, is_true
-from catalog.storages.given import authorities, refuse_http, text_of, without
-from catalog.storages.places import Place
-from catalog.this_machine import is_in_clear
-from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
+from catalog.network import DEFAULT_TIME_OUTS, INSECURE, TimeOuts, is_in_clear, is_true
+from catalog.storages.access import Place, authorities, refuse_http, text_of, without
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 
 __all__ = [

@@ -16,7 +16,7 @@ from google.auth.transport.urllib3 import Request
 from google.oauth2.service_account import Credentials
 from urllib3 import PoolManager
 
-from catalog.storages.over_http.failures import LoginError
+from catalog.storages.over_http.requests import LoginError
 
 __all__ = ["GoogleLogin"]
 

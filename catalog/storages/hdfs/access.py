@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from catalog.environment import INSECURE, is_true
-from catalog.storages.given import authorities, refuse_http, text_of, without
-from catalog.this_machine import is_in_clear
-from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
+from catalog.network import DEFAULT_TIME_OUTS, INSECURE, TimeOuts, is_in_clear, is_true
+from catalog.storages.access import authorities, refuse_http, text_of, without
 from tableformat.errors import UnsupportedError, UsageError
 
 __all__ = ["ENDPOINT", "NAME", "TOKEN", "TOKEN_VARIABLE", "USER", "HdfsAccess"]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from catalog.environment import INSECURE, is_true
-from catalog.storages.given import (
+from catalog.network import DEFAULT_TIME_OUTS, INSECURE, TimeOuts, is_in_clear, is_true
+from catalog.storages.access import (
     ALLOW_INSECURE,
     CA_FILE,
     authorities,
@@ -22,8 +22,6 @@ from catalog.storages.given import (
     text_of,
     without,
 )
-from catalog.this_machine import is_in_clear
-from catalog.time_outs import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.errors import UnsupportedError, UsageError
 
 __all__ = ["ALLOW_INSECURE", "CA_FILE", "S3Access", "no_address"]

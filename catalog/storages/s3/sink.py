@@ -4,33 +4,40 @@ S3 shows an object when the one request, or the one that completes the parts, is
 before, and never a part. That request is conditional: no object is replaced. Its answer may be
 lost, so that what looks like somebody else's object may be this one; the object carries a mark of
 its writer, and that decides.
+
+Where an object is, and how a begun upload is named.
+
+A begun upload has no name in S3 but its key and an id; here it has the one that a begun file has:
+
+    s3://bucket/below/.name.<the id's bytes in hex>.inprogress
 """
 
 from __future__ import annotations
 
 import base64
 import logging
+import re
 import uuid
 import zlib
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
-from catalog.storages.given import taken
-from catalog.storages.s3.failures import FAILURES, code_of, is_missing
-from catalog.storages.s3.places import Place
-from catalog.storages.s3.requests import Requests
+from catalog.storages.access import Place, taken
+from catalog.storages.s3.requests import FAILURES, Requests, code_of, is_missing
 from tableformat.errors import DestinationError
 
 __all__ = [
     "PART_BYTES",
     "TAKEN",
     "WRITER",
+    "BegunUpload",
+    "Place",
     "S3Sink",
     "checksum",
     "complete_new",
@@ -38,6 +45,34 @@ __all__ = [
     "tell_left",
     "writer_of",
 ]
+
+_BEGUN: Final = re.compile(
+    r"(?P<below>.*/|)\.(?P<name>[^/]+)\.(?P<id>(?:[0-9a-f]{2})+)\.inprogress", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BegunUpload:
+    """A multipart upload that was neither completed nor aborted."""
+
+    key: str
+    upload_id: str
+
+    @property
+    def name(self) -> str:
+        """As a key beside that of the object."""
+        below, slash, name = self.key.rpartition("/")
+        return f"{below}{slash}.{name}.{self.upload_id.encode().hex()}.inprogress"
+
+    @classmethod
+    def of(cls, key: str) -> BegunUpload | None:
+        """Return the upload that `name` names, None for the key of an object."""
+        found = _BEGUN.fullmatch(key)
+        if found is None:
+            return None
+        upload_id = bytes.fromhex(found["id"]).decode("utf-8", "replace")
+        return cls(f"{found['below']}{found['name']}", upload_id)
+
 
 PART_BYTES: Final = 8 * 1024 * 1024
 """Of every part but the last. S3 allows 10,000 of them."""

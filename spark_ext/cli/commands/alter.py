@@ -13,33 +13,31 @@ from pathlib import Path
 
 import click
 
+from catalog.network import TimeOuts
 from catalog.sources import DEFAULT_DATABASE, SourcePlace
-from catalog.time_outs import TimeOuts
-from spark_ext.cli.asking import yes_option
-from spark_ext.cli.catalog_option import named_catalog_option
+from spark_ext.actions.export import Stopping
 from spark_ext.cli.options import (
     catalog_options,
     cluster_host_option,
     grace_option,
     ledger_options,
+    named_catalog_option,
     output_for,
     output_options,
     pairs,
     session_options,
     source_options,
+    yes_option,
 )
 from spark_ext.cli.sections import SectionedCommand
-from spark_ext.cli.statement_answer import check_ending
-from spark_ext.cli.statement_exports import statement_exports
-from spark_ext.cli.statement_run import SOURCE, StatementRun
-from spark_ext.session import SparkSettings
+from spark_ext.cli.statement_run import SOURCE, StatementRun, check_ending, statement_exports
+from spark_ext.engine.session import SparkSettings
 from spark_ext.sql.asked import exports_of
 from spark_ext.sql.grammar import parse_statement, what_is_wrong
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.statement_settings import refuse_fast_without_effect
 from spark_ext.sql.statements import Alter, KillQuery
 from spark_ext.sql.wording import in_alter
-from spark_ext.stopping import Stopping
 from tableformat.clickhouse_codes import SYNTAX_ERROR
 from tableformat.errors import TableFormatError, UsageError
 

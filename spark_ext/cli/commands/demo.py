@@ -9,14 +9,14 @@ from typing import Final
 
 import click
 
-from catalog.iceberg import open_catalog
+from catalog.iceberg.opening import open_catalog
 from catalog.sources import SourcePlace
+from spark_ext.actions.wiring import Places, SparkWhenNeeded, exit_code, export_all, open_ports
 from spark_ext.cli.options import output_for, output_options
 from spark_ext.cli.output import Output
 from spark_ext.demo.commands import Command, export_command, next_commands
 from spark_ext.demo.data import ENGINE, ROWS, TABLE, fill
-from spark_ext.demo.directory import LAKE_TABLE, DemoDirectory, Found, look
-from spark_ext.demo.errors import INSTALL, DemoError
+from spark_ext.demo.directory import INSTALL, LAKE_TABLE, DemoDirectory, DemoError, Found, look
 from spark_ext.demo.readers import (
     Answer,
     DuckDB,
@@ -27,15 +27,12 @@ from spark_ext.demo.readers import (
     find_duckdb,
     question,
 )
-from spark_ext.running_exports import exit_code, export_all
-from spark_ext.session import SparkSettings, slots
-from spark_ext.wiring import Places, SparkWhenNeeded, open_ports
+from spark_ext.engine.session import SparkSettings, slots
 from tableformat.errors import DestinationError, NotFoundError
-from tableformat.export.claim import Wish
-from tableformat.export.exit_codes import REFUSED
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest
-from tableformat.export.outcome import Status
-from tableformat.export.selection import AllPartitions
+from tableformat.export.outcome import REFUSED, Status
+from tableformat.export.request import AllPartitions
 from tableformat.quantities import counted
 
 __all__ = ["demo"]

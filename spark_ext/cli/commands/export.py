@@ -6,21 +6,24 @@ from pathlib import Path
 
 import click
 
+from catalog.network import TimeOuts
 from catalog.shards import local_tables
 from catalog.sources import SourcePlace
-from catalog.time_outs import TimeOuts
-from spark_ext.cli.asking import is_asked, yes_option
+from spark_ext.actions.export import Stopping
+from spark_ext.actions.metrics import Figures
+from spark_ext.actions.wiring import Places
 from spark_ext.cli.destination import open_destination, parse_destination
-from spark_ext.cli.exporting import Exporting
-from spark_ext.cli.hive_option import hive_column_option
-from spark_ext.cli.limit_options import limit_options
-from spark_ext.cli.metrics_option import metrics_option
+from spark_ext.cli.export_run import Exporting
+from spark_ext.cli.metrics_server import metrics_option
 from spark_ext.cli.options import (
     catalog_options,
     cluster_options,
     conversions,
     grace_option,
+    hive_column_option,
+    is_asked,
     ledger_options,
+    limit_options,
     mapping_options,
     output_options,
     pairs,
@@ -29,19 +32,17 @@ from spark_ext.cli.options import (
     source_options,
     spark_options,
     where_option,
+    yes_option,
 )
 from spark_ext.cli.sections import SectionedCommand
 from spark_ext.cli.summary import SummarizedObserver, Summary, summary_options
-from spark_ext.metrics import Figures
-from spark_ext.session import SparkSettings
-from spark_ext.stopping import Stopping
-from spark_ext.wiring import Places
-from tableformat.export.claim import Wish, check_wish
-from tableformat.export.expired import ABANDONED_TTL
+from spark_ext.engine.session import SparkSettings
+from tableformat.export.cleanup import ABANDONED_TTL
+from tableformat.export.decision import Wish, check_wish
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
-from tableformat.export.limits import Limits
-from tableformat.export.retrying import MAX_RETRIES
+from tableformat.export.request import Limits
 from tableformat.export.slices import FileFormat
+from tableformat.export.writers import MAX_RETRIES
 from tableformat.ledger import MANIFEST_TTL
 from tableformat.names import TableName
 

@@ -1,4 +1,13 @@
-"""`mergeberg exports`: what the ledger says."""
+"""`mergeberg exports`: what the ledger says.
+
+`mergeberg exports forget`: a completed export no longer refuses another one.
+
+`mergeberg exports log` and `exports events`: what the ledger keeps of the past, and counts.
+
+`mergeberg exports watermark`: up to which partition is everything in the lake?
+
+`mergeberg exports unarchive`: exports of an archived partition may replace its rows again.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +21,337 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_known_ledger
-from spark_ext import listing_exports
+from catalog.network import TimeOuts
+from catalog.sources import SourcePlace, open_source
+from spark_ext.actions import exports as listing_exports
+from spark_ext.actions.archive import unarchivable, unarchive_each
+from spark_ext.actions.cancel import forget_exports
+from spark_ext.actions.exports import (
+    LOOKING,
+    KnownDestinations,
+    ListedExport,
+    failed_parts,
+    open_existing,
+    parts_with_files,
+    processed,
+)
 from spark_ext.cli.commands.exports_cancel import cancel_export
-from spark_ext.cli.commands.exports_forget import forget_export
-from spark_ext.cli.commands.exports_log import show_events, show_log
 from spark_ext.cli.commands.exports_rebuild import rebuild_exports
-from spark_ext.cli.commands.exports_unarchive import unarchive_export
-from spark_ext.cli.commands.exports_watermark import show_watermark
-from spark_ext.cli.destination import destination_name, open_destination
-from spark_ext.cli.exports_screen import COLUMNS, WHY, page, short_record, total_line
-from spark_ext.cli.options import ledger_options, output_for, output_options
+from spark_ext.cli.destination import (
+    destination_name,
+    open_destination,
+    open_iceberg,
+    open_ledger_of,
+    parse_destination,
+)
+from spark_ext.cli.exports_screen import (
+    COLUMNS,
+    WHY,
+    Records,
+    follow,
+    page,
+    short_record,
+    total_line,
+)
+from spark_ext.cli.options import (
+    catalog_options,
+    is_asked,
+    ledger_options,
+    output_for,
+    output_options,
+    parse_duration,
+    refuse_unless_confirmed,
+    shown_time,
+    source_options,
+)
 from spark_ext.cli.output import Output
-from spark_ext.cli.times import shown_time
-from spark_ext.cli.watching import Records, follow
-from spark_ext.known_destinations import LOOKING, KnownDestinations
-from spark_ext.listing_exports import ListedExport
-from spark_ext.part_progress import failed_parts, parts_with_files, processed
-from tableformat.errors import NotFoundError, TableFormatError
-from tableformat.export.standing import Standing
+from tableformat.errors import NotFoundError, TableFormatError, UsageError
+from tableformat.export.give_up import Standing
+from tableformat.export.outcome import Status
+from tableformat.export.watermark import Watermark, find_watermark
+from tableformat.history import MEANINGS, MOST_EVENTS, Event
 from tableformat.ledger import ExportedPart, Ledger
 from tableformat.manifest import manifest
-from tableformat.names import LakeName, written_name
+from tableformat.names import LakeName, TableName, written_name
+from tableformat.quantities import counted
 
-__all__ = ["exports"]
+__all__ = [
+    "exports",
+    "forget_export",
+    "show_events",
+    "show_log",
+    "show_watermark",
+    "unarchive_export",
+]
+
+
+@click.command("forget")
+@click.argument("partition_id")
+@click.option("--table", "source_table", required=True, help="The source table (database.table).")
+@click.option(
+    "--to", help="The destination, where there are several: catalog.namespace.table, or hive:URI."
+)
+@ledger_options
+@output_options
+def forget_export(
+    partition_id: str,
+    source_table: str,
+    to: str | None,
+    warehouse: Path,
+    ledger: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Let the partition PARTITION_ID be exported again before its manifest TTL is over.
+
+    Ends the refusal, and only that: what landed stays known, so that rows are never exported
+    twice. Nothing changes in the lake.
+
+    \b
+    Example:
+      mergeberg exports forget 202401 --table db.events --to lake.analytics.events
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    destination = destination_name(to) if to is not None else None
+    table = TableName.parse(source_table)
+    output = output_for(as_json=as_json)
+    what = f"forget the export of partition {partition_id} of {source_table}"
+    ledger_of = open_ledger_of(destination, ledger, what, warehouse=warehouse)
+    with contextlib.closing(ledger_of) as opened:
+        for _, said in forget_exports(opened, partition_id, table, destination):
+            output.say(said)
+    return 0
+
+
+_LOG_COLUMNS: Final = (
+    "event_time", "event_type", "table", "destination_table", "partition", "part_name", "status",
+    "rows", "bytes_read", "bytes_written", "duration_ms", "transaction_id", "error",
+)  # fmt: skip
+_LINES: Final = 50
+_FAILED: Final = frozenset(
+    one.value for one in Status if one.exit_code and one is not Status.IN_PROGRESS
+)
+
+
+@click.command("log")
+@click.option("--table", "source_table", help="Only this source table (database.table).")
+@click.option("--since", help="Only what is not older than this, for example 30s, 15m, 1h or 7d.")
+@click.option(
+    "--failed",
+    is_flag=True,
+    help="Only what did not end well: failed, stopped, killed, refused, unknown, differs or "
+    "unverified.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=_LINES,
+    show_default=True,
+    help="Show at most so many, the latest; 0 shows all.",
+)
+@ledger_options
+@output_options
+def show_log(
+    source_table: str | None,
+    since: str | None,
+    limit: int,
+    warehouse: Path,
+    ledger: str | None,
+    *,
+    failed: bool,
+    as_json: bool,
+) -> int:
+    """Show the latest outcomes of exports, oldest first.
+
+    One line for each partition; one for each source part of what was exported or failed.
+    The ledger keeps the latest 10,000.
+
+    \b
+    Examples:
+      mergeberg exports log --failed --since 1d
+      mergeberg exports log --table db.events --since 1h
+      mergeberg exports log --json
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    named = None if source_table is None else written_name(source_table)
+    start = milliseconds() - parse_duration("--since", since) if since is not None else None
+    what = "show the log of exports"
+    with contextlib.closing(open_known_ledger(ledger, what, local_warehouse=warehouse)) as opened:
+        events = opened.events(start, MOST_EVENTS)
+    wanted = [
+        event
+        for event in events
+        if named in (None, event.table) and (not failed or event.status in _FAILED)
+    ]
+    shown, output = wanted[:limit] if limit else wanted, output_for(as_json=as_json)
+    output.table(_LOG_COLUMNS, [_shown(event, whole=as_json) for event in reversed(shown)])
+    if len(wanted) > len(shown):
+        left = counted(len(wanted) - len(shown), "earlier line")
+        output.note(f"{left} not shown: --limit 0 shows all")
+    return 0
+
+
+@click.command("events")
+@ledger_options
+@output_options
+def show_events(warehouse: Path, ledger: str | None, *, as_json: bool) -> int:
+    """Show what was counted since the ledger was made, in source parts, and what runs now.
+
+    \b
+    Example:
+      mergeberg exports events --json
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    what = "show what was counted"
+    with contextlib.closing(open_known_ledger(ledger, what, local_warehouse=warehouse)) as opened:
+        counters = opened.counters()
+    records = [
+        {"event": name, "value": value, "description": MEANINGS[name]}
+        for name, value in counters.items()
+    ]
+    output_for(as_json=as_json).table(("event", "value", "description"), records)
+    return 0
+
+
+def _shown(event: Event, *, whole: bool) -> dict[str, Any]:
+    first = event.error.splitlines()[0][:100] if event.error else ""
+    return {
+        "event_time": shown_time(event.time),
+        "event_type": event.kind.value,
+        "table": event.table,
+        "destination_table": event.destination,
+        "partition": event.partition_id,
+        "part_name": event.part_name,
+        "status": event.status,
+        "rows": event.rows,
+        "bytes_read": event.bytes_read,
+        "bytes_written": event.bytes_written,
+        "duration_ms": event.duration,
+        "transaction_id": event.transaction_id,
+        "error": event.error if whole else first,
+    }
+
+
+@click.command("unarchive")
+@click.argument("partition_id")
+@click.option("--table", "source_table", required=True, help="The source table (database.table).")
+@click.option("--to", required=True, help="The destination: catalog.namespace.table, or hive:URI.")
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal.")
+@click.option("--dry-run", is_flag=True, help="Say which rows may be replaced, and do nothing.")
+@ledger_options
+@catalog_options
+@output_options
+def unarchive_export(  # noqa: PLR0913  one parameter per option
+    partition_id: str,
+    source_table: str,
+    to: str,
+    warehouse: Path,
+    ledger: str | None,
+    time_outs: TimeOuts,
+    *,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Let exports replace the rows of the archived partition PARTITION_ID again.
+
+    The lake may have the only copy of them. Says how many rows the next export may replace, and
+    asks. Nothing changes in the lake, or in the source.
+
+    \b
+    Example:
+      mergeberg exports unarchive 202401 --table db.events --to lake.analytics.events
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    output, name = output_for(as_json=as_json), destination_name(to)
+    opened = partial(open_destination, warehouse=warehouse, time_outs=time_outs, looks_only=True)
+    what = f"unarchive partition {partition_id} of {source_table}"
+    with contextlib.closing(open_ledger_of(name, ledger, what, warehouse=warehouse)) as known:
+        found = unarchivable(known, partition_id, TableName.parse(source_table), name, opened)
+        said = "; ".join(one.text for one in found)
+        if not dry_run and is_asked(yes=yes, as_json=as_json):
+            refuse_unless_confirmed(what, said)
+        elif not dry_run and not yes:
+            message = (
+                f"Cannot {what}: there is no terminal to ask at. {said}. If they may go, give "
+                "--yes."
+            )
+            raise UsageError(message)
+        if not dry_run:
+            unarchive_each(known, found)
+        for one in found:
+            if as_json:
+                output.record(
+                    {
+                        "partition_id": partition_id,
+                        "status": "archived" if dry_run else "unarchived",
+                        "rows": one.rows,
+                        "data_files": one.files,
+                    }
+                )
+            else:
+                output.say(f"{'would be unarchived' if dry_run else 'unarchived'}: {one.text}")
+    return 0
+
+
+@click.command("watermark")
+@click.option("--table", "source_table", required=True, help="The source table (database.table).")
+@click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
+@source_options()
+@ledger_options
+@catalog_options
+@output_options
+def show_watermark(
+    source_table: str, to: str, source: SourcePlace, warehouse: Path,
+    ledger: str | None, time_outs: TimeOuts, *, as_json: bool
+) -> int:  # fmt: skip
+    """Say up to which partition everything is exported, and unchanged since.
+
+    The greatest partition id, in ClickHouse's order, up to which every source partition is whole in
+    the lake; and what stops it there. Never inside a partition. Changes nothing.
+
+    \b
+    Example:
+      mergeberg exports watermark --table db.events --source chdb:./clickhouse \\
+          --to lake.analytics.events
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    table = TableName.parse(source_table)
+    name = parse_destination(to, table, source)
+    what = f"tell the watermark of {table} in {name}"
+    catalog = open_iceberg(name, what, warehouse=warehouse, time_outs=time_outs)
+    lake, known = open_existing(catalog, name, what, ledger=ledger)
+    with contextlib.closing(known), open_source(source) as opened:
+        found = find_watermark(opened.describe(table), opened, lake, known, now=milliseconds())
+    output = output_for(as_json=as_json)
+    if as_json:
+        output.record(_watermark_record(table, name, found))
+    else:
+        output.say(_sentence(table, name, found))
+    return 0
+
+
+def _watermark_record(table: TableName, to: LakeName, found: Watermark) -> dict[str, object]:
+    return {
+        "source_table": str(table),
+        "destination_table": str(to),
+        "watermark": str(found.partition_id) if found.partition_id is not None else None,
+        "reached": found.reached,
+        "partitions": found.partitions,
+        "stopped_by": str(found.stopped_by) if found.stopped_by is not None else None,
+        "message": found.why,
+    }
+
+
+def _sentence(table: TableName, to: LakeName, found: Watermark) -> str:
+    if found.partition_id is None:
+        text = f"{table} has no watermark in {to}"
+    else:
+        text = (
+            f"{table} is in {to} up to partition {found.partition_id} ({found.reached:,} of "
+            f"{found.partitions:,})"
+        )
+    if found.stopped_by is not None:
+        return f"{text}; partition {found.stopped_by} stops it: {found.why}"
+    return text
+
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import click
 
-from catalog.time_outs import TimeOuts
-from spark_ext.cancelling import (
+from catalog.network import TimeOuts
+from spark_ext.actions.cancel import (
     PROOF_SECONDS,
     Cancelled,
     cancel_each,
@@ -23,7 +23,7 @@ from spark_ext.cli.destination import destination_name, open_destination, open_l
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
 from spark_ext.cli.output import Output
 from tableformat.errors import TableFormatError, UsageError
-from tableformat.export.exit_codes import worst
+from tableformat.export.outcome import worst
 from tableformat.ledger import Row
 from tableformat.names import LakeName, PartitionId, TableName
 from tableformat.quantities import counted, human_bytes

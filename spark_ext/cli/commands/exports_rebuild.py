@@ -10,13 +10,13 @@ import click
 
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
-from catalog.time_outs import TimeOuts
+from catalog.network import TimeOuts
+from spark_ext.actions.exports import existing_table
 from spark_ext.cli.destination import destination_name, open_destination
 from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
-from spark_ext.existing_table import existing_table
 from tableformat.effects import Direct
-from tableformat.export.rebuilding import rebuild
-from tableformat.export.settling import Ports
+from tableformat.export.commit import Ports
+from tableformat.export.rebuild import rebuild
 
 __all__ = ["rebuild_exports"]
 

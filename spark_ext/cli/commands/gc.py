@@ -12,9 +12,11 @@ import click
 
 from catalog.hive import OpenedTree
 from catalog.ledgers.uris import open_known_ledger
+from catalog.network import TimeOuts
 from catalog.shards import hosts_to_look_at
 from catalog.sources import SourcePlace
-from catalog.time_outs import TimeOuts
+from spark_ext.actions.exports import open_existing
+from spark_ext.actions.gc import sweep, sweep_sources
 from spark_ext.cli.destination import destination_name, open_destination
 from spark_ext.cli.options import (
     catalog_options,
@@ -23,14 +25,12 @@ from spark_ext.cli.options import (
     output_for,
     output_options,
     pairs,
+    parse_duration,
     source_options,
 )
 from spark_ext.cli.output import Output
-from spark_ext.cli.times import parse_duration
-from spark_ext.existing_table import open_existing
-from spark_ext.sweeping import sweep, sweep_sources
 from tableformat.errors import UsageError
-from tableformat.export.thing import Thing
+from tableformat.export.gc import Thing
 from tableformat.names import HiveName, TableName
 from tableformat.quantities import counted, human_bytes
 

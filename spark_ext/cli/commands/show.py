@@ -11,14 +11,13 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from catalog.iceberg import OpenedCatalog
-from catalog.iceberg_table import IcebergTable
-from catalog.time_outs import TimeOuts
+from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.table import IcebergTable
+from catalog.network import TimeOuts
 from spark_ext.cli.destination import destination_name, open_iceberg
 from spark_ext.cli.options import catalog_options, output_for, output_options, warehouse_option
-from tableformat.branches import BranchFile
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
-from tableformat.committer import LakeTableState
+from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import NotFoundError
 from tableformat.names import LakeName, quote_string
 from tableformat.quantities import counted, human_bytes

@@ -12,11 +12,11 @@ import click
 from click.core import ParameterSource
 from pyspark.find_spark_home import _find_spark_home
 
-from catalog.iceberg import LOCAL_CATALOG
+from catalog.iceberg.opening import LOCAL_CATALOG
 from spark_ext.cli.options import ledger_options, output_for, pairs
-from spark_ext.java import find_java
-from spark_ext.pinned_jars import SparkHome
-from spark_ext.shell import DEFAULT_SOURCE, Shell, Wanted
+from spark_ext.engine.jars import SparkHome
+from spark_ext.engine.java import find_java
+from spark_ext.engine.shell import DEFAULT_SOURCE, Shell, Wanted
 from tableformat.errors import UsageError
 
 __all__ = ["spark"]

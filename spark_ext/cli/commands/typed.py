@@ -15,30 +15,28 @@ from typing import Any, Final
 
 import click
 
+from catalog.network import TimeOuts
 from catalog.sources import SourcePlace
-from catalog.time_outs import TimeOuts
-from spark_ext.cli.asking import yes_option
-from spark_ext.cli.catalog_option import named_catalog_option
+from spark_ext.actions.export import Stopping
 from spark_ext.cli.options import (
     catalog_options,
     cluster_host_option,
     grace_option,
     ledger_options,
+    named_catalog_option,
     output_for,
     output_options,
     pairs,
     session_options,
     source_options,
+    yes_option,
 )
-from spark_ext.cli.statement_exports import statement_exports
-from spark_ext.cli.statement_run import SOURCE, StatementRun
-from spark_ext.session import SparkSettings
+from spark_ext.cli.statement_run import SOURCE, StatementRun, statement_exports
+from spark_ext.engine.session import SparkSettings
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.statements import DottedName
+from spark_ext.sql.typed import TYPED, Argument, GivenValue, TypedStatement
 from spark_ext.sql.wording import in_command
-from spark_ext.stopping import Stopping
-from spark_ext.typed.arguments import Argument, GivenValue
-from spark_ext.typed.statements import TYPED, TypedStatement
 from tableformat.errors import TableFormatError
 from tableformat.names import split_identifiers
 

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import click
 
-from catalog.clickhouse.digests import FileDigests
+from catalog.clickhouse.rows.digests import FileDigests
+from catalog.network import TimeOuts
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
-from catalog.time_outs import TimeOuts
+from spark_ext.actions.export import each_table
+from spark_ext.actions.exports import open_existing
+from spark_ext.actions.verify import Comparison, Verdict, Verifying, VerifyRequest, exit_code
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.options import (
     catalog_options,
@@ -28,9 +31,6 @@ from spark_ext.cli.options import (
 from spark_ext.cli.output import Output
 from spark_ext.cli.sections import SectionedCommand
 from spark_ext.cli.summary import Effect, Line, Summary, summary_options
-from spark_ext.existing_table import open_existing
-from spark_ext.sharding import each_table
-from spark_ext.verifying import Comparison, Verdict, Verifying, VerifyRequest, exit_code
 from tableformat.names import TableName
 from tableformat.quantities import counted, rate_text
 

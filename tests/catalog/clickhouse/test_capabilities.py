@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.clickhouse.capabilities import probe_capabilities
+from catalog.clickhouse.capabilities import Offer, probe_capabilities
 from catalog.clickhouse.connection import Connection, Row
-from catalog.clickhouse.offers import Offer
 from catalog.clickhouse.source import ClickHouseSource
 from tests.clickhouse_source import Clickhouse, Through, frozen, ids
 

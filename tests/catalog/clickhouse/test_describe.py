@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from catalog.clickhouse.table_text import definitions, ttl_columns
+from catalog.clickhouse.connection import definitions, ttl_columns
 from tableformat.errors import NotFoundError, UnsupportedError
-from tableformat.mergetree.parts import PartitionSummary
-from tableformat.mergetree.table import Engine, Projection, SkipIndex
+from tableformat.mergetree.table import Engine, PartitionSummary, Projection, SkipIndex
 from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import (
     AggregateFunction,

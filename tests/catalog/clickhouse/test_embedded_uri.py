@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.embedded_uri import EmbeddedSettings, parse_source, render_source
+from catalog.clickhouse.embedded import EmbeddedSettings, parse_source, render_source
 from tableformat.errors import UnsupportedError, UsageError
 
 PATHS = st.text(st.characters(exclude_characters="?&\0/.", codec="utf-8"), min_size=1).map(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from catalog.clickhouse.connection import ClickHouseError, Row
-from catalog.clickhouse.keeper_node import node_of
-from tableformat.mergetree.keeper_node import KeeperNode, KeeperSilent
+from catalog.clickhouse.describe import node_of
+from tableformat.mergetree.table import KeeperNode, KeeperSilent
 
 
 class Answering:

@@ -11,14 +11,18 @@ from random import Random
 
 import pytest
 
-from catalog.clickhouse.own import OwnClickHouse
-from catalog.clickhouse.partition_values import KeyTables
+from catalog.clickhouse.embedded import OwnClickHouse
+from catalog.clickhouse.rows.partitions import KeyTables
 from tableformat.mergetree.engine_text import parse_engine
-from tableformat.mergetree.row_merge import RowMerge, unclear_rows
+from tableformat.mergetree.final_merge import (
+    Question,
+    RowMerge,
+    merged_columns,
+    unclear_rows,
+    unclear_values,
+)
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
-from tableformat.mergetree.unclear_values import Question, unclear_values
-from tableformat.mergetree.value_merge import merged_columns
 from tableformat.names import TableName, quote_identifier
 from tests.merged_engines import CASES, MOST, Case, drawn
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from spark_ext.checking import CheckRequest, check_export
+from spark_ext.actions.check import CheckRequest, check_export
 from tableformat.errors import RefusedError
 from tableformat.export.plan import plan_table
 from tableformat.names import TableName

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.connection import ClickHouseError
-from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.clickhouse.own import LEAST_SECONDS, OwnClickHouse
+from catalog.clickhouse.embedded import LEAST_SECONDS, EmbeddedConnection, OwnClickHouse
 from tableformat.clickhouse_codes import (
     ACCESS_DENIED,
     MEMORY_LIMIT_EXCEEDED,
@@ -29,7 +28,7 @@ CONTENT = "the operator's"
 NOW = "SETTINGS mutations_sync = 2"
 IS_KILLED = """
 import os, sys, threading
-from catalog.clickhouse.own import OwnClickHouse
+from catalog.clickhouse.embedded import OwnClickHouse
 clickhouse = OwnClickHouse("x")
 print(clickhouse.process_id, flush=True)
 if sys.argv[1:]:

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from catalog.clickhouse.source import ClickHouseSource
-from tableformat.mergetree.parts import NoTimes, PartitionSummary, Times
+from tableformat.mergetree.table import NoTimes, PartitionSummary, Times
 from tableformat.names import TableName
 from tests.clickhouse_source import Clickhouse, Through
 from tests.frozen_folders import freeze

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from catalog.clickhouse.part_links import PartsDirectory, parts_directory, sweep
+from catalog.clickhouse.part_directories import PartsDirectory, parts_directory, sweep
 from tableformat.errors import SourceError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.source import PartsLayout

@@ -9,8 +9,8 @@ import pytest
 from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.clickhouse.origin import STAGING_DATABASE
 from catalog.clickhouse.source import ClickHouseSource
+from catalog.clickhouse.staging_comment import STAGING_DATABASE
 from tableformat.errors import (
     NotFoundError,
     RefusedError,

@@ -11,9 +11,8 @@ import pytest
 from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection
 from catalog.clickhouse.removal import drop_detached, take_out
-from tableformat.archived import DetachedPart
 from tableformat.errors import RefusedError, SourceError, TableFormatError
-from tableformat.ledger import ExportedPart
+from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.names import PartitionId, TableName
 from tests.clickhouse_source import Clickhouse
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.snapshot.staging import staging_table
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.clickhouse.staging import staging_table
 from tableformat.mergetree.digest_sql import source_columns
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName
 from tableformat.source import LeftPart, LeftSnapshot, Probe, SourceSnapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.table_text import definitions, ttl_columns
+from catalog.clickhouse.connection import definitions, ttl_columns
 from tableformat.mergetree.lacked_columns import column_list
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import Simple

@@ -6,14 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog.clickhouse.own import OwnClickHouse
+from catalog.clickhouse.embedded import OwnClickHouse
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.engine_text import parse_engine
-from tableformat.mergetree.row_merge import RowMerge, refuse_merge, unclear_rows
+from tableformat.mergetree.final_merge import (
+    RowMerge,
+    merged_columns,
+    questions,
+    refuse_merge,
+    unclear_rows,
+    unclear_values,
+)
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
-from tableformat.mergetree.unclear_values import questions, unclear_values
-from tableformat.mergetree.value_merge import merged_columns
 from tableformat.names import TableName
 
 _MERGE = RowMerge("OPTIMIZE TABLE FINAL", merges=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.views import written_table
+from catalog.clickhouse.describe import written_table
 from tableformat.names import TableName, quote_identifier
 from tests.clickhouse_source import Clickhouse
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers import file_systems
-from catalog.ledgers.embedded import LEDGER_FORMAT, SqliteLedger
-from catalog.ledgers.file_systems import network_file_system
+from catalog.ledgers import embedded as file_systems
+from catalog.ledgers.embedded import LEDGER_FORMAT, SqliteLedger, network_file_system
 from catalog.processes import this_process
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import RUNNING_EXPORTS, Counter, Event, EventKind

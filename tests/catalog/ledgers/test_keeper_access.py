@@ -14,7 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import Permissions, make_digest_acl
 
-from catalog.ledgers.keeper_address import KeeperAddress, parse_keeper
+from catalog.ledgers.keeper.address import KeeperAddress, parse_keeper
 from tableformat.errors import LedgerError, UsageError
 from tableformat.history import Counter, Event, EventKind
 from tableformat.ledger import Row

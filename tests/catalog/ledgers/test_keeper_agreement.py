@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 from catalog.ledgers.keeper import KeeperLedger
-from catalog.ledgers.keeper_address import parse_keeper
+from catalog.ledgers.keeper.address import parse_keeper
 from conformance.suites.ledger import ledger_agreement
 from tests.keeper_ledgers import new_chroot
 from tests.services.zookeeper import ZooKeeper

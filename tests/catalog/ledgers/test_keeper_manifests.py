@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from kazoo.client import KazooClient
 
-from catalog.ledgers.keeper_address import KeeperAddress
-from catalog.ledgers.keeper_paths import KeeperPaths
+from catalog.ledgers.keeper.address import KeeperAddress
+from catalog.ledgers.keeper.paths import KeeperPaths
 from tableformat.ledger import Row, Stale, State
 from tableformat.manifest import manifest, parse_manifest
 from tests.keeper_ledgers import (

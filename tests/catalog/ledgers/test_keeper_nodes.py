@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from kazoo.client import KazooClient
 
+from catalog.ledgers.keeper.address import KeeperAddress
 from catalog.ledgers.keeper.leases import KeeperLeases
-from catalog.ledgers.keeper.nodes import sealed, unsealed
+from catalog.ledgers.keeper.paths import KeeperPaths
+from catalog.ledgers.keeper.rows import sealed, unsealed
 from catalog.ledgers.keeper.session import KeeperSession
-from catalog.ledgers.keeper_address import KeeperAddress
-from catalog.ledgers.keeper_paths import KeeperPaths
 from catalog.ledgers.memory import milliseconds
 from tableformat.errors import LedgerError
 from tableformat.history import RUNNING_EXPORTS, Event, EventKind

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from catalog.ledgers.keeper.nodes import sealed
-from catalog.ledgers.keeper.rows import KeeperRows
+from catalog.ledgers.keeper.address import KeeperAddress
+from catalog.ledgers.keeper.paths import KeeperPaths
+from catalog.ledgers.keeper.rows import KeeperRows, sealed
 from catalog.ledgers.keeper.session import KeeperSession, Trouble
-from catalog.ledgers.keeper_address import KeeperAddress
-from catalog.ledgers.keeper_paths import KeeperPaths
 from tableformat.errors import LedgerError
 from tableformat.history import MOST_EVENTS, Counter, Event, EventKind
 from tableformat.ledger import Row, Stale, State

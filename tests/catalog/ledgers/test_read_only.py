@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers import read_only
+from catalog.ledgers import embedded as read_only
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.errors import LedgerError
 from tableformat.history import Event, EventKind

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from catalog.network import TimeOuts
 from catalog.storages.s3.storage import S3Storage
-from catalog.time_outs import TimeOuts
 from tableformat.errors import DestinationError
-from tableformat.export.resuming import finished_files, recipe_of
-from tableformat.export.slices import Share, Slice
+from tableformat.export.slices import Share, Slice, finished_files, recipe_of
 from tableformat.receipt import PartRange, Receipt
 from tests.frozen_parts import PLAN
 from tests.s3_places import access_to

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from catalog.network import TimeOuts
 from catalog.storages.gs.access import GsAccess
-from catalog.storages.gs.storage import GsStorage, requests_of
+from catalog.storages.gs.store import GsStorage, requests_of
 from catalog.storages.opening import Storages, open_storage
 from catalog.storages.s3.access import S3Access
-from catalog.time_outs import TimeOuts
 from tableformat.errors import (
     DestinationError,
     EndedCredentialsError,

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from catalog.network import TimeOuts
 from catalog.storages.gs.access import GsAccess
-from catalog.storages.gs.storage import GsStorage
-from catalog.time_outs import TimeOuts
+from catalog.storages.gs.store import GsStorage
 from tableformat.errors import DestinationError
 from tests.services.faulty_http import FaultyHttp, answer
 

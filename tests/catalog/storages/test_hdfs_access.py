@@ -8,9 +8,9 @@ import os
 import pytest
 
 from catalog.secret_variables import harmless_environment
-from catalog.storages.given import ALLOW_INSECURE
+from catalog.storages.access import ALLOW_INSECURE
 from catalog.storages.hdfs.access import ENDPOINT, TOKEN, USER, HdfsAccess
-from catalog.storages.hdfs.failures import STORE, HdfsRefusalError
+from catalog.storages.hdfs.store import STORE, HdfsRefusalError
 from catalog.storages.opening import Storages
 from tableformat.errors import (
     EndedCredentialsError,

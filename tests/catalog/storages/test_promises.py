@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from catalog.storages.abfs.storage import AbfsStorage
-from catalog.storages.gs.storage import GsStorage
-from catalog.storages.hdfs.storage import HdfsStorage
+from catalog.storages.abfs.store import AbfsStorage
+from catalog.storages.gs.store import GsStorage
+from catalog.storages.hdfs.store import HdfsStorage
 from catalog.storages.local import LocalStorage
 from catalog.storages.s3.storage import S3Storage
 from conformance.suites.storage import Place, storage_promises

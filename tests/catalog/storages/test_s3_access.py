@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from catalog.network import TimeOuts
 from catalog.storages.opening import Storages, open_storage
 from catalog.storages.s3.access import S3Access
-from catalog.storages.s3.places import BegunUpload, Place
-from catalog.time_outs import TimeOuts
+from catalog.storages.s3.sink import BegunUpload, Place
 from tableformat.errors import (
     DestinationError,
     NotFoundError,

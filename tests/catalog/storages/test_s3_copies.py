@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from catalog.storages.local import LocalStorage
-from catalog.storages.s3 import copying
+from catalog.storages.s3 import storage as copying
 from catalog.storages.s3.storage import S3Storage
 from tableformat.errors import DestinationError
 from tests.s3_places import access_to

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
+from catalog.network import TimeOuts
 from catalog.storages.over_http.storage import ObjectStorage
 from catalog.storages.s3.storage import S3Storage
-from catalog.time_outs import TimeOuts
 from tableformat.errors import DestinationError, LastingError
 from tests.services.certificates import Authority
 from tests.services.server_process import free_port, wait_until

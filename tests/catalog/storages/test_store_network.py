@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from catalog.network import TimeOuts
 from catalog.storages.over_http.storage import ObjectStorage
 from catalog.storages.s3.sink import PART_BYTES
 from catalog.storages.s3.storage import S3Storage
-from catalog.time_outs import TimeOuts
 from tests.services.relay import Relay, relay
 from tests.services.server_process import wait_until
 from tests.services.toxiproxy import FROM_SERVER, Proxy, toxiproxy

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from spark_ext.session import SparkSettings, open_session
+from spark_ext.engine.session import SparkSettings, open_session
 from tests.iceberg_runtime import (
     AMAZON_CLIENT,
     POSTGRESQL_DRIVER,

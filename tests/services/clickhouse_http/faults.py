@@ -1,6 +1,6 @@
 """What a server or a proxy may do to a request instead of answering truthfully: values, no deeds.
 
-`answers.py` performs them. `Fault` waits for one request; `BrokenStream` is how every answer ends
+`client.py` performs them. `Fault` waits for one request; `BrokenStream` is how every answer ends
 whose query fails when part of it has been sent.
 """
 

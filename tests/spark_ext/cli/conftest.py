@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from spark_ext import wiring
+from spark_ext.actions import wiring
 from tests.wrong.places import STATEMENTS, Places, make_lake
 
 

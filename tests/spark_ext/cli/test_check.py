@@ -7,7 +7,7 @@ import json
 import pytest
 
 from catalog.storages.local import LocalStorage
-from spark_ext.wiring import SparkWhenNeeded
+from spark_ext.actions.wiring import SparkWhenNeeded
 from tests.wrong.places import Places
 
 
@@ -128,7 +128,7 @@ def test_check_gives_every_reason_at_once(
 
 
 def test_check_says_that_java_is_missing(idle: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_ext.java._from_extra", lambda _: _NoJava())
+    monkeypatch.setattr("spark_ext.engine.java._from_extra", lambda _: _NoJava())
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("JAVA_HOME", "")
     code, out, _ = idle.run("check", "db.events")

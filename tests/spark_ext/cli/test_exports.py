@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from catalog.iceberg import open_catalog
+from catalog.iceberg.opening import open_catalog
 from catalog.ledgers import uris
 from catalog.processes import this_process
 from spark_ext.cli.main import invoke
-from spark_ext.cli.times import parse_duration
+from spark_ext.cli.options import parse_duration
 from tableformat.effects import Step
 from tableformat.errors import SourceError, UsageError
 from tableformat.ledger import Lease, Ledger, Owner, Row

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spark_ext.cli.main import main
 from spark_ext.json_text import EXACT, json_text
-from spark_ext.typed.statements import TYPED
+from spark_ext.sql.typed import TYPED
 from tests.repository.source_files import ROOT
 from tests.wrong.places import Places
 
@@ -61,7 +61,7 @@ def test_an_id_of_a_snapshot_is_always_a_text(number: int) -> None:
 def test_all_json_of_commands_and_logs_is_written_in_one_place() -> None:
     """Harm prevented: a command that prints numbers of its own."""
     # What goes to Java is read by us, with all of its digits.
-    to_java = {"sql/dispatch.py", "jvm/resource.py"}
+    to_java = {"sql/dispatch.py", "jvm/jar.py"}
     writers = {
         str(file.relative_to(ROOT / "spark_ext"))
         for file in (ROOT / "spark_ext").rglob("*.py")

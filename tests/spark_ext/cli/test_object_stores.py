@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.storages.hdfs.objects import IN_PROGRESS
+from catalog.storages.hdfs.store import IN_PROGRESS
 from tests.far_lake import SECONDS, FarLake
 from tests.local_spark import SPARK_MARKS
 from tests.services.server_process import wait_until

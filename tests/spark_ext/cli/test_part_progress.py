@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from spark_ext import wiring
+from spark_ext.actions import wiring
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan

@@ -16,8 +16,7 @@ from typing import Any, TextIO
 import pytest
 
 from spark_ext.cli import output
-from spark_ext.cli.output import TextOutput
-from spark_ext.cli.progress_line import ProgressLine
+from spark_ext.cli.output import ProgressLine, TextOutput
 from tableformat.export.outcome import Outcome, Status
 
 ROWS = 47_000_000_000

@@ -11,9 +11,9 @@ from typing import Final
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg import open_catalog
-from spark_ext import wiring
-from tableformat.iceberg.live_files import lake_part_name
+from catalog.iceberg.opening import open_catalog
+from spark_ext.actions import wiring
+from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.names import PartitionId
 from tests.requirement_statements.statements import EXPORTS, STORIES, Step, Story
 from tests.wrong.places import Places

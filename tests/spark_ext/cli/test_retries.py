@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from spark_ext import wiring
+from spark_ext.actions import wiring
 from tableformat.errors import (
     DestinationError,
     LastingError,

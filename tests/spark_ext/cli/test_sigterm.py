@@ -14,8 +14,8 @@ import pytest
 
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
-from spark_ext import wiring
-from spark_ext.stopping import Stopping
+from spark_ext.actions import wiring
+from spark_ext.actions.export import Stopping
 from tableformat.errors import StoppedError
 from tableformat.export import job
 from tableformat.export.outcome import Status

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.iceberg import open_catalog
+from catalog.iceberg.opening import open_catalog
 from spark_ext.cli.main import invoke
 from tableformat.names import LakeName
 from tests.front_doors import EVENTS, Doors, Ended, blocks, reads_as
@@ -130,7 +130,7 @@ def test_a_newcomer_types_the_statements_of_the_page(
     assert re.search(r" (WARN|INFO|ERROR) ", ended.err) is None
     seen = newcomer.seen
     assert seen.modes == {(0o700, 0o600)}
-    for program in ("org.apache.spark.deploy.SparkSubmit", "spark_ext.child", "pyspark.daemon"):
+    for program in ("org.apache.spark.deploy.SparkSubmit", "spark_ext.jvm.child", "pyspark.daemon"):
         assert any(program in line for line in seen.command_lines), seen.command_lines
     assert [line for line in seen.command_lines if _SECRET in line] == []
     assert [*newcomer.scratch.glob("mergeberg-*")] == []

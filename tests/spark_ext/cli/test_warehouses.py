@@ -9,7 +9,7 @@ import pytest
 
 from spark_ext.cli.main import main
 from spark_ext.cli.next_command import next_command
-from tableformat.export.exit_codes import IN_PROGRESS
+from tableformat.export.outcome import IN_PROGRESS
 from tests.wrong.places import Places
 
 WHERE = ("--partition-id", "202401", "--to")

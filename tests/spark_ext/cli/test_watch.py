@@ -15,8 +15,8 @@ import pytest
 
 from catalog.ledgers import uris
 from catalog.processes import this_process
+from spark_ext.cli.exports_screen import Records, follow
 from spark_ext.cli.output import JsonOutput, TextOutput
-from spark_ext.cli.watching import Records, follow
 from tableformat.errors import RefusedError
 from tableformat.ledger import Lease, Ledger
 from tests.wrong.places import Places

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_ext.procedures.registry import PROCEDURES
-from spark_ext.setting_up import enable
+from spark_ext.set_up import enable
 from tests.local_spark import SPARK_MARKS
 from tests.spark_jar import Answers
 from tests.statements_of_others import PARSED, RUN

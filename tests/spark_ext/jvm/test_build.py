@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ext.jvm.build import inputs_digest, is_current, write_jar
-from spark_ext.jvm.compiler import compile_sources, find_compiler
-from spark_ext.jvm.jar import JAR, MANIFEST, made_of
-from spark_ext.jvm.resource import RESOURCE, render_resource
+from spark_ext.jvm.build import compile_sources, find_compiler, inputs_digest, is_current, write_jar
+from spark_ext.jvm.jar import JAR, MANIFEST, RESOURCE, made_of, render_resource
 from spark_ext.procedures.declared import Column, Procedure
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 from tableformat.errors import NotFoundError, UsageError

@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from spark_ext.bridge import register
+from spark_ext.set_up import register
 from tests.local_spark import SPARK_MARKS
 from tests.support.spark_application import (
     ICEBERG,
@@ -165,7 +165,7 @@ def test_the_child_of_a_cancelled_statement_ends(
 
 WORKING = """
 import threading
-import spark_ext.child
+import spark_ext.jvm.child
 
 def work(batches):
     yield from batches
@@ -186,8 +186,8 @@ def answer(request, session):
         context.cancelJobGroup("ours")
         raise
 
-spark_ext.child.answer = answer
-spark_ext.child.main()
+spark_ext.jvm.child.answer = answer
+spark_ext.jvm.child.main()
 """
 
 
@@ -208,7 +208,7 @@ def test_the_spark_job_of_a_cancelled_statement_ends_with_it(
 def test_a_child_ends_with_its_parent() -> None:
     """An orphan would go on exporting, with nobody to hear of it."""
     child = subprocess.Popen(
-        [sys.executable, "-c", "import spark_ext.child as c; c._end_with_parent()"],
+        [sys.executable, "-c", "import spark_ext.jvm.child as c; c._end_with_parent()"],
         stdin=subprocess.PIPE,
     )
     assert child.stdin is not None
@@ -219,9 +219,9 @@ def test_a_child_ends_with_its_parent() -> None:
 
 INTERRUPTED = """
 import threading
-import spark_ext.child
+import spark_ext.jvm.child
 
-spark_ext.child._be_interrupted_once()
+spark_ext.jvm.child._be_interrupted_once()
 try:
     print("working", flush=True)
     threading.Event().wait()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from spark_ext.java import find_java
+from spark_ext.engine.java import find_java
 from tests.quick_java import JAVA_VARIABLES
 from tests.repository.source_files import ROOT
 

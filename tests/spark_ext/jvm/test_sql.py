@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Row, SparkSession
 
-from spark_ext.bridge import register
-from spark_ext.procedures.typed import TYPED_PROCEDURES
+from spark_ext.procedures.statements import TYPED_PROCEDURES
+from spark_ext.set_up import register
 from tests.declared_for_tests import ECHO
 from tests.local_spark import SPARK_MARKS
 from tests.spark_jar import Answers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from spark_ext import wiring
+from spark_ext.actions import wiring
 from tests.session_lake import export_all
 from tests.session_without_spark import NoSpark
 from tests.wrong.places import Places

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_ext.access.checking import check_access
+from spark_ext.access.check import check_access
 from spark_ext.procedures.declared import Value
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 from tests.asked_rights import CALLS, EXPORT

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from spark_ext.operations import changing_in_tasks, files_in_tasks
-from tableformat.branches import BranchFile
+from spark_ext.operations import rewrite as changing_in_tasks
+from spark_ext.operations import rewrite as files_in_tasks
+from tableformat.committer import BranchFile
 from tests.other_hosts import Hosts, OfCluster, hosts_for
 from tests.session_lake import ALLOWED, alter, export_all, opened
 from tests.session_without_spark import NoSpark

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from catalog.rewriting.foreign_files import WrittenRows
 from catalog.storages.opening import Storages
-from catalog.view_rows import WrittenRows
 from spark_ext.procedures import statements
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
 from tests.session_lake import ALLOWED, alter, export_all, opened

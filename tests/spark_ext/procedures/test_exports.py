@@ -11,7 +11,7 @@ import pytest
 
 from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
-from spark_ext.killing import KilledPartition, KillStatus
+from spark_ext.actions.cancel import KilledPartition, KillStatus
 from spark_ext.procedures import statements
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.export.slices import SliceTask, WritePlan

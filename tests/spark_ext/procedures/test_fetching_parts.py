@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.clickhouse.frozen.uri import FrozenSettings, render_parts
+from catalog.clickhouse.frozen.definition import FrozenSettings, render_parts
 from catalog.storages.local import LocalStorage
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
 from tableformat.export.commit_lists import read_lists

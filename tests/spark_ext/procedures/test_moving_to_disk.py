@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.lake_files import LakeFileIO
+from catalog.iceberg.file_io import LakeFileIO
 from catalog.storages.opening import BY_CATALOG, Storages
 from spark_ext.procedures.declared import Call
 from spark_ext.system_tables.parts import PARTS

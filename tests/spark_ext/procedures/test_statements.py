@@ -17,8 +17,8 @@ import pytest
 from pyiceberg.table import Table
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg import open_catalog
-from spark_ext.sql import background
+from catalog.iceberg.opening import open_catalog
+from spark_ext.sql import export as background
 from tableformat.errors import (
     NotFoundError,
     RefusedError,

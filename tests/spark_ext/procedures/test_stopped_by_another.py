@@ -16,7 +16,7 @@ from tests.wrong.places import Places
 COMMAND = "from spark_ext.cli.main import run; run()"
 HELD = f"""
 import sys
-from tableformat.operations.stopping import Stopping
+from tableformat.operations.statement_commit import Stopping
 
 look = Stopping.look
 

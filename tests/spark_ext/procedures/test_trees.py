@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark_ext.procedures.declared import Call
 from spark_ext.sql.wording import in_call, in_statement
-from spark_ext.system_tables.replicated_partition_exports import REPLICATED_PARTITION_EXPORTS
+from spark_ext.system_tables.exports import REPLICATED_PARTITION_EXPORTS
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.session_without_spark import NoSpark

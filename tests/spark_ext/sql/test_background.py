@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from spark_ext.sql import background
+from spark_ext.sql import export as background
 
 
 class Begins(threading.Thread):

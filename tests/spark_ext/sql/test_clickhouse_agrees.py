@@ -22,7 +22,7 @@ from spark_ext.sql.statements import Alter, ChangeRows, DottedName, Ending, Expo
 from tableformat.errors import UsageError
 from tableformat.mergetree.expression import Literal
 from tableformat.mergetree.partition_literal import ByValue
-from tableformat.mergetree.scanner import TokenKind, scan
+from tableformat.mergetree.sql_tokens import TokenKind, scan
 from tableformat.names import PartName, quote_string
 from tests.statement_examples import KNOWN, REFUSED_HERE, REFUSED_THERE
 from tests.strategies.statements import endings, known_exports, known_statements

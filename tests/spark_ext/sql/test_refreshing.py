@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException
 
-from spark_ext.sql.refreshing import refresh
+from spark_ext.sql.catalogs import refresh
 from tableformat.errors import DestinationError
 from tableformat.names import LakeName
 from tests.session_without_spark import NoSpark

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.ledgers.uris import LEDGER_FILE
+from catalog.network import TimeOuts
 from catalog.sources import SourcePlace, server_of
-from catalog.time_outs import TimeOuts
 from spark_ext.cli.options import source_options
 from spark_ext.sql.catalogs import open_named, open_session_ledger
 from spark_ext.sql.names import Names

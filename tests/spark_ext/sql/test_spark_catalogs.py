@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from catalog.iceberg_table import IcebergTable
-from catalog.spark_setting_table import found
+from catalog.iceberg.spark_setting_table import found
+from catalog.iceberg.table import IcebergTable
 from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger, settings_of
 from tableformat.errors import UsageError
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
-from tableformat.export.selection import AllPartitions
+from tableformat.export.request import AllPartitions
 from tableformat.names import LakeName, TableName
 from tests.iceberg_runtime import runtime_jar
 from tests.iceberg_spark import catalog_settings

@@ -30,8 +30,8 @@ from spark_ext.sql.statements import (
     Statement,
 )
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tableformat.export.claim import Wish
-from tableformat.export.limits import Limits
+from tableformat.export.decision import Wish
+from tableformat.export.request import Limits
 from tableformat.mergetree.partition_literal import All
 from tests.strategies.statements import values
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from catalog.sources import SourcePlace
 from spark_ext.sql.asked import SessionExport
+from spark_ext.sql.export import Ended, check_all_exported
 from spark_ext.sql.session_settings import SourceTable
-from spark_ext.sql.told import Ended, check_all_exported
 from tableformat.errors import (
     DestinationError,
     InternalError,
@@ -20,10 +20,10 @@ from tableformat.errors import (
     StoppedError,
     TableFormatError,
 )
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.selection import AllPartitions
+from tableformat.export.request import AllPartitions
 from tableformat.names import LakeName, TableName
 
 TABLE = TableName("db", "t")

@@ -10,10 +10,14 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ext.system_tables.lake_parts import LakePart, parts_of_files
-from spark_ext.system_tables.partitions import PARTITIONS, partition_rows
-from spark_ext.system_tables.parts import PARTS
-from tableformat.iceberg.live_files import LiveFile
+from spark_ext.system_tables.parts import (
+    PARTITIONS,
+    PARTS,
+    LakePart,
+    partition_rows,
+    parts_of_files,
+)
+from tableformat.iceberg.manifest_scan import LiveFile
 from tableformat.names import LakeName, PartName, TableName
 from tests.faults.test_operator_actions import compact
 from tests.real_export import RealExport

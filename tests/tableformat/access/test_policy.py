@@ -6,10 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.access.policy import Grant, Grantee, Membership, Policy, Role, User
-from tableformat.access.policy_text import parse_policy, render_policy
-from tableformat.access.privileges import Need, Privilege
-from tableformat.access.scope import EVERYTHING, Scope
+from tableformat.access.policy import (
+    Grant,
+    Grantee,
+    Membership,
+    Policy,
+    Role,
+    User,
+    parse_policy,
+    render_policy,
+)
+from tableformat.access.privileges import EVERYTHING, Need, Privilege, Scope
 from tableformat.errors import UsageError
 
 NAMES = st.sampled_from(["a", "b", "c", "lake", "carol@x.example", "it's `q`", "ON", "*", "ä\n"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from tests.lake import prepared
 

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.committer import FileInMain, LakeTableState, Layout, SnapshotSeen
-from tableformat.export.in_main import Holding, Kind, holding
-from tableformat.export.marks import claim_of_mark, landed_from
+from tableformat.export.main_state import Holding, Kind, claim_of_mark, holding, landed_from
 from tableformat.file_names import data_file_name
-from tableformat.lake_marks import Mark, statement_fingerprint
 from tableformat.ledger import Claim, Held, Key, Landed, Record, Row, State
+from tableformat.table_properties import Mark, statement_fingerprint
 
 KEY = Key("source", "202401", "table")
 ROWS = 10

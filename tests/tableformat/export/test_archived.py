@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tableformat.archived import DetachedPart
 from tableformat.effects import Step
 from tableformat.errors import RefusedError, SourceError
 from tableformat.export.archived import Archiving, archiving, unarchive
-from tableformat.export.claim import Wish
-from tableformat.export.forgetting import forget
+from tableformat.export.decision import Wish
+from tableformat.export.give_up import forget
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome
-from tableformat.ledger import Owner, State
+from tableformat.ledger import DetachedPart, Owner, State
 from tests.scenarios import (
     ALL,
     FORCED,

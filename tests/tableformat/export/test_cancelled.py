@@ -13,7 +13,7 @@ from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.memory import MemoryLedger
 from tableformat.effects import Direct, Step
 from tableformat.export import leases as module
-from tableformat.export.giving_up import GivenUp, kill
+from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.leases import Leases
 from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan

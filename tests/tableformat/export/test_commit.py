@@ -9,7 +9,7 @@ from urllib.parse import urlparse
 
 from pyiceberg.types import LongType
 
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from tableformat.committer import (
     Commit,
@@ -22,11 +22,10 @@ from tableformat.committer import (
     Unknown,
 )
 from tableformat.errors import RefusedError
-from tableformat.export.commit import settle_mark, unsettled_mark
-from tableformat.export.empty_commits import first_snapshot
+from tableformat.export.commit import first_snapshot, settle_mark, unsettled_mark
 from tableformat.iceberg.snapshot import table_of
-from tableformat.lake_marks import LEDGER_PROPERTY
 from tableformat.ledger import Key, Row, State
+from tableformat.table_properties import LEDGER_PROPERTY
 from tests.lake import (
     KEY,
     Meddling,

@@ -16,7 +16,7 @@ from tableformat.errors import LedgerError
 from tableformat.export.commit_lists import LIST_FORMAT, list_location, listed_in, store_list
 from tableformat.export.destination import WrittenClaim
 from tableformat.ledger import Claim, Key, Row, State
-from tableformat.mergetree.keeper_node import KeeperNode
+from tableformat.mergetree.table import KeeperNode
 from tests.strategies.ledger import keeper_nodes
 
 _ROW = Row(

@@ -10,10 +10,10 @@ import pytest
 
 from catalog.ledgers.memory import milliseconds
 from tableformat.effects import Step
+from tableformat.export.commit import Ports
 from tableformat.export.dropped import DroppedSnapshots
+from tableformat.export.gc import Thing
 from tableformat.export.outcome import Status
-from tableformat.export.settling import Ports
-from tableformat.export.thing import Thing
 from tableformat.file_names import key_in
 from tableformat.iceberg.snapshot import table_of
 from tableformat.operations.freeze import Freeze

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tableformat.errors import RefusedError
-from tableformat.export.claim import Wish
-from tableformat.export.forgetting import forget
+from tableformat.export.decision import Wish
+from tableformat.export.give_up import forget
 from tableformat.ledger import Key, Ledger, Owner, Row, Stale, State
 from tests.lake import claim
 from tests.scenarios import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from catalog.iceberg_table import IcebergTable
+from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from tableformat.committer import Committed, Superseded
 from tableformat.export.commit import commit

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ext.runner import write_all
+from spark_ext.engine.runner import write_all
 from tableformat.errors import NotBegunError, StoppedError, UsageError
-from tableformat.export.limiting import Limited, with_limits
-from tableformat.export.limits import Allotment, Limits
 from tableformat.export.ports import SliceFailure, Writing, Written
+from tableformat.export.request import Allotment, Limits
 from tableformat.export.slices import Share, Slice, SliceTask, WritePlan
+from tableformat.export.writers import Limited, with_limits
 from tableformat.source import ServedLayout
 from tests.frozen_parts import PLAN
 from tests.scenarios import Partitions, ports_of

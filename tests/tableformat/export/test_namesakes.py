@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.errors import UsageError
-from tableformat.export.claim import Wish
-from tableformat.export.in_main import Holding, Kind
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest
+from tableformat.export.main_state import Holding, Kind
 from tableformat.export.namesakes import namesakes
-from tableformat.export.selection import AllPartitions
+from tableformat.export.request import AllPartitions
 from tableformat.ledger import Claim, Key, Row, State
 from tableformat.names import LakeName, TableName
 from tests.fakes import TABLE

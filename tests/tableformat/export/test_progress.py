@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.export.progress import files_of_parts, processed_parts, with_files
+from tableformat.export.slices import files_of_parts, processed_parts, with_files
 from tableformat.ledger import ExportedPart
 from tableformat.receipt import PartRange, Receipt
 

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.job import export as export_job
-from tableformat.export.selection import AllPartitions, ById
-from tableformat.export.setting_watermark import StoredWatermark, property_of
-from tableformat.export.watermark import find_watermark
+from tableformat.export.request import AllPartitions, ById
+from tableformat.export.watermark import StoredWatermark, find_watermark, property_of
 from tableformat.names import PartitionId
 from tests.fakes import TABLE
 from tests.faults.test_operator_actions import append, roll_back

@@ -8,9 +8,16 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tableformat.export.slices import FileFormat, Slice, SliceTask
-from tableformat.export.slicing import SliceTarget, most_parts, opened_together, slices
-from tableformat.mergetree.parts import Part
+from tableformat.export.slices import (
+    FileFormat,
+    Slice,
+    SliceTarget,
+    SliceTask,
+    most_parts,
+    opened_together,
+    slices,
+)
+from tableformat.mergetree.table import Part
 from tableformat.names import PartitionId
 from tableformat.source import FrozenPart, FrozenPartition
 

@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.archived import Archived
-from tableformat.export.giving_up import BEING_CANCELLED, QUERY_KILLED
-from tableformat.export.standing import INTERRUPTED_ERROR, Standing, is_resumable, standing
-from tableformat.ledger import Row, State
+from tableformat.export.give_up import (
+    BEING_CANCELLED,
+    INTERRUPTED_ERROR,
+    QUERY_KILLED,
+    Standing,
+    is_resumable,
+    standing,
+)
+from tableformat.ledger import Archived, Row, State
 from tests.strategies.ledger import ledger_rows
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.claim import Wish
-from tableformat.export.selection import ById
+from tableformat.export.decision import Wish
+from tableformat.export.request import ById
 from tableformat.export.watermark import Watermark, find_watermark
 from tableformat.names import PartitionId
 from tests.dying import Dies, DiesAt

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.errors import DestinationError
-from tableformat.hive.commit_file import (
+from tableformat.hive.documents import (
     CommitFile,
     CommittedFile,
     is_commit_name,

@@ -15,9 +15,9 @@ from pyiceberg.types import LongType, NestedField
 
 from tableformat.committer import Commit, KeyCommit, LakeTableState, Staged
 from tableformat.errors import DestinationError
-from tableformat.hive.identity import TreeIdentity, new_identity
+from tableformat.hive.documents import TreeIdentity, new_identity
 from tableformat.hive.log import LogEntry, entry_of, state_after
-from tableformat.lake_marks import MARK_PREFIX
+from tableformat.table_properties import MARK_PREFIX
 
 SCHEMA = Schema(NestedField(1, "n", LongType(), required=True))
 IDENTITY = new_identity(SCHEMA, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, {"a": "b"})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.errors import DestinationError, RefusedError, UsageError
-from tableformat.hive.named import (
+from tableformat.hive.layout import (
     NamedDirectory,
     check_names,
     listed_names,

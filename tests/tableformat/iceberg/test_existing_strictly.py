@@ -14,7 +14,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from tableformat.iceberg.existing import ExistingTable, check_existing
+from tableformat.iceberg.existing_table import ExistingTable, check_existing
 from tableformat.iceberg.partition_spec import derive_spec
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.table import Column

@@ -26,7 +26,7 @@ from pyiceberg.types import (
 )
 
 from tableformat.iceberg.arrow_schema import file_schema
-from tableformat.iceberg.foreign_columns import ForeignColumns, foreign_columns
+from tableformat.iceberg.read_columns import ForeignColumns, foreign_columns
 
 TABLE = Schema(
     NestedField(1, "n", LongType(), required=True),

@@ -30,7 +30,7 @@ from tableformat.iceberg.properties import TABLE_SETTINGS
 from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.mergetree.types import Array, Simple
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
-from tableformat.parquet.wire import select_list
+from tableformat.parquet.columns import select_list
 from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.strategies.conversions import converted_samples
 from tests.strategies.mapping import Sample, column_of, samples, table_of

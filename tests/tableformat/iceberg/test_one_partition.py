@@ -25,7 +25,7 @@ from pyiceberg.types import (
 
 from tableformat.errors import UnsupportedError
 from tableformat.iceberg.arrow_schema import file_schema
-from tableformat.iceberg.one_partition import OnePartition, SeveralPartitionsError
+from tableformat.iceberg.file_partition import OnePartition, SeveralPartitionsError
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.iceberg.one_to_one import why_not_one_to_one
+from tableformat.iceberg.partition_proof import why_not_one_to_one
 from tableformat.iceberg.partition_spec import chosen_spec, derive_spec
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.spec_fields import parse_spec

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tableformat.errors import RefusedError
+from tableformat.iceberg.existing_table import conversions_in_force
 from tableformat.iceberg.properties import RememberedSource
-from tableformat.iceberg.remembered_conversions import conversions_in_force
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import DateTime64, Simple
 from tests.strategies.mapping import column_of, table_of

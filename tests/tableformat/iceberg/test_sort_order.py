@@ -36,7 +36,7 @@ from tableformat.mergetree.types import (
     Nullable,
     Simple,
 )
-from tableformat.parquet.wire import order_by, select_list
+from tableformat.parquet.columns import order_by, select_list
 from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.strategies.mapping import column_of, table_of, type_samples
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from tableformat.mergetree.keeper_node import KeeperNode
+from tableformat.mergetree.table import KeeperNode
 from tests.strategies.ledger import keeper_nodes
 
 

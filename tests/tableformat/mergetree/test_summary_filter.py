@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.errors import UsageError
-from tableformat.mergetree.parts import NoTimes, PartitionSummary, Times
 from tableformat.mergetree.summary_filter import parse_filter
+from tableformat.mergetree.table import NoTimes, PartitionSummary, Times
 from tableformat.names import PartitionId, quote_string
 from tests.strategies.types import nasty_text
 from tests.tableformat.mergetree.clickhouse_process import ClickHouse

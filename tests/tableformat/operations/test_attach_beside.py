@@ -8,11 +8,11 @@ import pytest
 
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
-from tableformat.iceberg.live_files import lake_part_name
+from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.names import PartitionId
 from tableformat.operations.attach import Attach
-from tableformat.operations.detach import Detach
-from tableformat.operations.which import OnePart
+from tableformat.operations.statement import OnePart
+from tableformat.operations.take_out import Detach
 from tests.lake import move_main
 from tests.lake_statements import (
     SaidOfRows,

@@ -8,15 +8,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from catalog.changed_files import ChangedFiles
-from catalog.filtered_files import FilteredFiles
-from tableformat.branches import MAIN_BRANCH
+from catalog.rewriting.changed_rows import ChangedFiles, FilteredFiles
+from tableformat.committer import MAIN_BRANCH
 from tableformat.effects import Effects, Step
 from tableformat.export.outcome import Outcome, Status
 from tableformat.iceberg.snapshot import table_of
-from tableformat.operations.clear_index import ClearIndex
-from tableformat.parquet.bloom_filters import filtered_columns
-from tableformat.parquet.file_format import FileFormat
+from tableformat.operations.rewrite import ClearIndex
+from tableformat.parquet.columns import filtered_columns
+from tableformat.parquet.writer import FileFormat
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
 from tests.lake_statements import IN_FILES, LATER, export_at, in_files, on, partition, running

@@ -15,18 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from catalog import intact_files
-from catalog.file_copies import CopiedFiles
-from catalog.intact_files import checks, refuse_other_bytes
+from catalog.rewriting import integrity as intact_files
+from catalog.rewriting.copies import CopiedFiles
+from catalog.rewriting.integrity import checks, refuse_other_bytes
 from catalog.storages.local import LocalStorage
-from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH, BranchFile
+from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, BranchFile
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Outcome, Status
-from tableformat.iceberg.live_files import lake_part_name
+from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.names import PartitionId
 from tableformat.operations.attach import Attach
-from tableformat.operations.detach import Detach
-from tableformat.operations.which import AllPartitions, OnePart
+from tableformat.operations.statement import AllPartitions, OnePart
+from tableformat.operations.take_out import Detach
 from tests import two_lake_tables
 from tests.cleaning_up import left_behind
 from tests.lake_statements import (

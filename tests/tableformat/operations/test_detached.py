@@ -11,16 +11,15 @@ from urllib.parse import urlparse
 import pytest
 from pyiceberg.table import StaticTable, Table
 
-from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
+from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Status
 from tableformat.file_names import RECEIPTS
-from tableformat.iceberg.live_files import lake_part_name
+from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.names import PartitionId, PartName
 from tableformat.operations.attach import Attach
-from tableformat.operations.detach import Detach
-from tableformat.operations.drop import Drop
-from tableformat.operations.which import AllPartitions, OnePart, Which
+from tableformat.operations.statement import AllPartitions, OnePart, Which
+from tableformat.operations.take_out import Detach, Drop
 from tests.cleaning_up import left_behind
 from tests.lake import move_main
 from tests.lake_statements import (

@@ -8,16 +8,14 @@ from typing import cast
 
 import pytest
 
-from catalog.iceberg_table import IcebergTable
-from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
-from tableformat.committer import Sent
+from catalog.iceberg.table import IcebergTable
+from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, Sent
 from tableformat.effects import Step
 from tableformat.export.outcome import Status
 from tableformat.ledger import State
 from tableformat.operations.attach import Attach
-from tableformat.operations.detach import Detach
-from tableformat.operations.drop import Drop
-from tableformat.operations.which import AllPartitions
+from tableformat.operations.statement import AllPartitions
+from tableformat.operations.take_out import Detach, Drop
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
 from tests.lake import Meddling

@@ -15,10 +15,9 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze
-from tableformat.operations.optimize import Left, Optimize
-from tableformat.operations.running import Running
-from tableformat.operations.statement import Statement
-from tableformat.operations.which import AllPartitions, OnePartition
+from tableformat.operations.rewrite import Left, Optimize
+from tableformat.operations.run import Running
+from tableformat.operations.statement import AllPartitions, OnePartition, Statement
 from tests.fakes import TABLE
 from tests.lake_statements import (
     SaidOfRows,

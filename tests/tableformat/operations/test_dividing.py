@@ -11,9 +11,8 @@ from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
 from tableformat.names import PartitionId
-from tableformat.operations.copying import OtherKey, OtherTable
-from tableformat.operations.dividing import divided_here
-from tableformat.operations.which import AllPartitions
+from tableformat.operations.copy_from import OtherKey, OtherTable, divided_here
+from tableformat.operations.statement import AllPartitions
 from tests.dying import Dies
 from tests.lake import Meddling
 from tests.lake_statements import drop, in_files, partition, running

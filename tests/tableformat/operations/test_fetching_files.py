@@ -10,17 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from catalog.clickhouse.row_partitions import RowPartitions
-from catalog.foreign_files import ForeignFiles
-from catalog.iceberg_table import IcebergTable
-from catalog.parquet_directory import ParquetDirectory
+from catalog.clickhouse.rows.partitions import RowPartitions
+from catalog.iceberg.table import IcebergTable
+from catalog.rewriting.foreign_files import ForeignFiles
+from catalog.rewriting.parquet_directory import ParquetDirectory
 from tableformat.committer import LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.names import PartitionId
-from tableformat.operations.copying import OtherKey
-from tableformat.operations.fetching import Fetch
+from tableformat.operations.copy_from import Fetch, OtherKey
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
 from tests.faults.test_rebuilt_ledger import lose, rebuilt

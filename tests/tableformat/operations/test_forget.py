@@ -13,12 +13,12 @@ import pytest
 from tableformat.effects import Step
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Status
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.ledger import Stale
 from tableformat.names import PartitionId
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
-from tableformat.operations.which import AllPartitions, OnePartition
+from tableformat.operations.statement import AllPartitions, OnePartition
 from tests.dying import Dies, DiesAt, SentLate
 from tests.faults.test_operator_actions import compact
 from tests.keeper_ledgers import new_chroot

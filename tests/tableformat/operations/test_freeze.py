@@ -8,18 +8,16 @@ from urllib.parse import urlparse
 
 import pytest
 
-from catalog.iceberg_table import IcebergTable
-from tableformat.branches import DETACHED_BRANCH, TagChange
-from tableformat.committer import LakeTableState, Sent
+from catalog.iceberg.table import IcebergTable
+from tableformat.committer import DETACHED_BRANCH, LakeTableState, Sent, TagChange
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
-from tableformat.iceberg.live_files import live_files
+from tableformat.iceberg.manifest_scan import live_files
 from tableformat.names import PartitionId
-from tableformat.operations.drop import Drop
 from tableformat.operations.freeze import Freeze, Unfreeze
-from tableformat.operations.statement import Alone
-from tableformat.operations.which import AllPartitions, OnePartition
+from tableformat.operations.statement import AllPartitions, Alone, OnePartition
+from tableformat.operations.take_out import Drop
 from tests.cleaning_up import left_behind
 from tests.dying import Dies
 from tests.lake_statements import (

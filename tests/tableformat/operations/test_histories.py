@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tableformat.branches import MAIN_BRANCH
+from tableformat.committer import MAIN_BRANCH
 from tableformat.effects import Step
 from tableformat.export.outcome import Status
 from tests.history_acts import ACTS, FOREIGN, GROWS, OURS, Seat, done, of_this_table, seen

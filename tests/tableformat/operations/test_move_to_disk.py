@@ -9,21 +9,21 @@ from typing import cast
 
 import pytest
 
-from catalog.iceberg_table import IcebergTable
-from catalog.intact_files import checks
-from catalog.moved_files import MovedFiles
+from catalog.iceberg.table import IcebergTable
+from catalog.rewriting.copies import MovedFiles
+from catalog.rewriting.integrity import checks
 from catalog.storages.local import LocalStorage
-from tableformat.branches import MAIN_BRANCH
+from tableformat.committer import MAIN_BRANCH
 from tableformat.disks import Disks
 from tableformat.effects import Effects, Step
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
-from tableformat.export.in_main import changes_rows
+from tableformat.export.main_state import changes_rows
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import State
 from tableformat.names import LakeName
-from tableformat.operations.leave import Leave
-from tableformat.operations.move_to_disk import MoveToDisk
-from tableformat.operations.which import OnePart, OnePartition
+from tableformat.operations.rewrite import MoveToDisk
+from tableformat.operations.statement import OnePart, OnePartition
+from tableformat.operations.take_out import Leave
 from tests.cleaning_up import left_behind
 from tests.dying import BeforeFile, Dies, DiesAt, SentLate
 from tests.lake import Meddling

@@ -13,14 +13,14 @@ import pytest
 from tableformat.committer import Commit, LakeTableState, Sent, Staged
 from tableformat.effects import Direct, Step
 from tableformat.errors import RefusedError
-from tableformat.export.giving_up import kill
+from tableformat.export.give_up import kill
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
-from tableformat.lake_marks import MARK_PREFIX, statement_fingerprint
 from tableformat.ledger import State
 from tableformat.names import LakeName
-from tableformat.operations.ending_moves import give_up
-from tableformat.operations.leave import Leave
+from tableformat.operations.move import give_up
+from tableformat.operations.take_out import Leave
+from tableformat.table_properties import MARK_PREFIX, statement_fingerprint
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
 from tests.lake import Meddling

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tableformat.branches import MAIN_BRANCH
+from tableformat.committer import MAIN_BRANCH
 from tableformat.effects import Step
 from tableformat.errors import RefusedError, UnsupportedError
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.outcome import Status
-from tableformat.operations.detach import Detach
-from tableformat.operations.drop import Drop
-from tableformat.operations.which import AllPartitions
+from tableformat.operations.statement import AllPartitions
+from tableformat.operations.take_out import Detach, Drop
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
 from tests.lake_statements import (

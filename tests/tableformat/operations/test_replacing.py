@@ -12,14 +12,14 @@ import pytest
 from pyiceberg.table.snapshots import Operation
 
 from tableformat.effects import Effects, Step
-from tableformat.export.claim import Wish
+from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
-from tableformat.export.selection import ById
+from tableformat.export.request import ById
 from tableformat.ledger import LeaseHeld, Owner, Row
 from tableformat.names import PartitionId
-from tableformat.operations.landing_replaced import LandingReplaced
+from tableformat.operations.replace_from_clickhouse import LandingReplaced
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt, KilledAt
 from tests.fakes import TABLE

@@ -13,7 +13,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
-from tableformat.branches import MAIN_BRANCH
+from tableformat.committer import MAIN_BRANCH
 from tableformat.export.outcome import Status
 from tests.lake_statements import SaidOfRows, in_files, on, partition
 from tests.row_changes import change, numbers_in

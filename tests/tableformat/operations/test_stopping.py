@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tableformat.branches import DETACHED_BRANCH, MAIN_BRANCH
+from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.effects import Effects, Step
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import State
-from tableformat.operations.statement import Statement
-from tableformat.operations.which import AllPartitions
+from tableformat.operations.statement import AllPartitions, Statement
 from tests.dying import BeforeFile, Dies, DiesAt, KilledAt
 from tests.lake_statements import (
     IN_FILES,

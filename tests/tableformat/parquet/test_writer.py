@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tableformat.errors import InternalError
-from tableformat.parquet.file_format import FileFormat
-from tableformat.parquet.writer import WrittenFile, write_file
+from tableformat.parquet.writer import FileFormat, WrittenFile, write_file
 
 
 def field(name: str, kind: pa.DataType, field_id: int) -> pa.Field:

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.clickhouse.frozen.definition import Definition
-from catalog.clickhouse.frozen.identity import identity_of, uuid_of
-from catalog.clickhouse.frozen.uri import FrozenSettings
+from catalog.clickhouse.frozen.definition import Definition, FrozenSettings, identity_of, uuid_of
 from tableformat.errors import RefusedError
 from tableformat.mergetree.table import Engine
 from tableformat.names import TableName

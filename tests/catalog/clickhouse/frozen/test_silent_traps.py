@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.clickhouse.frozen.uri import FrozenSettings
-from spark_ext.checking import CheckRequest, check_export
+from catalog.clickhouse.frozen.definition import FrozenSettings
+from spark_ext.actions.check import CheckRequest, check_export
 from tableformat.errors import NotFoundError, SourceError
 from tableformat.names import PartitionId
 from tests.clickhouse_source import Clickhouse

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.clickhouse.frozen.uri import parse_parts, render_parts
+from catalog.clickhouse.frozen.definition import parse_parts, render_parts
 from tableformat.errors import NotFoundError, UnsupportedError
 from tableformat.names import PartitionId, TableName
 from tableformat.source import FrozenPart, LeftPart, LeftSnapshot, Probe, ProbedValue

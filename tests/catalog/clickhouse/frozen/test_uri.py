@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.frozen.uri import FrozenSettings, parse_parts, render_parts
+from catalog.clickhouse.frozen.definition import FrozenSettings, parse_parts, render_parts
 from tableformat.errors import UsageError
 
 # Names of files as the system gives them: any bytes, of which not all are UTF-8.

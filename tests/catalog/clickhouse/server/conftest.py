@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from catalog.clickhouse.server.client import ServerClient
-from catalog.clickhouse.server.credentials import Credentials, Secret
-from catalog.clickhouse.server.settings import ServerSettings
+from catalog.clickhouse.server.settings import Credentials, Secret, ServerSettings
 from tests.services.faulty_http import Answer, FaultyHttp
 
 HIDDEN = "pa55-w0rd-of-mine"

@@ -12,8 +12,7 @@ from urllib3 import HTTPHeaderDict
 from urllib3.exceptions import ProtocolError
 
 from catalog.clickhouse.connection import ClickHouseError
-from catalog.clickhouse.server.answers import HELD_BYTES, error_of_answer
-from catalog.clickhouse.server.client import ServerClient, ServerStream
+from catalog.clickhouse.server.client import HELD_BYTES, ServerClient, ServerStream, error_of_answer
 from catalog.clickhouse.server.settings import Host, ServerSettings
 from tableformat.errors import SourceError
 from tests.services.faulty_http import FaultyHttp, chunked

@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.server.credentials import ClientCertificate, Credentials, Secret
-from catalog.clickhouse.server.settings import Host, ServerSettings, Tls
+from catalog.clickhouse.server.settings import (
+    ClientCertificate,
+    Credentials,
+    Host,
+    Secret,
+    ServerSettings,
+    Tls,
+)
 from tableformat.errors import UsageError
 
 # Long enough that none stands in a text by chance.

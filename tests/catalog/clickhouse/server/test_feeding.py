@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from catalog.clickhouse.server.client import ServerStream
-from catalog.clickhouse.server.feeding import Feeding
-from catalog.clickhouse.server.pipes import named_pipe
+from catalog.clickhouse.server.streams import Feeding, named_pipe
 from tableformat.errors import InternalError, SourceError
 
 

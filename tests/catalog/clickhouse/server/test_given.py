@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from catalog.clickhouse.server.credentials import ClientCertificate, Credentials, Secret
-from catalog.clickhouse.server.settings import ServerSettings, parse_server
+from catalog.clickhouse.server.settings import (
+    ClientCertificate,
+    Credentials,
+    Secret,
+    ServerSettings,
+    parse_server,
+)
 from catalog.secret_variables import harmless_environment
 from catalog.sources import SourcePlace, server_of
 from tableformat.errors import NotFoundError, RefusedError, UsageError

@@ -20,8 +20,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from catalog.clickhouse.server.answers import error_of_answer, refused
-from catalog.clickhouse.server.failures import broke_off, not_answered
+from catalog.clickhouse.server.client import broke_off, error_of_answer, not_answered, refused
 from catalog.clickhouse.server.settings import parse_server
 from tableformat.errors import SourceError, SourceGoneError
 

@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.advice import advice
-from catalog.clickhouse.server.grant_text import (
+from catalog.clickhouse.connection import advice
+from catalog.clickhouse.server.grants import (
     Given,
     GivenRole,
+    Grant,
     NotUnderstoodError,
+    Target,
     allows,
     parse_line,
     wanted_grant,
 )
-from catalog.clickhouse.server.grants import Grant, Target
 from catalog.processes import new_job
 
 EVENTS = Target("db", "events")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.server.grant_text import Given, Names, allows, parse_line
 from catalog.clickhouse.server.grants import (
+    Given,
     Grant,
+    Names,
     Need,
     Target,
+    allows,
     export_grants,
+    parse_line,
     statements,
     system_grants,
 )

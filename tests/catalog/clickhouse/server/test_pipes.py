@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from catalog.clickhouse.server.pipes import named_pipe
+from catalog.clickhouse.server.streams import named_pipe
 
 LEAVES_ONE = """
 import os
-from catalog.clickhouse.server.pipes import named_pipe
+from catalog.clickhouse.server.streams import named_pipe
 with named_pipe() as pipe:
     print(pipe, flush=True)
     os._exit(1)

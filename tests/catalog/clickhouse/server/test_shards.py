@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog.clickhouse.server.replicas import ClusterHost, Shard, hosts_of
 from catalog.clickhouse.server.settings import Host, ServerSettings
-from catalog.clickhouse.server.shards import ClusterHost, Shard, hosts_of
 from tableformat.errors import UsageError
 
 SETTINGS = ServerSettings((Host("https", "ch1", 8443),))

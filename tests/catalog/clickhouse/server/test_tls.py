@@ -12,10 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from catalog.clickhouse.server.client import ServerClient
-from catalog.clickhouse.server.credentials import ClientCertificate, Credentials, Secret
-from catalog.clickhouse.server.settings import Host, ServerSettings, Tls
-from catalog.clickhouse.server.tls import server_tls
+from catalog.clickhouse.server.client import ServerClient, server_tls
+from catalog.clickhouse.server.settings import (
+    ClientCertificate,
+    Credentials,
+    Host,
+    Secret,
+    ServerSettings,
+    Tls,
+)
 from tableformat.errors import SourceError, UsageError
 from tests.services.certificates import Authority, Identity
 from tests.services.faulty_http import FaultyHttp, Request, answer

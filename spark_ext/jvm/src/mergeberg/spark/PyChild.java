@@ -20,12 +20,12 @@ import org.apache.spark.sql.SparkSession;
 /**
  * One question answered by a child process, where no Python started the application: spark-sql, Thrift, Connect.
  *
- * <p>The child is {@code python -m spark_ext.child}. It attaches to this very JVM the way spark-submit's own child
+ * <p>The child is {@code python -m spark_ext.jvm.child}. It attaches to this very JVM the way spark-submit's own child
  * does, fetches the question by a token, works in the caller's session, and hands back the answer.
  */
 public final class PyChild {
   private static final Map<String, PyChild> WAITING = new ConcurrentHashMap<>();
-  private static final String MODULE = "spark_ext.child";
+  private static final String MODULE = "spark_ext.jvm.child";
   private static final String PYTHON = "spark.mergeberg.python";
   private static final long SECONDS_TO_END = 10;
   private static final long LOOK_MILLISECONDS = 20;

@@ -1,0 +1,1 @@
+"""Asks ClickHouse about rows that are not in it: values, digests, merges, partitions."""

@@ -1,0 +1,271 @@
+"""Runs the digest's query: over the frozen parts of a snapshot, and over the lake's data files.
+
+Files are read by a ClickHouse of its own, an empty one in a temporary directory, which sees each
+file under a plain name: a data file's name may hold any character, and ClickHouse would take some
+of them for a pattern. Nothing is inferred: columns and their types are given (`file_columns`), and
+the settings below decide what could read otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.connection import ClickHouseError, Connection, Row, text, whole
+from catalog.clickhouse.embedded import OwnClickHouse
+from catalog.clickhouse.server.decoded import computed_rows
+from catalog.clickhouse.snapshot.compare import within
+from catalog.processes import Closing
+from catalog.rewriting.second_reader import FileTally, tally_file
+from catalog.storages.opening import Storages
+from tableformat.digest import Digest, KeptDigest, joined
+from tableformat.errors import DestinationError, MissingError
+from tableformat.iceberg.read_columns import FileColumn, file_columns
+from tableformat.mergetree.digest_sql import (
+    DigestColumn,
+    Tally,
+    digest_sql,
+    empty_digest,
+    read_digest,
+    rows_sql,
+)
+from tableformat.mergetree.type_text import render_type
+from tableformat.mergetree.wire_types import WIRE_SETTINGS
+from tableformat.names import (
+    SOURCE_ALIAS,
+    PartitionId,
+    TableName,
+    quote_identifier,
+    quote_string,
+)
+
+__all__ = ["READ_SETTINGS", "FileDigests", "as_read", "digest_partitions"]
+
+READ_SETTINGS: Final = (
+    "input_format_null_as_default = 0, input_format_parquet_allow_missing_columns = 1, "
+    "input_format_parquet_case_insensitive_column_matching = 0, "
+    "optimize_count_from_files = 0, use_cache_for_count_from_files = 0, "
+    # What is read ahead; by default it grows with the file, up to 4 GiB.
+    "input_format_parquet_memory_high_watermark = 268435456"
+)
+"""With which data files are read, so that nothing is guessed."""
+_OF_A_QUERY: Final = 200
+"""Columns of one query: the time that ClickHouse takes to analyze it grows with their square."""
+_GROUP: Final = f"{SOURCE_ALIAS}._partition_id"
+
+
+def digest_partitions(
+    connection: Connection,
+    capabilities: Capabilities,
+    table: TableName,
+    partition_ids: Sequence[PartitionId],
+    columns: Sequence[DigestColumn],
+) -> dict[str, Digest]:
+    """Return the digest of each partition of a table, by id: of the rows that a SELECT shows.
+
+    Raises:
+        ClickHouseError: a part cannot be read.
+        SourceError: ClickHouse does not answer any more.
+    """
+    where = within(tuple(partition_ids))
+
+    def asked(query: Callable[[str], str]) -> dict[str, Row]:
+        rows = computed_rows(
+            connection, capabilities, table, where, WIRE_SETTINGS, query, lambda row: whole(row[1])
+        )
+        return {text(group): tuple(row) for group, *row in rows}
+
+    batches = _batches(columns)
+    each = [(batch, asked(partial(_sql, batch))) for batch in batches]
+    counted = asked(partial(_rows_sql, columns)) if len(batches) > 1 else None
+    found = {str(one): empty_digest(columns) for one in partition_ids}
+    for one in each[0][1]:
+        parts = [read_digest(batch, rows[one], tallies=False)[0] for batch, rows in each]
+        found[one] = parts[0] if counted is None else _joined(counted[one], parts)
+    return found
+
+
+def _batches(columns: Sequence[DigestColumn]) -> tuple[tuple[DigestColumn, ...], ...]:
+    """Return the columns of each query that a digest needs; one for ordinary tables.
+
+    Where there are several, the checksum over whole rows is asked for by itself.
+    """
+    starts = range(0, len(columns), _OF_A_QUERY)
+    return tuple(tuple(columns[start : start + _OF_A_QUERY]) for start in starts)
+
+
+def _sql(columns: Sequence[DigestColumn], shown: str) -> str:
+    return digest_sql(columns, shown, group=_GROUP, tallies=False)
+
+
+def _rows_sql(columns: Sequence[DigestColumn], shown: str) -> str:
+    return rows_sql(columns, shown, group=_GROUP)
+
+
+class FileDigests(Closing):
+    """Reads data files twice: the digest by ClickHouse, its counts and sums by a second reader.
+
+    A `tableformat.export.verification.LakeDigests`. The ClickHouse is started by the first file, or
+    by entering, and ended by `close`; a context manager: leaving it closes.
+    """
+
+    def __init__(self, storages: Storages | None = None) -> None:
+        """Start nothing yet; `storages` open what locations belong to, None for files."""
+        self._storages = Storages() if storages is None else storages
+        self._held: OwnClickHouse | None = None
+        self._links = 0
+
+    def close(self) -> None:
+        """End the ClickHouse, if it was started. Closing twice is the same as once."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def __enter__(self) -> Self:
+        self._opened()
+        return self
+
+    def digest(
+        self, locations: Iterable[str], schema: Schema, columns: Sequence[DigestColumn]
+    ) -> Digest:
+        """Return the digest of all rows of data files.
+
+        Args:
+            locations: of the files.
+            schema: of the lake table.
+            columns: the exported columns as the source is digested.
+
+        Raises:
+            UnsupportedError: the storage of a file is not served.
+            DestinationError: a file cannot be read, or its two readers do not agree.
+        """
+        found = empty_digest(columns)
+        for location in locations:
+            found += self._of_file(location, schema, columns)
+        return found
+
+    def keep(self, location: str, kept: KeptDigest) -> None:
+        """Store a digest.
+
+        Raises:
+            DestinationError: it cannot be stored.
+        """
+        self._storages(location).put(location, kept.to_json().encode())
+
+    def kept(self, location: str) -> KeptDigest | None:
+        """Return the digest that was stored there, None when there is none.
+
+        Raises:
+            DestinationError: it cannot be read.
+        """
+        try:
+            stored = self._storages(location).read(location)
+        except MissingError:
+            return None
+        return KeptDigest.from_json(stored.decode())
+
+    def _opened(self) -> OwnClickHouse:
+        """Return the ClickHouse that reads files."""
+        if self._held is None:
+            self._held = OwnClickHouse("verify")
+        return self._held
+
+    def _of_file(self, location: str, schema: Schema, columns: Sequence[DigestColumn]) -> Digest:
+        scratch = self._opened().directory
+        path = self._storages(location).fetch(location, scratch)
+        try:
+            written = pq.read_schema(path)
+            read_as = file_columns(columns, schema, written)
+            digest, tallies = self._asked(path, columns, read_as)
+            second = tally_file(path, read_as)
+        except (OSError, pa.ArrowException, ClickHouseError) as error:
+            reason = error.reason if isinstance(error, ClickHouseError) else str(error)
+            message = (
+                f"Cannot verify {location}: the file cannot be read: {reason}. Restore it from a "
+                "copy, or export its partition again."
+            )
+            raise DestinationError(message) from error
+        finally:
+            if path.parent == scratch:
+                path.unlink(missing_ok=True)
+        return _agreed(location, digest, tallies, second)
+
+    def _asked(
+        self, path: Path, columns: Sequence[DigestColumn], read_as: Sequence[FileColumn]
+    ) -> tuple[Digest, tuple[Tally, ...]]:
+        """Ask ClickHouse for the digest of one file."""
+        clickhouse = self._opened()
+        self._links += 1
+        link = clickhouse.directory / f"{self._links}.parquet"
+        link.symlink_to(path)
+        read, structure = as_read(columns, read_as)
+        table = f"file({quote_string(str(link))}, Parquet, {quote_string(structure)})"
+        batches = _batches(read)
+        queries = [digest_sql(batch, table, group="0", tallies=True) for batch in batches]
+        if len(batches) > 1:
+            queries.append(rows_sql(read, table, group="0"))
+        found = [clickhouse.rows(f"{sql} SETTINGS {READ_SETTINGS}") for sql in queries]
+        link.unlink()
+        if not found[0]:
+            return empty_digest(columns), tuple(Tally(0, 0) for _ in columns)
+        figures = [rows[0][1:] for rows in found]
+        parts = [read_digest(b, f, tallies=True) for b, f in zip(batches, figures, strict=False)]
+        if len(parts) == 1:
+            return parts[0]
+        tallies = tuple(tally for _, some in parts for tally in some)
+        return _joined(figures[-1], [digest for digest, _ in parts]), tallies
+
+
+def as_read(
+    columns: Sequence[DigestColumn], read_as: Sequence[FileColumn]
+) -> tuple[tuple[DigestColumn, ...], str]:
+    """Return columns as they are digested from a file, and the structure that it is read with."""
+    read = tuple(
+        DigestColumn(c.name, quote_identifier(_written(i, r)), r.type, c.canonical)
+        for i, (c, r) in enumerate(zip(columns, read_as, strict=True))
+    )
+    structure = ", ".join(f"{c.sql} {render_type(c.type)}" for c in read)
+    return read, structure
+
+
+def _joined(counted: Sequence[object], batches: Sequence[Digest]) -> Digest:
+    rows, checksum = counted
+    return joined(whole(rows), whole(checksum), batches)
+
+
+def _agreed(location: str, digest: Digest, tallies: Sequence[Tally], second: FileTally) -> Digest:
+    """Return the digest, with the NULLs that only the second reader sees; both must agree.
+
+    Raises:
+        DestinationError: they do not; every figure is told.
+    """
+    wrong = [] if digest.rows == second.rows else [("rows", digest.rows, second.rows)]
+    columns = []
+    for column, first, other in zip(digest.columns, tallies, second.columns, strict=True):
+        composed = column.type.startswith(("Array(", "Map(", "Tuple("))
+        figures = [("values", first.values, other.values), ("sum", first.total, other.total)]
+        if not composed:
+            figures.append(("NULLs", column.nulls, other.nulls))
+        wrong += [(f"{what} of column {column.name}", a, b) for what, a, b in figures if a != b]
+        columns.append(replace(column, nulls=other.nulls))
+    if wrong:
+        told = ", ".join(f"{what}: {a} by ClickHouse, {b} by pyarrow" for what, a, b in wrong)
+        message = (
+            f"Cannot verify {location}: its two readers do not agree ({told}). Report it with the "
+            "file; the other files can be verified by partition."
+        )
+        raise DestinationError(message)
+    return replace(digest, columns=tuple(columns))
+
+
+def _written(number: int, column: FileColumn) -> str:
+    """Return the name under which a column is read; one of no column when the file lacks it."""
+    return column.written if column.written is not None else f"mergeberg_absent_{number}"

@@ -1,0 +1,577 @@
+"""In which partitions the rows of a data file lie, by ClickHouse's own meaning.
+
+A ClickHouse of our own, empty and gone afterwards, has a table with the partition key that a lake
+table remembers. The distinct values of the key's columns are inserted there, as the source's types
+again, and the table says in which partitions they are: hashes, zones and what a key's functions
+mean are ClickHouse's business.
+
+Which partition a value names, by ClickHouse's own meaning and without the source's server.
+
+A lake table remembers its source's partition key (`tableformat.iceberg.properties`). A ClickHouse
+of our own, empty and gone afterwards, takes the value as it takes it in ALTER ... PARTITION and
+computes the id: conversions of literals, time zones and hashes are its business (types.md 5.3).
+What is said of a literal that names no partition is the same here and in `source.py`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Final, assert_never
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from catalog.clickhouse.capabilities import probe_capabilities
+from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts
+from catalog.clickhouse.embedded import LEAST_SECONDS, OwnClickHouse
+from catalog.clickhouse.rows.files import ROW_NUMBER, numbered
+from catalog.processes import Closing
+from catalog.storages.opening import Storages
+from tableformat.clickhouse_codes import (
+    NO_SUCH_COLUMN_IN_TABLE,
+    NOT_IMPLEMENTED,
+    SUPPORT_IS_DISABLED,
+    SYNTAX_ERROR,
+    UNKNOWN_IDENTIFIER,
+)
+from tableformat.committer import LakeTableState
+from tableformat.errors import (
+    DestinationError,
+    NotFoundError,
+    RefusedError,
+    UnsupportedError,
+    UsageError,
+)
+from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.read_columns import FileColumn, file_columns
+from tableformat.iceberg.snapshot import table_of
+from tableformat.mergetree.compatibility import key_columns
+from tableformat.mergetree.digest_sql import source_columns
+from tableformat.mergetree.evaluated_definition import (
+    evaluated_columns,
+    evaluated_engine,
+    evaluated_key,
+    evaluated_zone,
+)
+from tableformat.mergetree.expression import Call, Expression, Literal
+from tableformat.mergetree.expression_text import (
+    parse_expression,
+    parse_partition_key,
+    render_expression,
+)
+from tableformat.mergetree.lacked_columns import column_list
+from tableformat.mergetree.partition_literal import (
+    All,
+    ById,
+    ByValue,
+    parse_partition_literal,
+    render_partition_literal,
+)
+from tableformat.mergetree.table import Column, Engine, MergeTreeTable
+from tableformat.mergetree.type_text import parse_type, render_type
+from tableformat.mergetree.types import (
+    DataType,
+    DateTime,
+    DateTime64,
+    LowCardinality,
+    Nullable,
+    Simple,
+    SimpleAggregateFunction,
+    Tuple,
+)
+from tableformat.names import PartitionId, quote_identifier, quote_string
+
+__all__ = [
+    "KeyTables",
+    "RowPartitions",
+    "key_types",
+    "no_such_partition",
+    "partition_id_of",
+    "stands_for_all",
+    "unresolved",
+]
+
+_UNPARTITIONED: Final = PartitionId("all")
+_KEY: Final = "default.key"
+_VALUE: Final = "default.value"
+_PLAIN: Final = "MergeTree"
+# Engines whose arguments are columns that no statement may set.
+_BY_COLUMNS: Final = (
+    "ReplacingMergeTree",
+    "CollapsingMergeTree",
+    "VersionedCollapsingMergeTree",
+)
+# Of a key without columns.
+_ANY: Final = Column("none", Simple("UInt8"), "UInt8")
+# Likewise, and of what merges make of rows.
+_BY_VALUES: Final = ("SummingMergeTree", "AggregatingMergeTree", "CoalescingMergeTree")
+# What a table may need that exists already; none changes what is done with rows.
+_KEY_SETTINGS: Final = (
+    "allow_nullable_key",
+    "allow_floating_point_partition_key",
+    "allow_summing_columns_in_partition_or_order_key",
+    "allow_coalescing_columns_in_partition_or_order_key",
+    "allow_dimensions_outside_sorting_key",
+)
+# OPTIMIZE FINAL merges all the same, all rows at once.
+_UNMERGED: Final = "max_bytes_to_merge_at_max_space_in_pool = 1"
+
+
+def partition_id_of(table: MergeTreeTable, expression: str) -> PartitionId:
+    """Return the id of the partition that an expression names, whether there is one or not.
+
+    Args:
+        table: as its source describes it, or as a lake table remembers it.
+        expression: what stands after PARTITION: `202401`, `('x', 3)`, `ID '202401'`.
+
+    Raises:
+        UsageError: the expression is not made of literals, does not fit the partition key
+            (ClickHouse's code and text), or stands for all partitions.
+        SourceError: the embedded ClickHouse cannot be run.
+    """
+    match parse_partition_literal(expression):
+        case All():
+            raise stands_for_all(table, expression)
+        case ById(one):
+            return one
+        case ByValue() as literal:
+            with OwnClickHouse("value", seconds=LEAST_SECONDS) as connection:
+                return _Scratch(connection, table, expression).id_of(literal)
+        case unexpected:
+            assert_never(unexpected)
+
+
+def stands_for_all(table: MergeTreeTable, expression: str) -> UsageError:
+    """Return what is said of ALL where one partition is to be named."""
+    return UsageError(
+        f"Cannot find the partition {expression} of {table.name}: it stands for all of them. Use "
+        "--all."
+    )
+
+
+def no_such_partition(table: MergeTreeTable, expression: str) -> NotFoundError:
+    """Return what is said of a value that no active part has."""
+    return NotFoundError(
+        f"Cannot find the partition {expression} of {table.name}: no active part has that "
+        "value. List the partitions with `mergeberg partitions`."
+    )
+
+
+def unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -> UsageError:
+    """Return what is said of a value that ClickHouse does not take for the partition key's."""
+    what = f"Cannot find the partition {expression} of {table.name}"
+    if error.code == SUPPORT_IS_DISABLED:
+        message = (
+            f"{what}: lightweight updates have not been written into its parts yet. "
+            f"Run ALTER TABLE {table.name.sql} APPLY PATCHES IN PARTITION {expression} "
+            "SETTINGS mutations_sync = 2, or name the partition by its id."
+        )
+        return RefusedError(message, code=error.code)
+    # Of a statement that the user has not written, the place in it says nothing.
+    reason = "it is no value" if error.code == SYNTAX_ERROR else error.reason.rstrip(".")
+    message = (
+        f"{what}: {reason}. The partition key is {table.engine.partition_by or 'tuple()'}; "
+        "name a partition as `mergeberg partitions` shows it."
+    )
+    return UsageError(message, code=error.code)
+
+
+def key_types(connection: Connection, table: MergeTreeTable) -> tuple[DataType, ...]:
+    """Return the types of the members of a table's partition key, in their order.
+
+    Raises:
+        UnsupportedError: this ClickHouse does not show the value of a partition (code 48).
+        SourceError: the source cannot be read.
+    """
+    try:
+        return _member_types(connection, table.name.sql)
+    except ClickHouseError as error:
+        if error.code not in (UNKNOWN_IDENTIFIER, NO_SUCH_COLUMN_IN_TABLE):
+            raise
+        message = (
+            f"Cannot name directories by the partition key of {table.name}: this ClickHouse, "
+            f"{table.server_version}, does not show the values of a partition's key "
+            "(_partition_value). Export the table to an Iceberg table."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED) from error
+
+
+def _member_types(connection: Connection, table: str) -> tuple[DataType, ...]:
+    ((_, of_value, *_),) = connection.rows(f"DESCRIBE TABLE (SELECT _partition_value FROM {table})")
+    of = parse_type(text(of_value))
+    return tuple(member for _, member in of.elements) if isinstance(of, Tuple) else (of,)
+
+
+class KeyTables:
+    """Makes tables that are divided as one is that is not there, in a ClickHouse of our own.
+
+    Nothing of its definition becomes SQL as it is written (`evaluated_definition`).
+    """
+
+    def __init__(self, connection: Connection, table: MergeTreeTable) -> None:
+        """Set what such tables need.
+
+        Args:
+            connection: to the ClickHouse of our own.
+            table: the one that is not there.
+        """
+        self._connection, self._table = connection, table
+        capabilities = probe_capabilities(connection)
+        allowed = [name for name in _KEY_SETTINGS if name in capabilities.table_settings]
+        self._settings = ", ".join(f"{name} = 1" for name in allowed)
+        # A DateTime without a zone takes the one in force when its table is made.
+        zone = f"session_timezone = {quote_string(evaluated_zone(table.server_zone) or 'UTC')}"
+        permissions = (f"{name} = {value}" for name, value in capabilities.permissions)
+        connection.command(f"SET {', '.join((zone, *permissions))}")
+
+    def make(self, name: str, columns: tuple[Column, ...], key: str) -> None:
+        """Create a table; without a `key` it is not divided.
+
+        Raises:
+            RefusedError: the key or a default reads more than its row.
+        """
+        by = f" PARTITION BY {evaluated_key(key)}" if key else ""
+        settings = f" SETTINGS {self._settings}" if self._settings else ""
+        listed = column_list(evaluated_columns(columns))
+        self._connection.command(
+            f"CREATE TABLE {name} ({listed}) ENGINE = MergeTree{by} ORDER BY tuple(){settings}"
+        )
+
+    def make_as_is(self, name: str, columns: tuple[Column, ...]) -> None:
+        """Create the table that is not there, without its replication, storage and TTL.
+
+        Its columns are given: which defaults of them are wanted, the caller knows.
+
+        What its engine collapses or replaces rows by is part of it: such columns are keys, too.
+
+        Raises:
+            RefusedError: a key or a default reads more than its row.
+        """
+        engine = self._table.engine
+        kind = _text(engine) if engine.family in _BY_COLUMNS else _PLAIN
+        self._make(name, columns, kind, self._settings)
+
+    def make_merging(self, name: str, columns: tuple[Column, ...], *, merges: bool) -> None:
+        """Create a table like it for the rows of a merge, which nothing merges by itself.
+
+        Unless it `merges` rows, it leaves all of them as they are.
+
+        Raises:
+            RefusedError: a key reads more than its row.
+        """
+        engine = self._table.engine
+        known = merges and engine.family in (*_BY_COLUMNS, *_BY_VALUES)
+        settings = ", ".join(part for part in (self._settings, _UNMERGED) if part)
+        self._make(name, columns, _text(engine) if known else _PLAIN, settings)
+
+    def _make(self, name: str, columns: tuple[Column, ...], kind: str, settings: str) -> None:
+        engine = evaluated_engine(self._table.engine)
+        clauses = (
+            ("PARTITION BY", engine.partition_by),
+            ("PRIMARY KEY", engine.primary_key),
+            ("ORDER BY", engine.order_by or "tuple()"),
+            ("SETTINGS", settings),
+        )
+        text = " ".join(f"{words} {value}" for words, value in clauses if value)
+        listed = column_list(evaluated_columns(columns))
+        self._connection.command(f"CREATE TABLE {name} ({listed}) ENGINE = {kind} {text}")
+
+
+def _text(engine: Engine) -> str:
+    """Return an engine with its arguments and without its replication."""
+    given = parse_expression(f"tuple({engine.arguments})")
+    arguments = given.arguments if isinstance(given, Call) else ()
+    if engine.replicated:
+        arguments = tuple(a for a in arguments if not isinstance(a, Literal))
+    return f"{engine.family}({', '.join(render_expression(a) for a in arguments)})"
+
+
+class _Scratch:
+    """An empty table with the partition key, and one whose only row has the value."""
+
+    def __init__(self, connection: Connection, table: MergeTreeTable, expression: str) -> None:
+        self._connection = connection
+        self._table = table
+        self._expression = expression
+        self._tables = KeyTables(connection, table)
+
+    def id_of(self, literal: ByValue) -> PartitionId:
+        sql = render_partition_literal(literal)
+        key = self._table.engine.partition_by
+        self._tables.make(_KEY, key_columns(self._table) or (_ANY,), key)
+        try:
+            # Nothing is there to be dropped: this is how ClickHouse checks the value.
+            self._connection.command(f"ALTER TABLE {_KEY} DROP PARTITION {sql}")
+        except ClickHouseError as error:
+            raise unresolved(self._table, self._expression, error) from error
+        if not parse_partition_key(key):
+            return _UNPARTITIONED
+        members = self._members()
+        names = [quote_identifier(m.name) for m in members]
+        self._tables.make(
+            _VALUE, members, f"tuple({', '.join(names)})" if len(names) > 1 else names[0]
+        )
+        found = self._proved(_values(literal.value, members), sql)
+        if found is not None:
+            return found
+        message = (
+            f"Cannot find the partition {self._expression} of {self._table.name}: which value of "
+            f"the partition key {key} it is can only be told by the source. Name the partition by "
+            "its id, for example ID '202401'."
+        )
+        raise UsageError(message)
+
+    def _members(self) -> tuple[Column, ...]:
+        """Return the members of the key with their types, as columns."""
+        types = _member_types(self._connection, _KEY)
+        return tuple(Column(f"c{i}", one, render_type(one)) for i, one in enumerate(types))
+
+    def _proved(self, values: str, sql: str) -> PartitionId | None:
+        """Return the id of a row with these values, when the literal drops exactly that row.
+
+        A literal that ClickHouse takes as another value than CAST does would drop nothing.
+        """
+        parts = "SELECT partition_id FROM system.parts WHERE active AND table = 'value'"
+        try:
+            self._connection.command(f"INSERT INTO {_VALUE} SELECT {values}")
+        except ClickHouseError:
+            return None
+        (found,) = texts(self._connection, parts)
+        self._connection.command(f"ALTER TABLE {_VALUE} DROP PARTITION {sql}")
+        return None if texts(self._connection, f"{parts} AND rows > 0") else PartitionId(found)
+
+
+def _values(value: Expression, members: tuple[Column, ...]) -> str:
+    """Return the SELECT list of the literal's members as the key's types."""
+    match value:
+        case Call("tuple", given) if len(given) == len(members):
+            pass
+        case _:
+            given = (value,)
+    return ", ".join(
+        f"CAST({render_expression(one)} AS {member.type_text})"
+        for one, member in zip(given, members, strict=True)
+    )
+
+
+_TABLE: Final = "default.rows"
+_NUMBERED: Final = "default.numbered"
+_ALL: Final = frozenset({PartitionId("all")})
+_MICROSECONDS: Final = DateTime64(6, "UTC")
+_SETTINGS: Final = "max_partitions_per_insert_block = 0, input_format_null_as_default = 0"
+
+
+class RowPartitions(Closing):
+    """A `tableformat.operations.partition_files.RowPartitions`.
+
+    The ClickHouse is started by the first file, and ended by `close`; a context manager: leaving it
+    closes.
+    """
+
+    def __init__(self, source: RememberedSource, storages: Storages) -> None:
+        """Start nothing yet; `storages` open what locations belong to."""
+        self._source = source
+        self._storages = storages
+        self._key = key_columns(source.table)
+        self._held: OwnClickHouse | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the key reads, by name."""
+        return tuple(column.name for column in self._key)
+
+    def check(self, state: LakeTableState) -> None:
+        """Refuse a table that has not every column that the key reads.
+
+        Raises:
+            RefusedError: others renamed or dropped one.
+        """
+        table = table_of(state)
+        there = {field.name for field in table.schema().fields}
+        lacking = ", ".join(name for name in self.columns if name not in there)
+        if lacking:
+            message = (
+                f"Cannot tell in which partition of {'.'.join(table.name())} rows lie: it has no "
+                f"column {lacking} any more, which its partition key reads. Rename it back."
+            )
+            raise RefusedError(message)
+
+    def close(self) -> None:
+        """End the ClickHouse, if it was started. Closing twice is the same as once."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def ids(self, location: str, state: LakeTableState) -> frozenset[PartitionId]:
+        """Return the partitions that rows of a data file lie in, deleted ones included.
+
+        Raises:
+            RefusedError: the table has not every column that the key reads.
+            DestinationError: the file cannot be read, or lacks a column of the key.
+            UnsupportedError: its storage is not served.
+        """
+        if not self._key:
+            return _ALL
+        self.check(state)
+        scratch = self._opened().directory
+        path = self._storages(location).fetch(location, scratch)
+        try:
+            return self.ids_in(path, state)
+        except OSError as error:
+            raise _unknown(location, str(error)) from error
+        finally:
+            if path.parent == scratch:
+                path.unlink(missing_ok=True)
+
+    def ids_in(self, path: Path, state: LakeTableState) -> frozenset[PartitionId]:
+        """Return the partitions that rows of a file of this host lie in.
+
+        Raises:
+            OSError: it cannot be read, lacks a column of the key, or has a value that is none.
+        """
+        if not self._key:
+            return _ALL
+        try:
+            return self._asked(path, state)
+        except (pa.ArrowException, ClickHouseError) as error:
+            reason = error.reason if isinstance(error, ClickHouseError) else str(error)
+            raise OSError(reason) from error
+
+    def numbers_in(self, path: Path, wanted: PartitionId, state: LakeTableState) -> pa.Array:
+        """Return the numbers of the rows of a file of this host that lie in a partition.
+
+        Args:
+            path: a file of the key's columns, at least one, and `file_rows.ROW_NUMBER`.
+            wanted: the partition.
+            state: of the table, whose field ids the columns have.
+
+        Raises:
+            OSError: it cannot be read, lacks a column of the key, has a value that is none, or not
+                every row of it came to lie in a partition.
+        """
+        clickhouse = self._opened()
+        found = clickhouse.directory / f"numbers-{uuid.uuid4().hex}.parquet"
+        try:
+            self._insert(path, state, _NUMBERED, (ROW_NUMBER,))
+            (lie,) = texts(clickhouse, f"SELECT toString(count()) FROM {_NUMBERED}")
+            if (rows := pq.read_metadata(path).num_rows) != int(lie):
+                message = f"{int(lie):,} of {rows:,} rows were told their partition"
+                raise OSError(message)
+            clickhouse.command(
+                f"INSERT INTO FUNCTION file({quote_string(str(found))}, Parquet)"
+                f" SELECT {ROW_NUMBER} FROM {_NUMBERED}"
+                f" WHERE _partition_id = {quote_string(str(wanted))} ORDER BY {ROW_NUMBER}"
+            )
+            return pq.read_table(found).column(ROW_NUMBER).combine_chunks().cast(pa.int64())
+        except (pa.ArrowException, ClickHouseError) as error:
+            reason = error.reason if isinstance(error, ClickHouseError) else str(error)
+            raise OSError(reason) from error
+        finally:
+            found.unlink(missing_ok=True)
+
+    def _opened(self) -> OwnClickHouse:
+        if self._held is None:
+            self._held = OwnClickHouse("partitions", seconds=LEAST_SECONDS)
+            source = self._source.table
+            tables, key = KeyTables(self._held, source), source.engine.partition_by
+            tables.make(_TABLE, self._key, key)
+            if self._key:
+                tables.make(_NUMBERED, (*self._key, *numbered(ROW_NUMBER)), key)
+        return self._held
+
+    def _asked(self, path: Path, state: LakeTableState) -> frozenset[PartitionId]:
+        self._insert(path, state, _TABLE)
+        found = texts(self._opened(), f"SELECT DISTINCT _partition_id FROM {_TABLE}")
+        return frozenset(PartitionId(one) for one in found)
+
+    def _insert(
+        self, path: Path, state: LakeTableState, into: str, more: tuple[str, ...] = ()
+    ) -> None:
+        """Let a table have the distinct values of the key's columns, and of numbers.
+
+        Raises:
+            OSError: the file lacks a column of the key.
+            pa.ArrowException: it cannot be read.
+            ClickHouseError: likewise, or a value is none.
+        """
+        clickhouse = self._opened()
+        clickhouse.allow(pq.read_metadata(path).num_rows, path.stat().st_size)
+        wanted = source_columns(self._key, self._source.conversions)
+        schema = table_of(state).schema()
+        read_as = file_columns(wanted, schema, pq.read_schema(path))
+        lacking = ", ".join(column.name for column in read_as if column.written is None)
+        if lacking:
+            message = f"it lacks {lacking}, which the partition key reads"
+            raise OSError(message)
+        # A name of its own for each, so that nothing that was kept of another is read.
+        link = clickhouse.directory / f"rows-{uuid.uuid4().hex}.parquet"
+        link.symlink_to(path)
+        structure = ", ".join((_read(read_as), *(f"{name} UInt64" for name in more)))
+        names = ", ".join((*map(quote_identifier, self.columns), *more))
+        values = ", ".join((self._values(read_as), *more))
+        try:
+            clickhouse.command(f"TRUNCATE TABLE {into}")
+            clickhouse.command(
+                f"INSERT INTO {into} ({names}) SETTINGS {_SETTINGS} SELECT DISTINCT {values}"
+                f" FROM file({quote_string(str(link))}, Parquet, {quote_string(structure)})"
+                f"{self._where(read_as)}"
+            )
+        finally:
+            link.unlink()
+
+    def _values(self, read_as: tuple[FileColumn, ...]) -> str:
+        """Return the key's columns as the source's types; what is no value of one is refused."""
+        written = {one.name: quote_identifier(one.written or "") for one in read_as}
+        return ", ".join(
+            f"accurateCast({written[one.name]}, {quote_string(one.type_text)})" for one in self._key
+        )
+
+    def _where(self, read_as: tuple[FileColumn, ...]) -> str:
+        """Return the clause that refuses times which the source's types cannot hold.
+
+        ClickHouse checks numbers and texts, and lets a Date or a DateTime begin anew after its end:
+        9999-12-31 becomes a day of 2105.
+        """
+        odd = (_beyond(*pair) for pair in zip(read_as, self._key, strict=True))
+        conditions = [f"NOT throwIf({of}, {quote_string(text)})" for of, text in filter(None, odd)]
+        return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+
+def _beyond(read: FileColumn, column: Column) -> tuple[str, str] | None:
+    """Return the condition of values that a column cannot hold, and what is said of one."""
+    kept = _innermost(column.type)
+    name = quote_identifier(read.written or "")
+    cast = f"accurateCast({name}, {quote_string(column.type_text)})"
+    if kept == Simple("Date") and _innermost(read.type) == Simple("Date32"):
+        odd = f"toDate32({cast}) != {name}"
+    elif isinstance(kept, DateTime | DateTime64) and _innermost(read.type) == _MICROSECONDS:
+        precision = kept.precision if isinstance(kept, DateTime64) else 0
+        unit = 10 ** max(6 - precision, 0)
+        micros = f"toUnixTimestamp64Micro(toDateTime64({cast}, 6, 'UTC'))"
+        # What is finer than its unit is cut off downwards.
+        odd = f"toUnixTimestamp64Micro({name}) - {micros} NOT BETWEEN 0 AND {unit - 1}"
+    else:
+        return None
+    text = f"column {column.name} has a value that {column.type_text} cannot hold"
+    return f"ifNull({odd}, 0)", text
+
+
+def _innermost(of: DataType) -> DataType:
+    while isinstance(of, Nullable | LowCardinality | SimpleAggregateFunction):
+        of = of.of
+    return of
+
+
+def _read(columns: tuple[FileColumn, ...]) -> str:
+    return ", ".join(
+        f"{quote_identifier(one.written or '')} {render_type(one.type)}" for one in columns
+    )
+
+
+def _unknown(location: str, reason: str) -> DestinationError:
+    return DestinationError(
+        f"Cannot tell which partition {location} lies in: {reason}. Only its rows "
+        "tell it: no export of this ledger from a table of this partition key wrote it. Make it "
+        "readable, or rewrite it with the engine that wrote it, and run the statement again."
+    )

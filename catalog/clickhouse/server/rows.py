@@ -1,0 +1,208 @@
+"""Reads slices over HTTP from the server that keeps their frozen parts.
+
+Each slice is one query, whose id begins with the job's prefix. A server with every wire setting
+computes the wire values itself and sends Arrow. From any other server the columns come as Native,
+which every version has, and a ClickHouse in this process computes the values.
+
+A stream counts only if it ends cleanly and has the planned rows. An error at the end of a response,
+a missing part or a proxy that truncates fails the slice, which is then written again. Only tasks
+import this module: `native.py` loads chdb, and a process that has loaded chdb must not fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+
+from catalog.clickhouse.connection import ClickHouseError, advice
+from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether, condition_of
+from catalog.clickhouse.parts import running
+from catalog.clickhouse.server.client import ServerClient
+from catalog.clickhouse.server.connection import ServerConnection
+from catalog.clickhouse.server.native import native_batches
+from catalog.clickhouse.server.replicas import query_prefix
+from catalog.clickhouse.server.settings import Host, ServerSettings
+from catalog.clickhouse.server.streams import arrow_batches
+from catalog.network import some
+from tableformat.clickhouse_codes import UNKNOWN_DATABASE, UNKNOWN_SETTING, UNKNOWN_TABLE
+from tableformat.errors import InternalError, SourceError, SourceGoneError
+from tableformat.export.slices import Slice, WritePlan
+from tableformat.mergetree.wire_types import qualified
+from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
+from tableformat.source import ServedLayout
+
+__all__ = ["ServedSlice", "reading"]
+
+# max_network_bandwidth does not hold for answers over HTTP.
+_BANDWIDTHS: Final = ("max_local_read_bandwidth", "max_remote_read_network_bandwidth")
+_NO_TABLE: Final = (UNKNOWN_TABLE, UNKNOWN_DATABASE)
+_AGAIN: Final = re.compile(r"([;,]?( and)? run again| Run the same command again)\.\Z")
+_CANNOT: Final = re.compile(r"\ACannot (reach|read) .*?: ")
+
+
+@contextlib.contextmanager
+def reading(plan: WritePlan, settings: ServerSettings) -> Iterator[OpenTogether]:
+    """Yield what opens slices of a plan, over one connection to the server of its layout.
+
+    Raises:
+        SourceError: that server is none of the settings'.
+    """
+    layout = _layout(plan)
+    host = next((host for host in settings.hosts if host.url == layout.host), None)
+    if host is None:
+        message = (
+            f"Cannot read {plan.table} from {layout.host}: the source is {settings.shown} here. "
+            "Run the export again."
+        )
+        raise SourceError(message)
+    client = ServerClient(_paced(plan, settings, host), host)
+    with contextlib.closing(client), running() if not layout.typed else contextlib.nullcontext():
+        yield partial(_open_slices, plan, layout, client)
+
+
+@contextlib.contextmanager
+def _open_slices(
+    plan: WritePlan, layout: ServedLayout, client: ServerClient, slices: tuple[Slice, ...]
+) -> Iterator[OpenSlice]:
+    """Yield what opens each of the slices; nothing is shared by them but the connection."""
+    del slices
+    yield partial(_open_slice, plan, layout, client)
+
+
+@contextlib.contextmanager
+def _open_slice(
+    plan: WritePlan, layout: ServedLayout, client: ServerClient, slice_: Slice
+) -> Iterator[OpenedSlice]:
+    """Open a slice whose staging table has its parts.
+
+    Raises:
+        SourceError: it has not, or the server does not answer.
+    """
+    opened = ServedSlice(plan, layout, client, slice_, None)
+    rows = opened.counted() if slice_.rows is None else slice_.rows
+    yield ServedSlice(plan, layout, client, slice_, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedSlice:
+    """An `OpenedSlice` that a server reads."""
+
+    plan: WritePlan
+    layout: ServedLayout
+    client: ServerClient
+    slice: Slice
+    rows: int | None
+
+    def counted(self) -> int:
+        """Return how many rows the slice shows, where only the server can say.
+
+        Raises:
+            SourceError: the server does not say.
+        """
+        try:
+            ((rows,),) = ServerConnection(self.client).rows(f"SELECT count() {self._from}")
+        except SourceError as error:
+            raise self._unreadable(error) from error
+        return int(str(rows))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Stream the plan's SELECT list in the order of the plan's key.
+
+        Raises:
+            SourceError: the server does not give all rows; the stream never ends early without.
+        """
+        order = f" ORDER BY {self.plan.order_by}" if self.plan.order_by else ""
+        return self._batches(self.plan.select, order)
+
+    def row(self, select: str) -> tuple[Any, ...]:
+        """Return the one row of an aggregating SELECT list over the slice.
+
+        Raises:
+            SourceError: the server does not answer.
+        """
+        table = pa.Table.from_batches(self._batches(select, ""))
+        # By place: two of its columns may have one name.
+        return tuple(column[0].as_py() for column in table.columns)
+
+    def _batches(self, select: str, order: str) -> Iterator[pa.RecordBatch]:
+        try:
+            if self.layout.typed:
+                sql = f"SELECT {select} {self._from}{order} FORMAT ArrowStream"
+                yield from arrow_batches(partial(self._stream, sql))
+            else:
+                # The reader refuses a column that its query does not need, as one by another name.
+                used = tuple(c for c in self.layout.columns if qualified(c[0]) in select)
+                columns = ", ".join(f"{qualified(n)} AS {quote_identifier(n)}" for n, _ in used)
+                sql = f"SELECT {columns} {self._from}{order} FORMAT Native"
+                layout = replace(self.layout, columns=used)
+                yield from native_batches(partial(self._stream, sql), select, layout)
+        except SourceError as error:
+            raise self._unreadable(error) from error
+
+    def _stream(self, sql: str) -> Any:
+        settings = (*self.layout.settings, *self.client.settings.reading)
+        query_id = f"{query_prefix(self.plan.job)}{self.slice.number}-{uuid.uuid4().hex}"
+        return self.client.stream(sql, settings=settings, query_id=query_id)
+
+    @property
+    def _from(self) -> str:
+        return f"FROM {self.slice.place} AS {SOURCE_ALIAS} WHERE {condition_of(self.slice)}"
+
+    def _unreadable(self, error: SourceError) -> SourceError:
+        names = [part.source_name for part in self.slice.ranges]
+        reason = self._reason(error)
+        way = advice(error.code, reason) or "Run the same command again."
+        if error.code == UNKNOWN_SETTING and self.client.settings.reading:
+            way = "Correct --source-setting, or leave it out."
+        message = (
+            f"Cannot read {some(names)} of {self.plan.table} from "
+            f"{self.layout.host}: {reason}. {way} Finished files are kept."
+        )
+        kind = SourceGoneError if isinstance(error, SourceGoneError) else SourceError
+        return kind(message, code=error.code)
+
+    def _reason(self, error: SourceError) -> str:
+        """Return why, without what the message says itself."""
+        if error.code in _NO_TABLE:
+            return f"its staging table {self.slice.place} was dropped meanwhile"
+        if isinstance(error, ClickHouseError):
+            return error.reason
+        return _AGAIN.sub("", _CANNOT.sub("", error.message)).rstrip(".")
+
+
+def _paced(plan: WritePlan, settings: ServerSettings, host: Host) -> ServerSettings:
+    """Return settings whose queries read no faster than the plan's share allows.
+
+    A lower bandwidth that the user gave stays. A server that has no such setting, or whose user may
+    not change it, is read as fast as files are written; so is one that is too old to make the
+    values itself, whose system.settings do not tell.
+
+    Raises:
+        SourceError: the server does not answer.
+    """
+    rate = plan.share.bytes_per_second if plan.share is not None else None
+    if rate is None or not _layout(plan).typed:
+        return settings
+    names = ", ".join(map(quote_string, _BANDWIDTHS))
+    sql = f"SELECT name FROM system.settings WHERE name IN ({names}) AND NOT readonly"
+    reading = dict(settings.reading)
+    with contextlib.closing(ServerClient(settings, host)) as client:
+        for (found,) in ServerConnection(client).rows(sql):
+            given = reading.get(str(found), "")
+            most = min(rate, int(given)) if given.isdecimal() and int(given) else rate
+            reading[str(found)] = str(most)
+    return replace(settings, reading=tuple(reading.items()))
+
+
+def _layout(plan: WritePlan) -> ServedLayout:
+    if isinstance(plan.layout, ServedLayout):
+        return plan.layout
+    message = "Parts that are files were to be asked of a server; this is a bug, please report it."
+    raise InternalError(message)

@@ -1,0 +1,193 @@
+"""Reads an Arrow stream of a server to its very end.
+
+Arrow's reader takes the end of the bytes for the end of the stream, so that one which was cut
+between two batches looks whole: the mark of the end must have been there, and nothing behind it.
+
+Writes the answer of a server into a named pipe, which a ClickHouse of ours reads as a file.
+
+Named pipes through which answers are read as files, each in a private directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from catalog.clickhouse.server.client import ServerStream
+from catalog.processes import ScratchDirectory
+from tableformat.errors import SourceError
+
+__all__ = ["DECODING_SETTINGS", "Feeding", "OpenStream", "arrow_batches", "named_pipe"]
+
+# A continuation mark, and a length of nothing (Arrow columnar format, IPC streaming format).
+_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_BUFFER: Final = 1024 * 1024
+
+
+def arrow_batches(
+    open_stream: Callable[[], AbstractContextManager[ServerStream]],
+) -> Iterator[pa.RecordBatch]:
+    """Stream record batches.
+
+    Args:
+        open_stream: asks the server; the answer is in the format ArrowStream.
+
+    Raises:
+        SourceError: the answer is not one whole stream.
+    """
+    with open_stream() as stream:
+        source = _Source(stream.chunks())
+        buffered = io.BufferedReader(source, _BUFFER)
+        try:
+            with pa.ipc.open_stream(buffered) as reader:
+                yield from reader
+                # Arrow stops at a mark of the end, and reads nothing behind it.
+                behind = len(buffered.read(1))
+        except (pa.ArrowException, OSError) as error:
+            # What the server itself says at the end of its answer is the better reason.
+            source.drain()
+            message = (
+                f"Cannot read an answer of ClickHouse: it is not a whole Arrow stream ({error}). "
+                "Run the same command again."
+            )
+            raise stream.said_at_end or SourceError(message) from error
+        behind += source.drain()
+        if source.tail != _END or behind:
+            what = "bytes behind its end" if behind else "no end, so that rows are missing"
+            message = (
+                f"Cannot read an answer of ClickHouse: its Arrow stream has {what}. Run the same "
+                "command again."
+            )
+            raise stream.said_at_end or SourceError(message)
+
+
+class _Source(io.RawIOBase):
+    """The bytes of an answer; `tail` are the last of them."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._chunks = chunks
+        self._held = memoryview(b"")
+        self.tail = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._held:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self.tail = (self.tail + chunk[-len(_END) :])[-len(_END) :]
+            self._held = memoryview(chunk)
+        wanted = memoryview(buffer).cast("B")
+        given = min(len(wanted), len(self._held))
+        wanted[:given] = self._held[:given]
+        self._held = self._held[given:]
+        return given
+
+    def drain(self) -> int:
+        """Read to the end of the answer, where its errors stand; return how much was left."""
+        left = len(self._held)
+        self._held = memoryview(b"")
+        for chunk in self._chunks:
+            self.tail = (self.tail + chunk[-len(_END) :])[-len(_END) :]
+            left += len(chunk)
+        return left
+
+
+DECODING_SETTINGS: Final = (
+    "input_format_parallel_parsing = 0, input_format_skip_unknown_fields = 0, "
+    "input_format_null_as_default = 0, input_format_native_allow_types_conversion = 0"
+)
+"""What a query sets that reads the pipe: by default a column of the answer by another name would be
+passed over, and the one that was expected filled with defaults."""
+
+_READ_ON: Final = 1_048_576
+OpenStream = Callable[[], AbstractContextManager[ServerStream]]
+
+
+class Feeding:
+    """Writes an answer into a pipe, in a thread of its own."""
+
+    def __init__(self, open_stream: OpenStream, pipe: Path) -> None:
+        self._open_stream, self._pipe = open_stream, pipe
+        self._failed: Exception | None = None
+        self._said: SourceError | None = None
+        self._thread = threading.Thread(target=self._run, name="native-answer", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._let_go()
+
+    def end(self, *, well: bool) -> None:
+        """Wait until all of the answer was read.
+
+        Args:
+            well: whether ClickHouse could make values of it; else its end may say why not.
+
+        Raises:
+            SourceError: it was not whole.
+            Exception: whatever else went wrong while it was read.
+        """
+        self._let_go()
+        failed = self._failed or (None if well else self._said)
+        if failed is not None:
+            raise failed
+
+    def _let_go(self) -> None:
+        """End the thread, also when nobody ever opened the pipe."""
+        while self._thread.is_alive():
+            with contextlib.suppress(OSError):
+                os.close(os.open(self._pipe, os.O_RDONLY | os.O_NONBLOCK))
+            self._thread.join(0.05)
+
+    def _run(self) -> None:
+        try:
+            with self._pipe.open("wb", buffering=0) as sink, self._open_stream() as stream:
+                chunks = stream.chunks()
+                try:
+                    for chunk in chunks:
+                        _write_all(sink.fileno(), chunk)
+                except BrokenPipeError:
+                    # The reader stopped first, perhaps at the text of an error, which is the end.
+                    _read_on(chunks)
+                if stream.is_complete:
+                    self._said = stream.said_at_end
+        except Exception as error:  # noqa: BLE001  raised by `end`: the reader saw only an end
+            self._failed = error
+
+
+def _read_on(chunks: Iterator[bytes]) -> None:
+    """Read what is left of an answer, unless it is much."""
+    left = _READ_ON
+    for chunk in chunks:
+        left -= len(chunk)
+        if left < 0:
+            return
+
+
+def _write_all(descriptor: int, chunk: bytes) -> None:
+    rest = memoryview(chunk)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+@contextlib.contextmanager
+def named_pipe() -> Iterator[Path]:
+    """Make a pipe that only this user can open, and remove it afterwards."""
+    with ScratchDirectory("pipe") as made:
+        pipe = made.path / "rows.native"
+        os.mkfifo(pipe, 0o600)
+        yield pipe

@@ -1,0 +1,1 @@
+"""Takes a snapshot of partitions of a source, and proves it."""

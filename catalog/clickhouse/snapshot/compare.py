@@ -1,0 +1,151 @@
+"""Compares a clone with what it is a clone of: the table's definition, the parts by their content.
+
+A clone numbers its parts anew, so only hash and rows tell which part of the source each of them is
+(source.md section 1). A server without hashes shows nothing but names and sizes. A mutation may
+keep every size, but it never keeps the name, and a name belongs to one content on all replicas: so
+in place of a hash stands `name:202401_1_1_0:sizes:...`, and copies are compared by the sizes in it.
+
+A filled staging table, as it is handed from the snapshot to its proof.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tableformat.errors import TableFormatError
+from tableformat.mergetree.table import Column, KeeperSilent, MergeTreeTable, Part
+from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_string
+from tableformat.source import FrozenPart, LeftPart
+
+__all__ = [
+    "Clone",
+    "Refused",
+    "differences",
+    "named_sizes_sql",
+    "paired",
+    "same_in_copies",
+    "within",
+]
+
+_NAMED: Final = re.compile(r"name:[^:]*:(?P<sizes>sizes:.*)\Z")
+_SIZES: Final = ("bytes_on_disk", "data_compressed_bytes", "data_uncompressed_bytes", "marks_bytes")
+
+
+def named_sizes_sql(parts: str) -> str:
+    """Return the SQL of what stands for a hash where there are none; `parts` is system.parts."""
+    sizes = ", ".join(f"':', toString({parts}.{size})" for size in _SIZES)
+    return f"concat('name:', {parts}.name, ':sizes', {sizes})"
+
+
+def same_in_copies(content: str) -> str:
+    """Return of a part's hash, or of what stands for it, what a clone of the part has too."""
+    named = _NAMED.match(content)
+    return named["sizes"] if named else content
+
+
+def differences(
+    planned: MergeTreeTable,
+    found: MergeTreeTable,
+    *,
+    copy: bool,
+    bare: tuple[Column, ...] | None = None,
+) -> str:
+    """Return what of a table is another thing now, '' when nothing is.
+
+    Args:
+        planned: as it was described.
+        found: as it is.
+        copy: `found` is a staging table: of another identity, and always a plain MergeTree.
+        bare: the columns that it may have instead, without what none of its parts needs.
+    """
+    is_bare = bare is not None and _columns(bare) == _columns(found.columns)
+    of_both = (
+        ("its columns", is_bare or _columns(planned.columns), is_bare or _columns(found.columns)),
+        ("its partition key", planned.engine.partition_by, found.engine.partition_by),
+        ("its sorting key", planned.engine.order_by, found.engine.order_by),
+        ("its primary key", planned.engine.primary_key, found.engine.primary_key),
+    )
+    of_source = (
+        ("its identity", planned.identity, found.identity),
+        ("its node in Keeper", _known(planned), _known(found)),
+        ("its engine", planned.engine.name, found.engine.name),
+        ("its engine's arguments", planned.engine.arguments, found.engine.arguments),
+    )
+    told = of_both if copy else of_both + of_source
+    return ", ".join(what for what, before, after in told if before != after)
+
+
+def paired(
+    copies: tuple[Part, ...], originals: Iterable[LeftPart], *, place: str = ""
+) -> tuple[FrozenPart, ...] | None:
+    """Name for each copy the original it is a clone of; None when one has no pair.
+
+    Equal parts are taken in order, which a clone keeps. `visible_rows` are all rows: nobody has
+    counted yet. A frozen part has the content of its original: the name in it is the original's.
+
+    Args:
+        copies: all parts of one partition in a staging table.
+        originals: all parts of that partition in the source.
+        place: where tasks find all of them; '' for the disk of each.
+    """
+    found: dict[tuple[str, int], list[LeftPart]] = {}
+    for original in originals:
+        key = (same_in_copies(original.hash_of_all_files), original.rows)
+        found.setdefault(key, []).append(original)
+    pairs = []
+    for part in copies:
+        left = found.get((same_in_copies(part.hash_of_all_files), part.rows))
+        if not left:
+            return None
+        original = left.pop(0)
+        content = original.hash_of_all_files
+        held = (
+            part if content == part.hash_of_all_files else replace(part, hash_of_all_files=content)
+        )
+        held = replace(held, lacks=original.lacks or part.lacks)
+        pairs.append(FrozenPart(held, original.source_name, part.rows, place or part.disk))
+    return None if any(found.values()) else tuple(pairs)
+
+
+def _columns(columns: tuple[Column, ...]) -> tuple[tuple[str, str, str, str], ...]:
+    return tuple((c.name, c.type_text, c.default_kind, c.default_expression) for c in columns)
+
+
+def _known(table: MergeTreeTable) -> object:
+    """Return a table's node in Keeper; what a silent Keeper does not say is like nothing else."""
+    node = table.keeper_node
+    return object() if isinstance(node, KeeperSilent) else node
+
+
+# As many names as certainly fit into a query.
+_MOST_IN_ONE_ALTER: Final = 3000
+
+Refused = Mapping[PartitionId, TableFormatError]
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """A filled staging table: whose it is, and the parts of its partitions, not yet counted."""
+
+    source: TableName
+    staging: TableName
+    parts: Mapping[PartitionId, tuple[FrozenPart, ...]]
+
+    def within(self, partition_ids: tuple[PartitionId, ...]) -> str:
+        """Return the condition that leaves the rows of partitions, of those in the clone."""
+        condition = within(partition_ids)
+        if len(partition_ids) != 1:
+            return condition
+        # Old versions read all parts for a partition id, damaged ones of others too.
+        names = [quote_string(part.part.name) for part in self.parts[partition_ids[0]]]
+        few = 0 < len(names) <= _MOST_IN_ONE_ALTER
+        return f"{condition} AND {SOURCE_ALIAS}._part IN ({', '.join(names)})" if few else condition
+
+
+def within(partition_ids: tuple[PartitionId, ...]) -> str:
+    """Return the condition that leaves the rows of partitions of a table."""
+    ids = ", ".join(quote_string(str(one)) for one in partition_ids)
+    return f"{SOURCE_ALIAS}._partition_id IN ({ids})"

@@ -1,0 +1,156 @@
+"""Finds again what a dead job had frozen: staging tables outlive the process that filled them.
+
+    what the ledger names -> is it there, this table's, closed, of the same definition?
+    -> exactly the recorded parts? -> CHECK, counts, probes, digest, as of a fresh clone
+
+Anything may have happened since: a server was restarted, an operator dropped or changed a staging
+table, the job died while it filled one. So nothing is believed but what is seen now, and whatever
+is not as it was is left out: it is frozen afresh, which costs time and never a row. What happens to
+the source table itself does not matter, except that its definition must be the staging table's:
+the files are written by a plan for it (DESIGN 5.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.connection import Connection
+from catalog.clickhouse.describe import describe, list_parts
+from catalog.clickhouse.lacked import with_lacked
+from catalog.clickhouse.snapshot.compare import Clone, differences, paired
+from catalog.clickhouse.snapshot.prove import Proved, prove
+from catalog.clickhouse.snapshot.staging import (
+    files_layout,
+    is_closed,
+    layout_of,
+    origins,
+    place_of,
+    staging_columns,
+    staging_table,
+)
+from tableformat.errors import NotFoundError, UnsupportedError
+from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import PartitionId, TableName
+from tableformat.source import FrozenPart, FrozenPartition, LeftSnapshot, Probe, SourceSnapshot
+
+__all__ = ["Search", "find_left_snapshot"]
+
+Left = Mapping[PartitionId, LeftSnapshot]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is looked for: partitions of a described table; what is asked of those found."""
+
+    table: MergeTreeTable
+    wanted: Left
+    probes: tuple[Probe, ...]
+    digest: tuple[DigestColumn, ...] = ()
+
+
+def find_left_snapshot(
+    connection: Connection, capabilities: Capabilities, search: Search
+) -> SourceSnapshot:
+    """Return the wanted partitions that are still frozen, whole and proved anew.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    found: dict[PartitionId, FrozenPartition] = {}
+    handle = []
+    for staging in _usable(connection, capabilities, search):
+        missing = {one: left for one, left in search.wanted.items() if one not in found}
+        proved = _proved(connection, capabilities, staging, search, missing)
+        if proved.frozen:
+            found |= {partition.partition_id: partition for partition in proved.frozen}
+            handle.append(staging.name)
+    layout = layout_of(connection, capabilities, search.table)
+    return SourceSnapshot(
+        table=search.table,
+        layout=layout.over(search.table, found.values()),
+        partitions=tuple(found[one] for one in sorted(found)),
+        refused=(),
+        handle=tuple(handle),
+    )
+
+
+def _usable(
+    connection: Connection, capabilities: Capabilities, search: Search
+) -> tuple[TableName, ...]:
+    """Return the recorded staging tables that are this table's and stand as they were made."""
+    names = {name: None for left in search.wanted.values() for name in left.staging}
+    if not names:
+        return ()
+    owners = origins(connection, capabilities, names)
+    return tuple(
+        staging_table(connection, name)
+        for name in names
+        if name in owners
+        and owners[name].identity == search.table.identity
+        and _stands(connection, capabilities, search.table, staging_table(connection, name))
+    )
+
+
+def _stands(
+    connection: Connection, capabilities: Capabilities, table: MergeTreeTable, staging: TableName
+) -> bool:
+    """Whether a staging table is closed and opens its parts as a fresh one would."""
+    try:
+        found = describe(connection, capabilities, staging)
+    except (NotFoundError, UnsupportedError):
+        # Somebody dropped it a moment ago, or put another thing in its place.
+        return False
+    parts = with_lacked(connection, staging, list_parts(connection, capabilities, staging))
+    bare = staging_columns(table, {column for part in parts for column in part.lacks})
+    return (
+        is_closed(found.engine, capabilities)
+        and not differences(table, found, copy=True, bare=bare)
+        and _opening(table, capabilities) == _opening(found, capabilities)
+    )
+
+
+def _opening(table: MergeTreeTable, capabilities: Capabilities) -> dict[str, str]:
+    """Return the settings of a table that decide how its parts open as files."""
+    # Permissions are given to every table that is opened.
+    given = dict(capabilities.permissions)
+    settings = files_layout(table, capabilities).settings
+    return {name: value for name, value in settings if name not in given}
+
+
+def _proved(
+    connection: Connection,
+    capabilities: Capabilities,
+    staging: TableName,
+    search: Search,
+    missing: Left,
+) -> Proved:
+    """Prove those missing partitions that a staging table holds in exactly the recorded parts."""
+    here = {one: left for one, left in missing.items() if staging.name in left.staging}
+    parts = _matched(connection, capabilities, staging, here)
+    if not parts:
+        return Proved((), {})
+    clone = Clone(search.table.name, staging, parts)
+    return prove(connection, capabilities, clone, search.probes, search.digest)
+
+
+def _matched(
+    connection: Connection, capabilities: Capabilities, staging: TableName, here: Left
+) -> dict[PartitionId, tuple[FrozenPart, ...]]:
+    """Return, by partition, the parts with their recorded names; without those that differ."""
+    # A partition of which nothing is recorded would be found, empty, in every table.
+    recorded = {one: left for one, left in here.items() if left.parts}
+    if not recorded:
+        return {}
+    listed = list_parts(connection, capabilities, staging, tuple(recorded))
+    held = with_lacked(connection, staging, listed)
+    place = place_of(staging, capabilities)
+    matched = {}
+    for one, left in recorded.items():
+        copies = tuple(part for part in held if part.partition_id == one)
+        pairs = paired(copies, left.parts, place=place)
+        if pairs is not None:
+            matched[one] = pairs
+    return matched

@@ -1,0 +1,441 @@
+"""The proof of a clone: every part checked, every row counted, every probe measured.
+
+Parts are checked by `prove.py`; what is counted and measured is owned here. All questions are
+asked of the staging table, which nothing changes any more, for all of its partitions at once; a
+partition that fails is refused by itself.
+
+Finds damaged parts of a clone: by CHECK TABLE, or where there is none by reading every value.
+
+`CHECK TABLE` is the only thing that sees each kind of damage, and damaged parts may vanish from its
+answer (source.md section 4), so the answer must name exactly the expected parts. Old versions have
+it not for MergeTree (code 48), or not for one partition (62). There every stored value is read
+once, which checks each compressed block against its checksum, and the rows of each part are
+counted. What that does not see are damaged marks and indices, which a full scan hardly uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from catalog.clickhouse.capabilities import Capabilities, Offer
+from catalog.clickhouse.connection import (
+    ClickHouseError,
+    Connection,
+    advice,
+    flag,
+    text,
+    texts,
+    whole,
+)
+from catalog.clickhouse.describe import of_table
+from catalog.clickhouse.rows.digests import digest_partitions
+from catalog.clickhouse.server.decoded import computed_rows
+from catalog.clickhouse.snapshot.compare import Clone, Refused
+from catalog.clickhouse.snapshot.preflight import foreign_columns, grouped, refuse_foreign_columns
+from catalog.network import some
+from tableformat.clickhouse_codes import (
+    NOT_IMPLEMENTED,
+    SYNTAX_ERROR,
+    TOO_BIG_AST,
+    UNKNOWN_IDENTIFIER,
+)
+from tableformat.digest import Digest
+from tableformat.errors import SourceError, TableFormatError, UnsupportedError
+from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.table import Part
+from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_identifier, quote_string
+from tableformat.source import FrozenPart, FrozenPartition, Probe, ProbedValue
+
+__all__ = ["NO_CHECK_TABLE", "Proved", "damaged", "probed_in", "prove"]
+
+NO_CHECK_TABLE: Final = (NOT_IMPLEMENTED, SYNTAX_ERROR)
+"""Codes by which ClickHouse says that it has no such CHECK TABLE."""
+_CHECK: Final = "CHECK TABLE"
+_READING: Final = "reading every value"
+_REPAIR: Final = "Repair the part from a replica or a backup, or detach it, and run again."
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """How it was looked, and for each part whether it passed and what is said against it."""
+
+    how: str
+    parts: Mapping[str, tuple[bool, str]]
+
+
+def damaged(
+    connection: Connection,
+    capabilities: Capabilities,
+    clone: Clone,
+    partition_ids: tuple[PartitionId, ...],
+) -> Refused:
+    """Return the partitions with damaged parts: all are looked at at once; if that fails, each.
+
+    Raises:
+        SourceError: ClickHouse does not answer any more.
+    """
+    if not partition_ids:
+        return {}
+    alone = partition_ids[0] if len(partition_ids) == 1 else None
+    how = _CHECK
+    try:
+        answer = _checked(connection, capabilities, clone, partition_ids)
+        if answer is None:
+            how = _READING
+            answer = _read(connection, clone, partition_ids)
+        names = _active_parts(connection, clone.staging)
+    except ClickHouseError as error:
+        if alone is None:
+            each = (damaged(connection, capabilities, clone, (one,)) for one in partition_ids)
+            return {one: why for refused in each for one, why in refused.items()}
+        way = advice(error.code, error.reason) or _REPAIR
+        return {alone: _refuse(clone, alone, f"{how} fails: {_without_place(error.reason)}", way)}
+    refused: dict[PartitionId, TableFormatError] = {}
+    for one in partition_ids:
+        if damage := _damage(clone.parts[one], names.get(str(one), ()), answer):
+            refused[one] = _refuse(clone, one, damage)
+    if unknown := sorted(set(answer.parts) - {name for found in names.values() for name in found}):
+        for one in partition_ids:
+            what = f"{answer.how} looked at {some(unknown)}, which is no part of the snapshot"
+            refused.setdefault(one, _refuse(clone, one, what))
+    return refused
+
+
+def _checked(
+    connection: Connection,
+    capabilities: Capabilities,
+    clone: Clone,
+    partition_ids: tuple[PartitionId, ...],
+) -> _Answer | None:
+    """Return what CHECK TABLE says; None where there is none."""
+    alone = len(partition_ids) == 1
+    partition = f" PARTITION ID {quote_string(str(partition_ids[0]))}" if alone else ""
+    told = capabilities.has(Offer.CHECK_BY_PART)
+    by_part = " SETTINGS check_query_single_value_result = 0" if told else ""
+    try:
+        answers = connection.rows(f"{_CHECK} {clone.staging.sql}{partition}{by_part}")
+    except ClickHouseError as error:
+        if error.code in NO_CHECK_TABLE:
+            return None
+        raise
+    return _Answer(_CHECK, {text(row[0]): (flag(row[1]), text(row[2])) for row in answers})
+
+
+def _read(connection: Connection, clone: Clone, partition_ids: tuple[PartitionId, ...]) -> _Answer:
+    """Read every stored value; a part passes when it gives its rows."""
+    columns = texts(
+        connection,
+        f"SELECT name FROM system.columns WHERE {of_table(clone.staging)}"
+        " AND toString(default_kind) NOT IN ('ALIAS', 'EPHEMERAL')",
+    )
+    values = ", ".join(f"{SOURCE_ALIAS}.{quote_identifier(column)}" for column in columns)
+    found = connection.rows(
+        f"SELECT {SOURCE_ALIAS}._part AS mergeberg_part, count()"
+        f" FROM {clone.staging.sql} AS {SOURCE_ALIAS}"
+        f" WHERE {clone.within(partition_ids)} AND NOT ignore({values}) GROUP BY mergeberg_part"
+    )
+    rows = {text(row[0]): whole(row[1]) for row in found}
+    expected = {p.part.name: p.part.rows for one in partition_ids for p in clone.parts[one]}
+    return _Answer(
+        _READING,
+        {
+            name: (given == expected.get(name, given), f"it gives {given} rows")
+            for name, given in rows.items()
+        },
+    )
+
+
+def _active_parts(connection: Connection, staging: TableName) -> dict[str, tuple[str, ...]]:
+    """Return the names of the active parts, without rows too, by partition id."""
+    found = connection.rows(
+        f"SELECT partition_id, name FROM system.parts WHERE active AND {of_table(staging)}"
+        " ORDER BY name"
+    )
+    return grouped((text(row[0]), text(row[1])) for row in found)
+
+
+def _damage(parts: tuple[FrozenPart, ...], expected: tuple[str, ...], answer: _Answer) -> str:
+    """Return what is said against a partition, '' when every part of it passed."""
+    answers = answer.parts
+    source_names = {part.part.name: part.source_name for part in parts}
+    broken = [
+        f"part {source_names.get(name, name)} ({_without_advice(answers[name][1])})"
+        for name in expected
+        if name in answers and not answers[name][0]
+    ]
+    if broken:
+        return f"{answer.how} finds damage in {some(broken)}"
+    unseen = [source_names.get(name, name) for name in expected if name not in answers]
+    unseen += [name for frozen, name in source_names.items() if frozen not in expected]
+    return f"{answer.how} did not look at {some(unseen)}" if unseen else ""
+
+
+def _without_advice(answer: str) -> str:
+    """Return what is wrong with a part, without ClickHouse's page on memory and network cards."""
+    return ClickHouseError(answer).reason.partition(" This is most likely")[0].rstrip(".")
+
+
+def _without_place(reason: str) -> str:
+    """Return why reading failed, without the staging table's directory."""
+    return reason.partition(": (while reading")[0].rstrip(".")
+
+
+def _refuse(clone: Clone, one: PartitionId, damage: str, way: str = _REPAIR) -> SourceError:
+    return SourceError(f"Cannot export partition {one} of {clone.source}: {damage}. {way}")
+
+
+_OF_THE_QUERY: Final = (SYNTAX_ERROR, TOO_BIG_AST, UNKNOWN_IDENTIFIER)
+"""What is wrong with a query of ours, and not with a value that it reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """What the proof left of a clone."""
+
+    frozen: tuple[FrozenPartition, ...]
+    refused: Refused
+
+
+def prove(
+    connection: Connection,
+    capabilities: Capabilities,
+    clone: Clone,
+    probes: tuple[Probe, ...],
+    digest: tuple[DigestColumn, ...] = (),
+) -> Proved:
+    """Prove each partition of a clone, or refuse it with its reason.
+
+    Raises:
+        SourceError: ClickHouse does not answer any more.
+    """
+    refused: dict[PartitionId, TableFormatError] = {
+        **_foreign(connection, clone),
+        **_unreadable_disks(connection, capabilities, clone),
+    }
+    for one, error in damaged(connection, capabilities, clone, _without(clone, refused)).items():
+        refused.setdefault(one, error)
+    frozen = _measured(connection, capabilities, clone, _without(clone, refused), probes)
+    refused.update(frozen.refused)
+    ids = tuple(partition.partition_id for partition in frozen.frozen)
+    digests = _digests(connection, capabilities, clone.staging, ids, digest)
+    return Proved(
+        tuple(replace(p, digest=digests.get(str(p.partition_id))) for p in frozen.frozen), refused
+    )
+
+
+def _without(clone: Clone, refused: Refused) -> tuple[PartitionId, ...]:
+    return tuple(one for one in clone.parts if one not in refused)
+
+
+def _foreign(connection: Connection, clone: Clone) -> Refused:
+    """Refuse what a RENAME that the clone does not know left behind."""
+    found = foreign_columns(connection, clone.staging, clone.staging)
+    return {
+        one: refuse_foreign_columns(clone.source, one, found[str(one)])
+        for one in clone.parts
+        if str(one) in found
+    }
+
+
+def _unreadable_disks(connection: Connection, capabilities: Capabilities, clone: Clone) -> Refused:
+    """Refuse parts that a task cannot open as plain files."""
+    if not (capabilities.has(Offer.DISKS) and capabilities.has(Offer.PART_DISKS)):
+        return {}
+    has_encrypted = capabilities.has(Offer.DISK_ENCRYPTION)
+    found = connection.rows(
+        f"SELECT path, name, toString(type), {'is_encrypted' if has_encrypted else '0'}"
+        " FROM system.disks"
+    )
+    kinds = {text(row[0]): (text(row[1]), text(row[2]), flag(row[3])) for row in found}
+    refused: dict[PartitionId, TableFormatError] = {}
+    for one, parts in clone.parts.items():
+        for part in parts:
+            if part.place != part.part.disk:
+                # Its server reads it, whatever it lies on; or it was opened as it is already.
+                continue
+            name, kind, encrypted = kinds[part.part.disk]
+            if kind.lower() != "local" or encrypted:
+                message = (
+                    f"Cannot export partition {one} of {clone.source}: its part {part.source_name} "
+                    f"lies on the disk {name!r} of type {kind}{', encrypted' * encrypted}, whose "
+                    "files cannot be opened as they are. Move the partition to a plain local disk "
+                    "(ALTER TABLE ... MOVE PARTITION ... TO DISK ...)."
+                )
+                refused[one] = UnsupportedError(message)
+                break
+    return refused
+
+
+def _measured(
+    connection: Connection,
+    capabilities: Capabilities,
+    clone: Clone,
+    partition_ids: tuple[PartitionId, ...],
+    probes: tuple[Probe, ...],
+) -> Proved:
+    """Count and probe partitions together; when that fails, each by itself."""
+    if not partition_ids:
+        return Proved((), {})
+    try:
+        where = clone.within(partition_ids)
+        visible = _visible_rows(connection, clone.staging, where)
+        probed = probed_in(connection, capabilities, clone.staging, where, probes)
+    except ClickHouseError as error:
+        if len(partition_ids) == 1:
+            return Proved((), {partition_ids[0]: _read_error(clone, partition_ids[0], error)})
+        each = [_measured(connection, capabilities, clone, (one,), probes) for one in partition_ids]
+        return Proved(
+            tuple(partition for proved in each for partition in proved.frozen),
+            {one: error for proved in each for one, error in proved.refused.items()},
+        )
+    refused = {
+        one: _hidden_rows(clone, one, hiding[0], visible)
+        for one in partition_ids
+        if (hiding := [p.part for p in clone.parts[one] if _hides(p.part, visible)])
+    }
+    nothing = tuple(ProbedValue(None, None, 0) for _ in probes)
+    frozen = tuple(
+        FrozenPartition(
+            one,
+            tuple(
+                replace(part, visible_rows=visible.get(part.part.name, 0))
+                for part in clone.parts[one]
+            ),
+            probed.get(str(one), nothing),
+        )
+        for one in partition_ids
+        if one not in refused
+    )
+    return Proved(frozen, refused)
+
+
+def _digests(
+    connection: Connection,
+    capabilities: Capabilities,
+    staging: TableName,
+    partition_ids: tuple[PartitionId, ...],
+    columns: tuple[DigestColumn, ...],
+) -> dict[str, Digest]:
+    """Digest partitions together; when that fails, each by itself.
+
+    A value that cannot be exported has no digest: that is for the task to say, which names its
+    column.
+    """
+    if not columns or not partition_ids:
+        return {}
+    try:
+        return digest_partitions(connection, capabilities, staging, partition_ids, columns)
+    except ClickHouseError as error:
+        if error.code in _OF_THE_QUERY:
+            raise
+        if len(partition_ids) == 1:
+            return {}
+    each = [_digests(connection, capabilities, staging, (one,), columns) for one in partition_ids]
+    return {one: digest for digests in each for one, digest in digests.items()}
+
+
+def _visible_rows(connection: Connection, staging: TableName, where: str) -> dict[str, int]:
+    """Return, by part name, the rows that a SELECT shows: without those deleted lightly."""
+    answers = connection.rows(
+        f"SELECT {SOURCE_ALIAS}._part, count() FROM {staging.sql} AS {SOURCE_ALIAS}"
+        f" WHERE {where} GROUP BY {SOURCE_ALIAS}._part"
+    )
+    return {text(row[0]): whole(row[1]) for row in answers}
+
+
+def _hides(part: Part, visible: dict[str, int]) -> bool:
+    rows = visible.get(part.name, 0)
+    return rows > part.rows or (rows != part.rows and not part.has_lightweight_delete)
+
+
+def _hidden_rows(
+    clone: Clone, one: PartitionId, part: Part, visible: dict[str, int]
+) -> TableFormatError:
+    return SourceError(
+        f"Cannot export partition {one} of {clone.source}: its part {part.name} holds {part.rows} "
+        f"rows and shows {visible.get(part.name, 0)}. A row policy or a setting of the user hides "
+        "rows from the exporter; use another user."
+    )
+
+
+def probed_in(
+    connection: Connection,
+    capabilities: Capabilities,
+    table: TableName,
+    where: str,
+    probes: tuple[Probe, ...],
+) -> dict[str, tuple[ProbedValue, ...]]:
+    """Return, by partition id, the least and greatest value and the NULLs of each probe.
+
+    A partition without visible rows is not in the answer.
+
+    Args:
+        connection: to the source.
+        capabilities: of the source.
+        table: the table, or a clone of it.
+        where: which rows of it.
+        probes: what is asked.
+
+    Raises:
+        ClickHouseError: the rows cannot be read.
+        SourceError: ClickHouse does not answer any more.
+    """
+    if not probes:
+        return {}
+    query = partial(_probe_sql, probes)
+    rows = computed_rows(
+        connection, capabilities, table, where, "", query, lambda row: whole(row[-1])
+    )
+    return {text(row[0]): _probed_values(row[1:-1]) for row in rows}
+
+
+def _probe_sql(probes: tuple[Probe, ...], shown: str) -> str:
+    inner = ", ".join(f"({probe.sql}) AS {_alias('p', i)}" for i, probe in enumerate(probes))
+    folded = ", ".join(
+        f"min({p}) AS {_alias('low', i)}, max({p}) AS {_alias('high', i)},"
+        f" countIf(isNull({p})) AS {_alias('nulls', i)}"
+        for i, p in enumerate(_alias("p", i) for i in range(len(probes)))
+    )
+    texts = ", ".join(
+        f"{_text_of(probe, _alias('low', i))}, {_text_of(probe, _alias('high', i))},"
+        f" {_alias('nulls', i)}"
+        for i, probe in enumerate(probes)
+    )
+    return (
+        f"SELECT mergeberg_partition, {texts}, mergeberg_rows FROM"
+        f" (SELECT mergeberg_partition, {folded}, count() AS mergeberg_rows FROM"
+        f" (SELECT {SOURCE_ALIAS}._partition_id AS mergeberg_partition, {inner} FROM {shown})"
+        " GROUP BY mergeberg_partition)"
+    )
+
+
+def _probed_values(values: tuple[object, ...]) -> tuple[ProbedValue, ...]:
+    return tuple(
+        ProbedValue(_text_or_none(values[i]), _text_or_none(values[i + 1]), whole(values[i + 2]))
+        for i in range(0, len(values), 3)
+    )
+
+
+def _alias(what: str, number: int) -> str:
+    return quote_identifier(f"mergeberg_{what}_{number}")
+
+
+def _text_of(probe: Probe, value: str) -> str:
+    # A lambda names the value `v` whatever columns there are.
+    return f"arrayMap(v -> {probe.text_sql}, [{value}])[1]"
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else text(value)
+
+
+def _read_error(clone: Clone, one: PartitionId, error: ClickHouseError) -> SourceError:
+    way = advice(error.code, error.reason) or "Check the table with CHECK TABLE and run again."
+    message = (
+        f"Cannot export partition {one} of {clone.source}: reading its snapshot failed: "
+        f"{error.reason}. {way}"
+    )
+    return SourceError(message, code=error.code)

@@ -1,0 +1,333 @@
+"""The snapshot protocol: partitions are cloned into staging tables, then proved to be the same.
+
+    preflight -> staging table -> one ALTER with a REPLACE for each partition -> read-only
+    -> is the source still what it was? -> preflight again -> parts, disks, CHECK, counts, probes
+
+A clone is atomic for each partition and costs milliseconds; what can go wrong silently around it
+is listed in source.md sections 0 and 1, and each entry has its check here. One bad partition never
+fails the others; a staging table that was used once is never filled again (its hidden parts would
+double).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from catalog.clickhouse.capabilities import Capabilities
+from catalog.clickhouse.connection import ClickHouseError, Connection, advice
+from catalog.clickhouse.describe import (
+    describe,
+    has_active_parts,
+    list_parts,
+)
+from catalog.clickhouse.lacked import with_lacked
+from catalog.clickhouse.snapshot.compare import Clone, differences, paired
+from catalog.clickhouse.snapshot.preflight import mutation_ids, refused_by_source
+from catalog.clickhouse.snapshot.prove import prove
+from catalog.clickhouse.snapshot.staging import (
+    create_staging,
+    drop_staging,
+    layout_of,
+    make_readonly,
+    next_staging,
+    place_of,
+    staging_columns,
+)
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, SUPPORT_IS_DISABLED
+from tableformat.errors import NotFoundError, RefusedError, SourceError, TableFormatError
+from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.table import Column, MergeTreeTable, Part
+from tableformat.names import PartitionId, TableName, quote_string
+from tableformat.source import FrozenPart, FrozenPartition, LeftPart, Probe, SourceSnapshot
+
+__all__ = ["SnapshotRequest", "take_snapshot"]
+
+_GROUP: Final = 100
+_ATTEMPTS: Final = 5
+
+Refused = tuple[tuple[PartitionId, TableFormatError], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """What is to be frozen: partitions of a described table, for a job; what is asked of them."""
+
+    table: MergeTreeTable
+    partition_ids: tuple[PartitionId, ...]
+    job: str
+    probes: tuple[Probe, ...]
+    digest: tuple[DigestColumn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of a group of partitions, and the staging tables that hold the frozen ones."""
+
+    frozen: tuple[FrozenPartition, ...] = ()
+    refused: Refused = ()
+    staging: tuple[TableName, ...] = ()
+
+    def __add__(self, other: _Outcome) -> _Outcome:
+        return _Outcome(
+            self.frozen + other.frozen,
+            self.refused + other.refused,
+            self.staging + other.staging,
+        )
+
+
+class _SourceMoved(Exception):  # noqa: N818  no error: the attempt is made again
+    """The source changed while a clone was made."""
+
+
+def take_snapshot(
+    connection: Connection, capabilities: Capabilities, request: SnapshotRequest
+) -> SourceSnapshot:
+    """Freeze partitions: each whole and proved, or refused with its reason.
+
+    Raises:
+        SourceError: the source cannot be used at all.
+    """
+    # First, because once it is cloned the table may be dropped.
+    layout = layout_of(connection, capabilities, request.table)
+    refused = refused_by_source(connection, capabilities, request.table.name, request.partition_ids)
+    outcome = _Outcome(refused=tuple(refused.items()))
+    for group in _groups(tuple(p for p in request.partition_ids if p not in refused)):
+        part = replace(request, partition_ids=group)
+        outcome += _Freezing(connection, capabilities, part).run()
+    return SourceSnapshot(
+        table=request.table,
+        layout=layout.over(request.table, outcome.frozen),
+        partitions=tuple(sorted(outcome.frozen, key=lambda partition: partition.partition_id)),
+        refused=tuple(sorted(outcome.refused, key=lambda pair: pair[0])),
+        handle=tuple(name.name for name in outcome.staging),
+    )
+
+
+def _groups(partition_ids: tuple[PartitionId, ...]) -> Iterator[tuple[PartitionId, ...]]:
+    for start in range(0, len(partition_ids), _GROUP):
+        yield partition_ids[start : start + _GROUP]
+
+
+@dataclass(frozen=True, slots=True)
+class _Freezing:
+    """The freezing of one group of partitions."""
+
+    connection: Connection
+    capabilities: Capabilities
+    request: SnapshotRequest
+
+    def run(self) -> _Outcome:
+        """Freeze the group; when its clone fails, each partition alone."""
+        moved = ""
+        for _ in range(_ATTEMPTS):
+            staging = next_staging(self.connection, self.request.job)
+            try:
+                return self._attempt(staging)
+            except _SourceMoved as why:
+                moved = str(why)
+            except RefusedError as error:
+                return self._refuse_all(error)
+            except ClickHouseError as error:
+                if len(self.request.partition_ids) == 1:
+                    return self._refuse_all(self._clone_error(error))
+                return self._one_by_one()
+        return self._refuse_all(self._unsteady(moved))
+
+    def _attempt(self, staging: TableName) -> _Outcome:
+        """Freeze the group in a fresh staging table, which is dropped unless that succeeds."""
+        mutations = mutation_ids(self.connection, self._source)
+        self._check_definition(self._source)
+        before = self._source_parts()
+        try:
+            create_staging(
+                self.connection, self.capabilities, self.request.table, staging, _lacked(before)
+            )
+            return self._filled(staging, mutations, before)
+        except (_SourceMoved, ClickHouseError, RefusedError):
+            # After any other error nobody answers: then the next run drops it.
+            drop_staging(self.connection, self.capabilities, staging)
+            raise
+
+    def _filled(
+        self, staging: TableName, mutations: frozenset[str], before: tuple[Part, ...]
+    ) -> _Outcome:
+        """Clone the group into the empty staging table, and prove what is in it."""
+        self._clone(staging)
+        after = self._source_parts()
+        self._check_definition(self._source)
+        self._check_definition(staging, staging_columns(self.request.table, _lacked(before)))
+        if mutation_ids(self.connection, self._source) != mutations:
+            message = "mutations were started"
+            raise _SourceMoved(message)
+        if not _lacked(after) <= _lacked(before):
+            message = "parts came that lack columns"
+            raise _SourceMoved(message)
+        frozen, refused = self._matched(staging, before, after)
+        make_readonly(self.connection, self.capabilities, self.request.table, staging)
+        return self._proved(Clone(self._source, staging, frozen)) + _Outcome(refused=refused)
+
+    def _one_by_one(self) -> _Outcome:
+        outcome = _Outcome()
+        for one in self.request.partition_ids:
+            alone = replace(self.request, partition_ids=(one,))
+            outcome += replace(self, request=alone).run()
+        return outcome
+
+    def _clone(self, staging: TableName) -> None:
+        replaces = ", ".join(
+            f"REPLACE PARTITION ID {quote_string(str(one))} FROM {self._source.sql}"
+            for one in self.request.partition_ids
+        )
+        self.connection.command(f"ALTER TABLE {staging.sql} {replaces}")
+
+    def _check_definition(self, name: TableName, bare: tuple[Column, ...] | None = None) -> None:
+        """Refuse when the source, or its copy, is not what `describe` had found.
+
+        Raises:
+            RefusedError: columns or keys differ.
+        """
+        found = describe(self.connection, self.capabilities, name)
+        copy = name != self._source
+        different = differences(self.request.table, found, copy=copy, bare=bare)
+        if different:
+            message = (
+                f"Cannot export {self._source}: {different} changed since the table was described. "
+                "Run the export again."
+            )
+            raise RefusedError(message)
+
+    def _matched(
+        self, staging: TableName, before: tuple[Part, ...], after: tuple[Part, ...]
+    ) -> tuple[dict[PartitionId, tuple[FrozenPart, ...]], Refused]:
+        """Pair the cloned parts with the source's, by content; refuse what has no pair.
+
+        Raises:
+            _SourceMoved: the source held other parts both before and after the clone.
+        """
+        cloned = list_parts(self.connection, self.capabilities, staging, self.request.partition_ids)
+        frozen: dict[PartitionId, tuple[FrozenPart, ...]] = {}
+        refused: dict[PartitionId, TableFormatError] = {}
+        for one in self.request.partition_ids:
+            copies = _of_partition(cloned, one)
+            first, last = _of_partition(before, one), _of_partition(after, one)
+            place = place_of(staging, self.capabilities)
+            pairs = paired(copies, _named(first), place=place)
+            if pairs is None:
+                pairs = paired(copies, _named(last), place=place)
+            if pairs == () and not has_active_parts(self.connection, self._source, one):
+                # Older versions replace from nothing without a word.
+                refused[one] = self._no_parts(one)
+            elif pairs is not None and (other := _of_other_size(pairs, (*first, *last))):
+                refused[one] = self._read_otherwise(one, other)
+            elif pairs is not None:
+                frozen[one] = pairs
+            elif _content(first) == _content(last):
+                refused[one] = self._unlike(one, first, copies)
+            else:
+                message = f"the parts of partition {one} changed"
+                raise _SourceMoved(message)
+        return frozen, tuple(refused.items())
+
+    def _proved(self, clone: Clone) -> _Outcome:
+        """Keep what the proof leaves of a clone, and the staging table when that is anything."""
+        # Once more: what began between the first look and the clone is seen now.
+        late = refused_by_source(self.connection, self.capabilities, clone.source, clone.parts)
+        steady = replace(clone, parts={p: held for p, held in clone.parts.items() if p not in late})
+        proved = prove(
+            self.connection, self.capabilities, steady, self.request.probes, self.request.digest
+        )
+        if not proved.frozen:
+            drop_staging(self.connection, self.capabilities, clone.staging)
+        kept = (clone.staging,) if proved.frozen else ()
+        return _Outcome(proved.frozen, (*late.items(), *proved.refused.items()), kept)
+
+    @property
+    def _source(self) -> TableName:
+        return self.request.table.name
+
+    def _source_parts(self) -> tuple[Part, ...]:
+        ids = self.request.partition_ids
+        found = list_parts(self.connection, self.capabilities, self._source, ids)
+        return with_lacked(self.connection, self._source, found)
+
+    def _refuse_all(self, error: TableFormatError) -> _Outcome:
+        return _Outcome(refused=tuple((one, error) for one in self.request.partition_ids))
+
+    def _unsteady(self, moved: str) -> SourceError:
+        return SourceError(
+            f"Cannot export {self._source}: in {_ATTEMPTS} attempts to take a snapshot, {moved} "
+            "each time meanwhile. Run the export again when the table is changed less."
+        )
+
+    def _unlike(
+        self, one: PartitionId, originals: tuple[Part, ...], copies: tuple[Part, ...]
+    ) -> SourceError:
+        """Say which parts read from their files are not those that ClickHouse has in memory."""
+        missing = _content(originals) - _content(copies)
+        names = ", ".join(part.name for part in originals if part.content in missing)
+        return SourceError(
+            f"Cannot export partition {one} of {self._source}: read anew from their files, "
+            f"{names or 'its parts'} have other rows or another hash than ClickHouse keeps in "
+            "memory, so the files are damaged. Repair the part from a replica or a backup, or "
+            "detach it, and run again."
+        )
+
+    def _read_otherwise(self, one: PartitionId, part: str) -> SourceError:
+        return SourceError(
+            f"Cannot export partition {one} of {self._source}: a copy of its part {part} shows "
+            "columns of another size than the part itself, so it does not read all of its files. "
+            "Report it with the settings of the table (SHOW CREATE TABLE)."
+        )
+
+    def _no_parts(self, one: PartitionId) -> NotFoundError:
+        message = (
+            f"Cannot export partition {one} of {self._source}: it has no active parts. List them "
+            "with `mergeberg partitions`."
+        )
+        return NotFoundError(message, code=BAD_ARGUMENTS)
+
+    def _clone_error(self, error: ClickHouseError) -> TableFormatError:
+        """Say why ClickHouse did not clone the only partition of this group."""
+        (one,) = self.request.partition_ids
+        what = f"Cannot export partition {one} of {self._source}"
+        if error.code == SUPPORT_IS_DISABLED:
+            message = (
+                f"{what}: lightweight updates have not been written into its parts yet, and a "
+                f"snapshot would lose them. Run ALTER TABLE {self._source.sql} APPLY PATCHES IN "
+                f"PARTITION ID {quote_string(str(one))} SETTINGS mutations_sync = 2."
+            )
+            return RefusedError(message, code=error.code)
+        if error.code == BAD_ARGUMENTS and "has no parts in partition" in error.reason:
+            return self._no_parts(one)
+        way = advice(error.code, error.reason) or "Check the table with CHECK TABLE and run again."
+        message = f"{what}: ClickHouse cannot clone it: {error.reason}. {way}"
+        return SourceError(message, code=error.code)
+
+
+def _content(parts: tuple[Part, ...]) -> Counter[tuple[str, str, int]]:
+    return Counter(part.content for part in parts)
+
+
+def _of_other_size(pairs: tuple[FrozenPart, ...], originals: tuple[Part, ...]) -> str:
+    """Return the name of a part whose columns have another size in its copy, '' for none."""
+    sizes = {(part.name, part.uncompressed_bytes) for part in originals}
+    other = (p for p in pairs if (p.source_name, p.part.uncompressed_bytes) not in sizes)
+    return next((p.source_name for p in other), "")
+
+
+def _lacked(parts: tuple[Part, ...]) -> frozenset[str]:
+    """Return the stored columns that one of the parts lacks."""
+    return frozenset(column for part in parts for column in part.lacks)
+
+
+def _of_partition(parts: tuple[Part, ...], one: PartitionId) -> tuple[Part, ...]:
+    return tuple(part for part in parts if part.partition_id == one)
+
+
+def _named(parts: tuple[Part, ...]) -> tuple[LeftPart, ...]:
+    return tuple(
+        LeftPart(part.name, part.hash_of_all_files, part.rows, part.lacks) for part in parts
+    )

@@ -1,0 +1,1 @@
+"""Opens Iceberg catalogs and tables."""

@@ -1,0 +1,252 @@
+"""PyIceberg's REST catalog with a time-out on every request; its own waits for ever.
+
+What its server sends is taken as `file_properties` has it, and no property of a table says how the
+table's files are opened.
+
+PyIceberg's catalog in a PostgreSQL, none of whose requests waits for ever; its own do.
+
+Each way to wait has a bound: reaching the server, a statement, a transaction that its client has
+left open, a server that is gone without a word, and one that is there and says nothing. What the
+configuration says of a connection itself stays as it is said. A connection that broke while nothing
+was asked is replaced; one that breaks in a request is an error, of which nobody can know whether it
+was applied.
+
+PyIceberg's catalog in a database that several processes may open for the first time at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table import StagedTable, Table
+from requests import PreparedRequest, Response, Session
+from sqlalchemy import Connection, Dialect, event
+from sqlalchemy.exc import DisconnectionError, IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from catalog.file_properties import CLASSES, with_vended
+from catalog.network import TimeOuts
+
+__all__ = ["BoundedRestCatalog", "BoundedSqlCatalog", "SharedSqlCatalog"]
+
+
+class BoundedRestCatalog(RestCatalog):
+    """A REST catalog none of whose requests waits for ever, its first one included."""
+
+    def __init__(self, name: str, time_outs: TimeOuts, **properties: Any) -> None:
+        """Open the catalog.
+
+        Args:
+            name: of the catalog.
+            time_outs: of every request.
+            properties: PyIceberg's own.
+        """
+        self._bounds = (time_outs.connect, time_outs.read)
+        self._own: Mapping[str, Any] = dict(properties)
+        super().__init__(name, **properties)
+
+    def _fetch_config(self) -> None:
+        super()._fetch_config()
+        for name in CLASSES:
+            self.properties.pop(name, None)
+            if name in self._own:
+                self.properties[name] = self._own[name]
+
+    def _response_to_table(
+        self, identifier_tuple: tuple[str, ...], table_response: TableResponse
+    ) -> Table:
+        return Table(
+            identifier=identifier_tuple,
+            metadata=table_response.metadata,
+            metadata_location=str(table_response.metadata_location),
+            io=self._io(table_response),
+            catalog=self,
+            config=table_response.config,
+        )
+
+    def _response_to_staged_table(
+        self, identifier_tuple: tuple[str, ...], table_response: TableResponse
+    ) -> StagedTable:
+        return StagedTable(
+            identifier=identifier_tuple,
+            metadata=table_response.metadata,
+            metadata_location=str(table_response.metadata_location),
+            io=self._io(table_response),
+            catalog=self,
+        )
+
+    def _io(self, response: TableResponse) -> FileIO:
+        """Return what opens the files of a table."""
+        at = response.metadata_location
+        lent = self._resolve_storage_credentials(response.storage_credentials, at)
+        of_server = {n: v for n, v in self.properties.items() if self._own.get(n) != v}
+        vended = {**of_server, **response.config, **lent}
+        return load_file_io(with_vended(self._own, vended, os.environ), at)
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        send = session.send
+
+        def bounded(request: PreparedRequest, **options: Any) -> Response:
+            if options.get("timeout") is None:
+                options["timeout"] = self._bounds
+            if isinstance(session.verify, str):
+                # The catalog names authorities; requests would take REQUESTS_CA_BUNDLE before them.
+                options["verify"] = session.verify
+            return send(request, **options)
+
+        # Around whatever adapters PyIceberg has mounted: one of them signs requests.
+        session.send = bounded  # type: ignore[method-assign]
+        return session
+
+
+_SQLITE: Final = "sqlite"
+
+
+class SharedSqlCatalog(SqlCatalog):
+    """A catalog in a database; whoever opens it first makes its tables, also when two are first."""
+
+    def _init_catalog(self) -> None:
+        if self.engine.dialect.name == _SQLITE:
+            event.listen(self.engine, "connect", _commit_to_disk)
+        super()._init_catalog()
+
+    def create_tables(self) -> None:
+        """Make the catalog's own tables.
+
+        Raises:
+            SQLAlchemyError: the database refused.
+        """
+        try:
+            super().create_tables()
+        except (IntegrityError, OperationalError, ProgrammingError):
+            # Of two at once, one finds in its way what the other has made since it looked.
+            super().create_tables()
+
+
+def _commit_to_disk(connection: Any, _entry: object) -> None:
+    """Let a commit be on the disk when it returns.
+
+    By default the removal of the journal, which is the commit, is not: a power cut would undo it.
+    """
+    connection.execute("PRAGMA synchronous = EXTRA")
+
+
+_LIBPQ: Final = ("psycopg", "psycopg2")
+"""The drivers that hand a connection's parameters to PostgreSQL's own library."""
+_PROBES: Final = 3
+_WATCH: Final = "mergeberg.watch"
+# For the transaction only: behind a pooler a connection is others' a moment later.
+_BOUND: Final = (
+    "SELECT set_config('statement_timeout', '{0}', true),"
+    " set_config('idle_in_transaction_session_timeout', '{0}', true)"
+)
+
+
+class BoundedSqlCatalog(SharedSqlCatalog):
+    """A catalog in PostgreSQL whose requests end, one way or the other."""
+
+    def __init__(self, name: str, time_outs: TimeOuts, **properties: Any) -> None:
+        """Connect, and make the catalog's own two tables when they are missing.
+
+        Args:
+            name: of the catalog.
+            time_outs: of every request.
+            properties: PyIceberg's own.
+        """
+        self._time_outs = time_outs
+        super().__init__(name, **properties)
+
+    def _init_catalog(self) -> None:
+        # They know nothing of the catalog: its connections are closed when nobody has it any more.
+        bounds = _Bounds(self._time_outs, self.engine.dialect)
+        if self.engine.dialect.driver in _LIBPQ:
+            event.listen(self.engine, "do_connect", bounds.connection)
+            event.listen(self.engine, "checkout", bounds.watch)
+            event.listen(self.engine, "checkin", _end_watch)
+        event.listen(self.engine, "begin", bounds.transaction)
+        super()._init_catalog()
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What is done to each connection, and to each transaction, of an engine."""
+
+    time_outs: TimeOuts
+    dialect: Dialect
+
+    def connection(
+        self, _dialect: Dialect, _entry: object, _words: object, named: MutableMapping[str, Any]
+    ) -> None:
+        """Bound how long a connection is waited for, to be made and when it is gone."""
+        read = self.time_outs.read
+        bounds = {
+            "connect_timeout": _whole(self.time_outs.connect),
+            "tcp_user_timeout": _whole(read * 1000),
+            "keepalives_idle": _whole(read / 2),
+            "keepalives_interval": _whole(read / 2 / _PROBES),
+            "keepalives_count": _PROBES,
+        }
+        for name, value in bounds.items():
+            named.setdefault(name, value)
+
+    def transaction(self, connection: Connection) -> None:
+        """Bound how long the server works on a statement, and waits for one."""
+        connection.exec_driver_sql(_BOUND.format(_whole(self.time_outs.read * 1000)))
+
+    def watch(self, connection: Any, entry: ConnectionPoolEntry, _shown: object) -> None:
+        """Bound how long a connection is used, and replace one that broke while it was not.
+
+        Raises:
+            DisconnectionError: it broke; the pool makes another one.
+        """
+        # A statement's own bound comes first, and says more.
+        watch = _Watch(connection.fileno(), self.time_outs.read + self.time_outs.connect)
+        try:
+            self.dialect.do_ping(connection)
+        except self.dialect.loaded_dbapi.Error as error:
+            watch.end()
+            raise DisconnectionError from error
+        entry.info[_WATCH] = watch
+
+
+class _Watch:
+    """Cuts a connection after so many seconds, which wakes up who waits for an answer on it."""
+
+    def __init__(self, number: int, seconds: float) -> None:
+        # Of its own, because the connection's number may be another file's when the time is over.
+        self._socket = socket.socket(fileno=os.dup(number))
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def end(self) -> None:
+        """Cut nothing any more."""
+        self._timer.cancel()
+        self._timer.join()
+        self._socket.close()
+
+    def _cut(self) -> None:
+        # It may be closed already, by the other side.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _end_watch(_connection: object, entry: ConnectionPoolEntry) -> None:
+    # None where the connection broke before it was handed out.
+    if watch := entry.info.pop(_WATCH, None):
+        watch.end()
+
+
+def _whole(value: float) -> int:
+    """Return a whole number above 0, which would be for ever."""
+    return max(1, round(value))

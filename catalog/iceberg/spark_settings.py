@@ -1,0 +1,469 @@
+"""The Iceberg catalog of a Spark session, opened for PyIceberg: configured once, used twice.
+
+`spark.sql.catalog.<name>` and what stands below it become PyIceberg's properties. What becomes of
+each setting is declared in `spark_setting_table`; here is what needs more than a new name. What
+would write elsewhere, or otherwise than Spark does, is refused by the name of the setting, never
+passed over. Values may be secrets, so that no message shows one.
+
+The catalog has the same name on both sides: a catalog in a database keeps it in every row.
+
+Turns the address of a JDBC catalog into SQLAlchemy's: SQLite and PostgreSQL.
+
+    jdbc:sqlite:/srv/lake.db                            sqlite:////srv/lake.db
+    jdbc:postgresql://db.example/iceberg?ssl=true       postgresql+psycopg2://db.example/iceberg?sslmode=verify-full
+
+User, password and options are also given beside the address (`jdbc.user`, `jdbc.sslmode`, ...); as
+in Java, what stands in the address wins. An option that PostgreSQL's own library has not, or has
+with another meaning, is refused: it may say where the tables are. Nothing here shows a value.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote, unquote_plus
+
+from sqlalchemy.engine import URL
+
+from catalog.iceberg.spark_setting_table import GLUE, HIVE, REST, SQL, Does, found, refusal
+from tableformat.errors import UnsupportedError
+
+__all__ = [
+    "CATALOG",
+    "DEFAULT_FS",
+    "HADOOP",
+    "iceberg_catalogs",
+    "other_catalogs",
+    "pyiceberg_properties",
+    "sqlalchemy_uri",
+]
+
+_SQLITE: Final = "jdbc:sqlite:"
+_POSTGRESQL: Final = "jdbc:postgresql:"
+_ADDRESS: Final = re.compile(
+    r"//(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/,?@\[\]]*)(?::(?P<port>[0-9]{1,5}))?/(?P<database>[^/?#]*)"
+)
+_SAME: Final = {
+    "sslmode": "sslmode",
+    "sslrootcert": "sslrootcert",
+    "gssencmode": "gssencmode",
+    "applicationname": "application_name",
+    "connecttimeout": "connect_timeout",
+}
+"""Options of the JDBC driver that PostgreSQL's own library has too, by its name for them."""
+_OF_JAVA_ONLY: Final = frozenset(
+    (
+        "autosave",
+        "defaultrowfetchsize",
+        "logintimeout",
+        "preparethreshold",
+        "rewritebatchedinserts",
+        "sockettimeout",
+        "tcpkeepalive",
+    )
+)
+"""Options that change how the driver works, not where it connects nor what it does there."""
+_OF_FILES: Final = frozenset(("busy_timeout", "cache_size", "journal_mode", "synchronous"))
+
+_KNOWN: Final = (
+    "user, password, ssl, currentSchema, sslMode, sslRootCert, gssEncMode, ApplicationName"
+)
+
+Refuse = Callable[[str, str], UnsupportedError]
+"""Makes the error for a setting and why it is refused."""
+
+
+def sqlalchemy_uri(uri: str, beside: Mapping[str, str], refuse: Refuse) -> str:
+    """Return SQLAlchemy's address of the same database; it may hold a password.
+
+    Args:
+        uri: as JDBC has it.
+        beside: the driver's properties that are given beside it, without `jdbc.`.
+        refuse: makes the error for `uri`, or for `jdbc.<property>`.
+
+    Raises:
+        UnsupportedError: another database, or an option without equal.
+    """
+    if uri.startswith(_SQLITE):
+        return _of_file(uri.removeprefix(_SQLITE), beside, refuse)
+    if uri.startswith(_POSTGRESQL):
+        return _of_server(uri.removeprefix(_POSTGRESQL), beside, refuse)
+    why = "is of another database than SQLite (jdbc:sqlite:) and PostgreSQL (jdbc:postgresql:)"
+    raise refuse("uri", why)
+
+
+def _of_file(rest: str, beside: Mapping[str, str], refuse: Refuse) -> str:
+    path, _, query = rest.partition("?")
+    given = {name.lower(): "jdbc." + name for name in beside} | dict.fromkeys(
+        _options(query), "uri"
+    )
+    for option, setting in given.items():
+        # A file has no users.
+        if option not in _OF_FILES | {"user", "password"}:
+            raise refuse(setting, f"has another option than {', '.join(sorted(_OF_FILES))}")
+    if not path.startswith("/"):
+        why = (
+            "names no file by its whole path, so that another process would find another one; "
+            "write jdbc:sqlite:/PATH"
+        )
+        raise refuse("uri", why)
+    return URL.create("sqlite", database=path).render_as_string(hide_password=False)
+
+
+def _of_server(rest: str, beside: Mapping[str, str], refuse: Refuse) -> str:
+    address, _, query = rest.partition("?")
+    place = _ADDRESS.fullmatch(address)
+    if place is None:
+        raise refuse("uri", "is not jdbc:postgresql://HOST[:PORT]/DATABASE with one host")
+    given = {name.lower(): ("jdbc." + name, text) for name, text in beside.items()}
+    given |= {name: ("uri", text) for name, text in _options(query).items()}
+    user, password = (given.pop(name, ("", ""))[1] for name in ("user", "password"))
+    return URL.create(
+        "postgresql+psycopg2",
+        username=user or None,
+        password=password or None,
+        host=place["host"].strip("[]") or "localhost",
+        port=int(place["port"]) if place["port"] else None,
+        # The driver takes the user's name, as the library does.
+        database=unquote(place["database"]) or None,
+        query=_options_of_libpq(given, refuse),
+    ).render_as_string(hide_password=False)
+
+
+def _options_of_libpq(given: Mapping[str, tuple[str, str]], refuse: Refuse) -> dict[str, str]:
+    """Return the options of PostgreSQL's library for those of the driver."""
+    options = dict[str, str]()
+    for name, (setting, text) in given.items():
+        match name:
+            case "ssl" if text.lower() in ("", "true"):
+                options.setdefault("sslmode", "verify-full")
+            case "ssl":
+                continue
+            case "currentschema" if re.fullmatch(r"[A-Za-z0-9_]+(,[A-Za-z0-9_]+)*", text):
+                options["options"] = f"-csearch_path={text}"
+            case _ if name in _SAME:
+                options[_SAME[name]] = text
+            case _ if name in _OF_JAVA_ONLY:
+                continue
+            case _:
+                raise refuse(setting, f"has an option without equal; there are {_KNOWN}")
+    return options
+
+
+def _options(query: str) -> dict[str, str]:
+    """Read `name=value&...`, names in lower case."""
+    pairs = (option.partition("=") for option in query.split("&") if option)
+    return {unquote_plus(name).lower(): unquote_plus(value) for name, _, value in pairs}
+
+
+HADOOP: Final = "spark.hadoop."
+"""How the settings begin that Spark hands to Hadoop."""
+
+DEFAULT_FS: Final = f"{HADOOP}fs.defaultFS"
+"""The file system of a path without a scheme, in Hadoop's configuration."""
+
+CATALOG: Final = "spark.sql.catalog."
+"""How the settings of catalogs begin."""
+
+_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
+_SESSION_CLASS: Final = "org.apache.iceberg.spark.SparkSessionCatalog"
+_OF_SPARK: Final = "spark_catalog"
+_ICEBERG: Final = "org.apache.iceberg."
+_KINDS: Final = {"rest": REST, "jdbc": SQL, "hive": HIVE, "glue": GLUE}
+_CLASSES: Final = {
+    f"{_ICEBERG}rest.RESTCatalog": REST,
+    f"{_ICEBERG}jdbc.JdbcCatalog": SQL,
+    f"{_ICEBERG}hive.HiveCatalog": HIVE,
+    f"{_ICEBERG}aws.glue.GlueCatalog": GLUE,
+}
+_HADOOP_IO: Final = f"{_ICEBERG}hadoop.HadoopFileIO"
+_FILE_IOS: Final = (
+    _HADOOP_IO,
+    f"{_ICEBERG}aws.s3.S3FileIO",
+    f"{_ICEBERG}gcp.gcs.GCSFileIO",
+    f"{_ICEBERG}azure.adlsv2.ADLSFileIO",
+    f"{_ICEBERG}io.ResolvingFileIO",
+)
+_METASTORE: Final = "spark.hadoop.hive.metastore.uris"
+_HIVE_LOCKS: Final = "spark.hadoop.iceberg.engine.hive.lock-enabled"
+_TOKENS: Final = "v1/oauth/tokens"
+_S3: Final = ("s3://", "s3a://", "s3n://")
+_GS: Final = ("gs://",)
+_ABFS: Final = ("abfs://", "abfss://")
+_OF_HADOOP: Final = (
+    (_S3, ("spark.hadoop.fs.s3",), f"{_ICEBERG}aws.s3.S3FileIO, and s3.endpoint"),
+    (
+        _GS,
+        (
+            "spark.hadoop.google.cloud.auth",
+            "spark.hadoop.fs.gs.auth",
+            "spark.hadoop.fs.gs.storage.root",
+        ),
+        f"{_ICEBERG}gcp.gcs.GCSFileIO, and gcs.oauth2.token",
+    ),
+    (
+        _ABFS,
+        ("spark.hadoop.fs.azure",),
+        f"{_ICEBERG}azure.adlsv2.ADLSFileIO, and adls.auth.shared-key.account.key",
+    ),
+)
+"""Schemes, the settings by which Hadoop reaches them, and what says the same to Iceberg."""
+
+
+def iceberg_catalogs(conf: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the Iceberg catalogs of a session, in order."""
+    return tuple(sorted(name for name, made_by in _catalogs(conf).items() if made_by == _CLASS))
+
+
+def other_catalogs(conf: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the catalogs of a session that no lake table is in, in order."""
+    others = (name for name, made_by in _catalogs(conf).items() if made_by != _CLASS)
+    return tuple(sorted({_OF_SPARK, *others} - {*iceberg_catalogs(conf)}))
+
+
+def _catalogs(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the classes of catalogs by their names."""
+    given = ((n.removeprefix(CATALOG), text) for n, text in conf.items() if n.startswith(CATALOG))
+    return {name: made_by for name, made_by in given if "." not in name}
+
+
+def pyiceberg_properties(name: str, conf: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return PyIceberg's properties of a catalog as a Spark session has it; they hold secrets.
+
+    Args:
+        name: the catalog's, in Spark and in PyIceberg.
+        conf: the settings of the session.
+
+    Returns:
+        The properties; empty where the session has no catalog of that name.
+
+    Raises:
+        UnsupportedError: it is no Iceberg catalog, of a kind that PyIceberg has not, or has a
+            setting that cannot be translated.
+    """
+    made_by = conf.get(CATALOG + name)
+    if made_by is None:
+        return {}
+    if made_by == _SESSION_CLASS:
+        why = (
+            "is a SparkSessionCatalog, in which other tables than Iceberg's are too; add the same "
+            f"catalog under another name, as {_CLASS}"
+        )
+        raise refusal(name, "", why)
+    if made_by != _CLASS:
+        raise refusal(name, "", f"is not {_CLASS}")
+    given = _given(name, conf)
+    asked = _Asked(name, _kind(name, given), given, conf)
+    return _translated(asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A catalog as Spark has it: its kind, and its own settings by names in lower case."""
+
+    name: str
+    kind: str
+    given: Mapping[str, str] = field(repr=False)
+    conf: Mapping[str, str] = field(repr=False)
+
+    def text(self, setting: str) -> str:
+        """Return the value of a setting, empty where it is not given."""
+        return self.given.get(setting, "")
+
+    def refuse(self, setting: str, why: str) -> UnsupportedError:
+        """Return the refusal of a setting."""
+        return refusal(self.name, setting, why)
+
+
+def _given(name: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings below a catalog; Iceberg does not tell capitals in their names."""
+    prefix, given = f"{CATALOG}{name}.", dict[str, str]()
+    for whole, text in conf.items():
+        if not whole.startswith(prefix):
+            continue
+        setting = whole.removeprefix(prefix).lower()
+        if given.setdefault(setting, text) != text:
+            raise refusal(name, setting, "is given twice, in capitals and not, and differs")
+        if text != text.strip() or any(unicodedata.category(c) == "Cc" for c in text):
+            raise refusal(name, setting, "begins or ends with a blank, or has a control character")
+    return given
+
+
+def _kind(name: str, given: Mapping[str, str]) -> str:
+    type_, class_ = given.get("type", ""), given.get("catalog-impl", "")
+    if type_ and class_:
+        raise refusal(name, "catalog-impl", "stands beside type, of which Iceberg allows one")
+    if class_:
+        if kind := _CLASSES.get(class_):
+            return kind
+        known = ", ".join(_CLASSES)
+        raise refusal(name, "catalog-impl", f"is {class_!r}, and may be one of {known}")
+    type_ = type_.lower() or HIVE
+    if kind := _KINDS.get(type_):
+        return kind
+    if type_ == "hadoop":
+        why = (
+            "is 'hadoop': PyIceberg has no such catalog, because a rename is no safe commit on "
+            "every file system. Register its tables in one of the type jdbc (register_table)"
+        )
+        raise refusal(name, "type", why)
+    raise refusal(name, "type", f"is {type_!r}, and may be one of {', '.join(_KINDS)}")
+
+
+def _translated(asked: _Asked) -> dict[str, Any]:
+    properties: dict[str, Any] = {"type": asked.kind}
+    for setting, text in asked.given.items():
+        row = found(setting)
+        if row is None:
+            raise asked.refuse(setting, "is no setting that mergeberg knows what becomes of")
+        if row.of and row.of != asked.kind:
+            continue
+        if row.does is Does.RENAMED:
+            properties[row.says] = text
+        elif row.does is Does.REFUSED and text.lower() not in row.harmless:
+            raise asked.refuse(setting, f"has no equal in PyIceberg ({row.says})")
+    _check_files(asked)
+    if path_style := asked.text("s3.path-style-access"):
+        properties["s3.force-virtual-addressing"] = _turned(asked, path_style)
+    if warehouse := asked.text("warehouse"):
+        properties["warehouse"] = warehouse if asked.kind == REST else _location(asked, warehouse)
+    match asked.kind:
+        case "rest":
+            return properties | _server(asked)
+        case "sql":
+            return properties | _database(asked)
+        case "hive":
+            return properties | _metastore(asked)
+        case _:
+            return properties
+
+
+def _check_files(asked: _Asked) -> None:
+    """Refuse what reads and writes files otherwise than PyIceberg will.
+
+    Raises:
+        UnsupportedError: a class of its own, or an object store by Hadoop's settings.
+    """
+    file_io = asked.text("io-impl")
+    if file_io and file_io not in _FILE_IOS:
+        raise asked.refuse("io-impl", f"is {file_io!r}, and may be one of {', '.join(_FILE_IOS)}")
+    by_hadoop = file_io == _HADOOP_IO or (not file_io and asked.kind in (SQL, HIVE))
+    warehouse = asked.text("warehouse")
+    if not by_hadoop:
+        return
+    for schemes, settings, instead in _OF_HADOOP:
+        there = not warehouse or warehouse.startswith(schemes)
+        if there and any(one.startswith(settings) for one in asked.conf):
+            why = (
+                f"leaves files to Hadoop, whose settings ({settings[0]}…) PyIceberg does not know; "
+                f"set it to {instead} and so on beside it"
+            )
+            raise asked.refuse("io-impl", why)
+
+
+def _turned(asked: _Asked, path_style: str) -> str:
+    match path_style.lower():
+        case "true":
+            return "false"
+        case "false":
+            return "true"
+        case _:
+            raise asked.refuse("s3.path-style-access", "is neither true nor false")
+
+
+def _location(asked: _Asked, warehouse: str) -> str:
+    """Return a warehouse with its scheme: Hadoop adds the one of its default file system."""
+    scheme, colon, rest = warehouse.partition(":")
+    if colon and scheme.lower() == "file" and rest.startswith("/"):
+        return f"file:///{rest.lstrip('/')}"
+    if "://" in warehouse:
+        return warehouse
+    default = asked.conf.get(DEFAULT_FS, "")
+    if not warehouse.startswith("/") or not default:
+        why = (
+            "is no location with a scheme, so that it depends on who reads it; write for example "
+            "file:///srv/lake"
+        )
+        raise asked.refuse("warehouse", why)
+    return (
+        f"{default.rstrip('/')}{warehouse}"
+        if "://" in default.rstrip("/")
+        else f"file://{warehouse}"
+    )
+
+
+def _database(asked: _Asked) -> dict[str, str]:
+    beside = {
+        setting.removeprefix("jdbc."): text
+        for setting, text in asked.given.items()
+        if (row := found(setting)) and row.does is Does.READ and setting.startswith("jdbc.")
+    }
+    version = beside.pop("schema-version", "").lower()
+    if version not in ("", "v0", "v1"):
+        raise asked.refuse("jdbc.schema-version", f"is {version!r}, and may be V0 or V1")
+    if not asked.text("warehouse"):
+        raise asked.refuse("warehouse", "is missing")
+    made = {"uri": sqlalchemy_uri(asked.text("uri"), beside, asked.refuse)}
+    # V0 is only what Spark makes when nothing is there; PyIceberg leaves the layout that it finds.
+    return made | ({"schema_version": "v1"} if version == "v1" else {})
+
+
+def _metastore(asked: _Asked) -> dict[str, str]:
+    if asked.conf.get(_HIVE_LOCKS, "true").lower() != "true":
+        why = (
+            f"commits without Hive's locks ({_HIVE_LOCKS}), which PyIceberg takes: one would not "
+            "see the other's"
+        )
+        raise asked.refuse("type", why)
+    uri = asked.text("uri") or asked.conf.get(_METASTORE, "")
+    if not uri.startswith("thrift://"):
+        why = "is no thrift://HOST:PORT; where Spark takes it from hive-site.xml, write it here too"
+        raise asked.refuse("uri", why)
+    return {"uri": uri}
+
+
+def _server(asked: _Asked) -> dict[str, Any]:
+    uri = asked.text("uri")
+    if not uri.lower().startswith(("https://", "http://")):
+        raise asked.refuse("uri", "is no http:// or https:// address")
+    headers = {s: text for s, text in asked.given.items() if s.startswith("header.")}
+    if headers.get("header.x-iceberg-access-delegation", "") == "remote-signing":
+        why = "asks that the server signs each request for a file, which PyArrow cannot do"
+        raise asked.refuse("header.x-iceberg-access-delegation", why)
+    return {"uri": uri, **headers, **_identity(asked)}
+
+
+def _identity(asked: _Asked) -> dict[str, Any]:
+    """Return who asks a server; as Iceberg does, by a token where one is given."""
+    has_token = bool(asked.text("token") or asked.text("credential"))
+    way = asked.text("rest.auth.type").lower() or ("oauth2" if has_token else "none")
+    signed = dict[str, str]()
+    if asked.text("rest.sigv4-enabled").lower() == "true" or way == "sigv4":
+        signed = {"rest.sigv4-enabled": "true"}
+        way = asked.text("rest.auth.sigv4.delegate-auth-type").lower() or "oauth2"
+    match way:
+        case "oauth2" if not has_token:
+            return {**signed, "auth": {"type": "noop"}}
+        case "none":
+            return {**signed, "auth": {"type": "noop"}}
+        case "basic" if not signed:
+            names = ("username", "password")
+            who = {one: asked.text(f"rest.auth.basic.{one}") for one in names}
+            return {"auth": {"type": "basic", "basic": who}}
+        case "oauth2":
+            return signed | _token(asked)
+        case _ if signed:
+            raise asked.refuse("rest.auth.sigv4.delegate-auth-type", "may be none or oauth2")
+        case _:
+            raise asked.refuse("rest.auth.type", "may be none, basic, oauth2 or sigv4")
+
+
+def _token(asked: _Asked) -> dict[str, str]:
+    place = asked.text("oauth2-server-uri") or _TOKENS
+    if not place.lower().startswith(("https://", "http://")):
+        place = f"{asked.text('uri').rstrip('/')}/{place.lstrip('/')}"
+    given = {name: asked.text(name) for name in ("credential", "token") if asked.text(name)}
+    return {**given, "oauth2-server-uri": place}

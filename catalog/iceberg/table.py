@@ -1,0 +1,238 @@
+"""An Iceberg table of a catalog: loads it, and sends what `iceberg.snapshot` staged.
+
+What an Iceberg catalog fails with, as errors of ours: what was tried, why, and what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from pydantic import ValidationError as InvalidMetadata
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+from catalog.storages.opening import Storages
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
+from tableformat.committer import (
+    BranchFile,
+    Commit,
+    FileInMain,
+    LakeTableState,
+    PartitionFile,
+    SchemaChange,
+    Sent,
+    Staged,
+    TagChange,
+)
+from tableformat.errors import DestinationError, NotFoundError, TableFormatError, UnsupportedError
+from tableformat.iceberg import snapshot
+from tableformat.iceberg.expiry import expiry_request, made_by
+from tableformat.iceberg.manifest_scan import MainFiles, References
+from tableformat.iceberg.snapshot import tag_request
+from tableformat.names import LakeName
+
+__all__ = ["IcebergTable", "first_line", "unreachable", "unreadable", "what_failed"]
+
+_MOST_REASONS: Final = 3
+
+
+def unreadable(name: LakeName, error: Exception) -> UnsupportedError:
+    """Return the refusal of a table whose metadata cannot be read, with the reasons in it.
+
+    Catalogs that answer over HTTP raise the parser's own error, the others wrap it.
+    """
+    cause = error if isinstance(error, InvalidMetadata) else error.__cause__
+    said = cause.errors() if isinstance(cause, InvalidMetadata) else []
+    reasons = dict.fromkeys(str(one["msg"]).removeprefix("Value error, ") for one in said)
+    why = "; ".join([*reasons][:_MOST_REASONS]) or str(error)
+    return UnsupportedError(
+        f"Cannot use {name} as a destination: its metadata holds what only newer versions of "
+        f"Iceberg have, or is damaged ({why}). Export into a new table: a name that nothing has "
+        "is created.",
+        code=NOT_IMPLEMENTED,
+    )
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line: what databases add is the statement, with its values."""
+    return next(iter(str(error).splitlines()), "")
+
+
+def what_failed(error: Exception) -> str:
+    """Return what a request failed with, in one line without a full stop.
+
+    An error of ours says all of it, as the one of a storage below a catalog.
+    """
+    if isinstance(error, TableFormatError):
+        return error.message.rstrip(".")
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def unreachable(catalog: str, what: str, error: Exception) -> TableFormatError:
+    """Return the error of a catalog, or of its storage, that failed while `what` was tried."""
+    if isinstance(error, TableFormatError):
+        # Our own storage below the catalog has said it.
+        return type(error)(error.message, code=error.code)
+    said = first_line(error).rstrip(". ")
+    if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("psycopg"):
+        return DestinationError(
+            f"Cannot {what}: the URI of the catalog {catalog!r} asks for the driver {error.name}, "
+            "which is not installed. Run: pip install 'mergeberg[postgres]', and let the URI begin "
+            "with postgresql+psycopg2://."
+        )
+    return DestinationError(
+        f"Cannot {what}: the catalog {catalog!r} or its storage failed with "
+        f"{type(error).__name__}: {said}. Check its configuration, rights and network; running the "
+        "command again is safe."
+    )
+
+
+class IcebergTable:
+    """A `tableformat.committer.LakeTable` on any PyIceberg catalog."""
+
+    def __init__(
+        self, catalog: Catalog, name: LakeName, loaded: Table, storages: Storages | None = None
+    ) -> None:
+        """Remember the catalog and the name; `loaded` is the table as it was found.
+
+        `storages` are those of the catalog, which learn of the table; None for those of its own.
+        """
+        self._catalog = catalog
+        self.name = name
+        self.loaded = loaded
+        self.storages = Storages() if storages is None else storages
+        self.storages.learn(loaded.location(), loaded.io.properties)
+        self._io = loaded.io
+        self._files = MainFiles()
+        self._references = References()
+
+    def load(self) -> LakeTableState:
+        """Load the metadata anew.
+
+        Raises:
+            NotFoundError: the table is gone (code 60).
+            DestinationError: the catalog did not answer.
+        """
+        try:
+            table = self._catalog.load_table(self.name.identifier)
+        except NoSuchTableError as error:
+            message = (
+                f"Cannot find {self.name} any more: it was dropped or renamed meanwhile. Run the "
+                "command again."
+            )
+            raise NotFoundError(message, code=UNKNOWN_TABLE) from error
+        except Exception as error:
+            raise unreachable(self.name.catalog, f"load {self.name}", error) from error
+        # A server may have given new credentials, and the old ones end.
+        self.storages.learn(table.location(), table.io.properties)
+        self._io = table.io
+        return snapshot.state_of(table)
+
+    def files_of(
+        self, state: LakeTableState, key: str, at: int | None = None
+    ) -> tuple[FileInMain, ...]:
+        """Return the data files of a snapshot, or of main, that exports of a key hash added."""
+        with self._trying_to("read the manifests"):
+            return self._files.of_key(state, key, state.main if at is None else at)
+
+    def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
+        """Return the paths of all data files of main."""
+        with self._trying_to("read the manifests"):
+            return self._files.paths(state)
+
+    def files_on(self, state: LakeTableState, branch: str) -> tuple[BranchFile, ...]:
+        """Return all data files of a branch."""
+        with self._trying_to("read the manifests"):
+            return self._files.on(state, branch)
+
+    def files_in(
+        self, state: LakeTableState, partition: tuple[str | None, ...]
+    ) -> tuple[PartitionFile, ...]:
+        """Return the data files of main that may hold rows of a partition."""
+        with self._trying_to("read the manifests"):
+            return self._files.in_partition(state, partition)
+
+    def refers_to(
+        self, state: LakeTableState, key: str, transaction_ids: Collection[str]
+    ) -> frozenset[str]:
+        """Return the data files of these exports of a key that any snapshot refers to."""
+        with self._trying_to("read the manifests"):
+            return self._references.to(state, key, transaction_ids)
+
+    def metadata_files(self, state: LakeTableState) -> frozenset[str]:
+        """Return the metadata files that `state` knows, and what its snapshots refer to."""
+        with self._trying_to("read the manifests"):
+            return self._references.metadata_files(state)
+
+    def references(self, state: LakeTableState) -> dict[str, int]:
+        """Return the snapshots of all branches and tags, by name."""
+        return {name: r.snapshot_id for name, r in snapshot.table_of(state).metadata.refs.items()}
+
+    def stage(self, state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
+        """Write the manifests of one attempt."""
+        with self._trying_to("write the manifests"):
+            return snapshot.stage(state, commit, leaves)
+
+    def prune(
+        self, state: LakeTableState, at: int, leaves: tuple[str, ...], ledger: str, number: int
+    ) -> Staged:
+        """Write the manifests of a snapshot that is another one without some files."""
+        with self._trying_to("write the manifests"):
+            return snapshot.stage_pruned(state, at, leaves, ledger, number)
+
+    def send(
+        self, state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
+    ) -> Sent:
+        """Ask the catalog, once, to apply an attempt."""
+        return self._request(state, *snapshot.request(state, staged, commit, remove_marks))
+
+    def evolve(self, state: LakeTableState, change: SchemaChange) -> Sent:
+        """Ask the catalog, once, for another schema."""
+        return self._request(state, *snapshot.schema_request(state, change))
+
+    def tag(self, state: LakeTableState, change: TagChange) -> Sent:
+        """Ask the catalog, once, for other tags."""
+        return self._request(state, *tag_request(state, change))
+
+    def snapshots_of(self, state: LakeTableState, ledger: str) -> frozenset[int]:
+        """Return the snapshots that a commit of a ledger made."""
+        return made_by(state, ledger)
+
+    def expire(self, state: LakeTableState, snapshot_ids: frozenset[int]) -> Sent:
+        """Ask the catalog, once, to expire snapshots."""
+        return self._request(state, *expiry_request(state, snapshot_ids))
+
+    def in_use(self, state: LakeTableState, staged: Staged) -> bool:
+        """Whether any snapshot refers to a manifest of the attempt."""
+        with self._trying_to("read the manifests"):
+            return snapshot.is_in_use(state, staged)
+
+    def discard(self, staged: Staged) -> None:
+        """Delete the manifests of a dead attempt."""
+        with self._trying_to("delete unused manifests"):
+            for path in staged.files:
+                self._io.delete(path)
+
+    @contextlib.contextmanager
+    def _trying_to(self, what: str) -> Iterator[None]:
+        """Say what the storage fails with as a `DestinationError`."""
+        try:
+            yield
+        except OSError as error:
+            raise unreachable(self.name.catalog, f"{what} of {self.name}", error) from error
+
+    def _request(
+        self,
+        state: LakeTableState,
+        updates: tuple[TableUpdate, ...],
+        requirements: tuple[TableRequirement, ...],
+    ) -> Sent:
+        try:
+            self._catalog.commit_table(snapshot.table_of(state), requirements, updates)
+        except Exception as error:  # noqa: BLE001  every answer but a success is "unknown" (protocol.md step 7)
+            return Sent(applied=False, error=what_failed(error))
+        return Sent(applied=True)

@@ -1,0 +1,257 @@
+"""Where a ledger in ZooKeeper or ClickHouse Keeper is, and who logs in there.
+
+    keeper://[USER@]HOST[:2181][,HOST2[:2181]...][/CHROOT][?OPTION=VALUE[&...]]
+    keepers://... the same over TLS, port 2281
+
+The options are timeout (seconds for which an operation goes on without an answer), session-timeout
+(seconds after which the leases of a process that is silent are free) and allow-insecure (1). Over
+keeper:// only this machine is spoken to, unless that is allowed: in the address, or by
+MERGEBERG_ALLOW_INSECURE. What stands before the last @ of an address is never shown, nor is the
+value of an option.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from catalog.network import INSECURE, is_this_machine, is_true, named_host
+from tableformat.errors import NotFoundError, RefusedError, UsageError
+
+__all__ = [
+    "CA_FILE",
+    "CERTIFICATE",
+    "KEY",
+    "PASSWORD",
+    "KeeperAddress",
+    "is_keeper",
+    "parse_keeper",
+]
+
+PASSWORD: Final = "MERGEBERG_LEDGER_PASSWORD"  # noqa: S105 - the name, no password
+"""The variable of the environment that holds the user's password."""
+_USER: Final = "MERGEBERG_LEDGER_USER"
+CA_FILE: Final = "MERGEBERG_LEDGER_CA_FILE"
+CERTIFICATE: Final = "MERGEBERG_LEDGER_CERTIFICATE"
+KEY: Final = "MERGEBERG_LEDGER_KEY"
+_PORTS: Final = {"keeper": 2181, "keepers": 2281}
+_CHROOT: Final = re.compile(r"(/[A-Za-z0-9._~%+=-]+)*")
+_SECONDS: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
+_FORM: Final = "Write keeper://HOST[:PORT][,HOST2[:PORT]...][/CHROOT], or keepers:// for TLS"
+_TIMEOUT: Final = 60.0
+_SESSION_TIMEOUT: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperAddress:
+    """The servers of an ensemble, a path below which the ledger is, and how to speak to them.
+
+    `hosts` are `HOST:PORT`, `chroot` is '' or begins with a slash. `ca_file`, `certificate` and
+    `key` are PEM files, for TLS only; without authorities those of the system are trusted.
+    `seconds` is for how long an operation goes on without an answer, `session_seconds` after what
+    time the servers take a silent process for dead.
+    """
+
+    hosts: tuple[str, ...]
+    chroot: str = ""
+    secure: bool = False
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    seconds: float = _TIMEOUT
+    session_seconds: float = _SESSION_TIMEOUT
+    allow_insecure: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The address without any secret; `parse_keeper` reads it."""
+        who = f"{self.user}@" if self.user else ""
+        scheme = "keepers" if self.secure else "keeper"
+        options = [
+            *([f"timeout={self.seconds:g}"] if self.seconds != _TIMEOUT else ()),
+            *(
+                [f"session-timeout={self.session_seconds:g}"]
+                if self.session_seconds != _SESSION_TIMEOUT
+                else ()
+            ),
+            *(["allow-insecure=1"] if self.allow_insecure else ()),
+        ]
+        tail = f"?{'&'.join(options)}" if options else ""
+        return f"{scheme}://{who}{','.join(self.hosts)}{self.chroot}{tail}"
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether somebody logs in: then nodes are the creator's alone."""
+        return self.password is not None or self.certificate is not None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences for the user about what was given."""
+        if self.secure or all(_is_here(host) for host in self.hosts):
+            return ()
+        warning = (
+            f"The ledger {self.shown} is not spoken to over TLS: everybody on the way reads what "
+            "was exported and the password, and can change what the ledger says."
+        )
+        return (warning,)
+
+
+def is_keeper(uri: str) -> bool:
+    """Tell whether a ledger's text names one in Keeper."""
+    return uri.lower().startswith(("keeper:", "keepers:"))
+
+
+def parse_keeper(uri: str, *, environment: Mapping[str, str]) -> KeeperAddress:
+    """Read the address of a ledger in Keeper, and who logs in there.
+
+    Args:
+        uri: the address.
+        environment: MERGEBERG_LEDGER_USER, _PASSWORD, _CA_FILE, _CERTIFICATE and _KEY, and
+            MERGEBERG_ALLOW_INSECURE.
+
+    Raises:
+        UsageError: the address or the environment is malformed or contradicts itself.
+        NotFoundError: a file that is named is not there.
+        RefusedError: it is not over TLS, names another machine, and that is not allowed.
+    """
+    scheme, colon, rest = uri.partition("://")
+    scheme = scheme.lower()
+    before, at, after = rest.rpartition("@")
+    if not colon or scheme not in _PORTS:
+        # Of a text of another form nobody knows where its secret is.
+        message = f"Cannot open the ledger: it is no address of Keeper. {_FORM}."
+        raise UsageError(message)
+    place, _, options = after.partition("?")
+    shown = f"{scheme}://{place}"
+    if at and not re.fullmatch(r"[A-Za-z0-9._-]+", before):
+        message = (
+            f"Cannot open the ledger {shown}: what stands before the @ is no name of a user. A "
+            f"password in it could be seen in the list of processes: set {PASSWORD} instead."
+        )
+        raise UsageError(message)
+    hosts, _, _ = place.partition("/")
+    chroot = place.removeprefix(hosts).rstrip("/")
+    if not _CHROOT.fullmatch(chroot) or _is_reserved(chroot):
+        message = (
+            f"Cannot open the ledger {shown}: {chroot!r} is no path for it. Write names of "
+            "letters, digits and ._~%+=- between single slashes, other than ., .. and /zookeeper."
+        )
+        raise UsageError(message)
+    address = KeeperAddress(
+        tuple(dict.fromkeys(_host(scheme, one, shown) for one in hosts.split(","))),
+        chroot,
+        secure=scheme == "keepers",
+        user=before or None,
+    )
+    return _checked(_with_environment(_with_options(address, options, shown), environment, shown))
+
+
+def _is_reserved(chroot: str) -> bool:
+    names = chroot.split("/")[1:]
+    return bool({".", ".."} & set(names)) or names[:1] == ["zookeeper"]
+
+
+def _host(scheme: str, place: str, shown: str) -> str:
+    found = named_host(place, _PORTS[scheme])
+    if found is None:
+        message = f"Cannot open the ledger {shown}: {place!r} is not HOST or HOST:PORT. {_FORM}."
+        raise UsageError(message)
+    return "{}:{}".format(*found)
+
+
+def _with_options(address: KeeperAddress, text: str, shown: str) -> KeeperAddress:
+    for option in filter(None, text.split("&")):
+        name, _, value = option.partition("=")
+        is_time = _SECONDS.fullmatch(value) is not None and float(value) > 0
+        match name:
+            case "timeout" if is_time:
+                address = replace(address, seconds=float(value))
+            case "session-timeout" if is_time:
+                address = replace(address, session_seconds=float(value))
+            case "allow-insecure" if value in ("0", "1"):
+                address = replace(address, allow_insecure=value == "1")
+            case _:
+                message = (
+                    f"Cannot open the ledger {shown}: {name!r} is no option, or has another value "
+                    "than it may have. The options are timeout and session-timeout (seconds above "
+                    f"0), allow-insecure (0, 1). A password is given by {PASSWORD}."
+                )
+                raise UsageError(message)
+    return address
+
+
+def _with_environment(
+    address: KeeperAddress, environment: Mapping[str, str], shown: str
+) -> KeeperAddress:
+    user = address.user or environment.get(_USER) or None
+    password = environment.get(PASSWORD) or None
+    if user is not None and (":" in user or not user.isprintable()):
+        message = (
+            f"Cannot open the ledger {shown}: the name of the user has a colon or a control "
+            f"character in it, which Keeper does not take. Correct {_USER}."
+        )
+        raise UsageError(message)
+    if (user is None) != (password is None):
+        given, missing = ("a password", _USER) if user is None else (f"the user {user}", PASSWORD)
+        message = (
+            f"Cannot log in to the ledger {shown}: {given} is given alone. Set {missing}, too."
+        )
+        raise UsageError(message)
+    files = (_file(environment, name, shown) for name in (CA_FILE, CERTIFICATE, KEY))
+    ca_file, certificate, key = files
+    if key is not None and certificate is None:
+        message = (
+            f"Cannot log in to the ledger {shown}: {KEY} names the key of a client certificate, "
+            f"and no certificate is given. Set {CERTIFICATE}, too."
+        )
+        raise UsageError(message)
+    return replace(
+        address,
+        user=user,
+        password=password,
+        ca_file=ca_file,
+        certificate=certificate,
+        key=key,
+        allow_insecure=address.allow_insecure or is_true(environment.get(INSECURE)),
+    )
+
+
+def _checked(address: KeeperAddress) -> KeeperAddress:
+    if not address.secure and address.certificate is not None:
+        message = (
+            f"Cannot open the ledger {address.shown}: a client certificate is given, and without "
+            f"TLS nobody asks for one. Use keepers://, or leave {CERTIFICATE} out."
+        )
+        raise UsageError(message)
+    if address.warnings and not address.allow_insecure:
+        message = (
+            f"Cannot open the ledger {address.shown}: without TLS everybody on the way reads what "
+            "was exported and the password, and can change what the ledger says. Use keepers://, "
+            f"or allow it by ?allow-insecure=1 behind the address or by {INSECURE}=1."
+        )
+        raise RefusedError(message)
+    return address
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine by its name alone, so that nothing leaves it."""
+    return is_this_machine(host.rpartition(":")[0].strip("[]"))
+
+
+def _file(environment: Mapping[str, str], name: str, shown: str) -> Path | None:
+    given = environment.get(name)
+    if not given:
+        return None
+    path = Path(given).expanduser()
+    if not path.is_file():
+        message = (
+            f"Cannot open the ledger {shown}: {name} names {path}, and there is no such file. "
+            "Correct the path."
+        )
+        raise NotFoundError(message)
+    return path

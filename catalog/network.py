@@ -1,0 +1,134 @@
+"""`HOST` and `HOST:PORT`, as the addresses of servers have them.
+
+Which hosts are this machine: what is said to them does not leave it.
+
+The text of an address as it may be shown, whatever it is: it may hold a password.
+
+For how long what is far is waited for.
+
+What several settings share that are variables of the environment.
+
+The first of many names, and how many more there are: for a message, which is one line.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+__all__ = [
+    "DEFAULT_TIME_OUTS",
+    "INSECURE",
+    "TimeOuts",
+    "has_options_before_host",
+    "is_in_clear",
+    "is_port",
+    "is_this_machine",
+    "is_true",
+    "named_host",
+    "some",
+    "without_secret",
+]
+
+_HIGHEST_PORT: Final = 65_535
+_HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
+
+
+def named_host(text: str, default_port: int) -> tuple[str, int] | None:
+    """Return name and port, None for any other text; an IPv6 address keeps its brackets."""
+    found = _HOST.fullmatch(text)
+    port = int(found["port"] or default_port) if found else 0
+    return (found["name"].lower(), port) if found and is_port(port) else None
+
+
+def is_port(number: int) -> bool:
+    """Whether a server can listen there."""
+    return 0 < number <= _HIGHEST_PORT
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host is this machine by its name alone, so that nothing leaves it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_in_clear(url: str) -> bool:
+    """Whether what is said to the server of an address leaves this machine without TLS."""
+    found = urlsplit(url)
+    return found.scheme == "http" and not is_this_machine(found.hostname or "")
+
+
+_HARMLESS: Final = re.compile(r"(connect-timeout|read-timeout|compress)=[0-9.]{1,10}")
+_SECRET: Final = re.compile(r"[^=]*(pass|pwd|secret|token|key|credential)[^=]*=", re.IGNORECASE)
+_OPTIONS: Final = re.compile(r"\?.*=", re.DOTALL)
+_BEHIND: Final = re.compile(r"[:/?#@]")
+
+
+def without_secret(text: str) -> str:
+    """Return a text without the password of the address that it is, or ends with.
+
+    Also of an address that cannot be read, or of another kind: `clickhouse://user:password@host`.
+    What it has no place for in a server's address is left out, too, and so are options of another
+    kind of address whose names are those of secrets.
+    """
+    begin, mark, rest = text.partition("://")
+    if not mark:
+        return text
+    before, at, place = rest.rpartition("@")
+    if has_options_before_host(before):
+        return f"{begin}{mark}{_BEHIND.split(before, maxsplit=1)[0]}"
+    user = before.partition(":")[0]
+    place, question, options = place.partition("?")
+    is_shown = _HARMLESS.fullmatch if begin.lower().endswith(("http", "https")) else _is_harmless
+    shown = [one for one in options.split("&") if is_shown(one)]
+    return f"{begin}{mark}{user}{at}{place}" + (question + "&".join(shown) if shown else "")
+
+
+def has_options_before_host(before: str) -> bool:
+    """Tell of what stands before the last @ of an address whether a host and options are in it.
+
+    Then the @ stands in the value of an option, which may be a secret, and what follows is no host.
+    """
+    return _OPTIONS.search(before) is not None
+
+
+def _is_harmless(option: str) -> bool:
+    return _SECRET.match(option) is None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOuts:
+    """How long a request may take to connect and to answer, in seconds.
+
+    `retry_for` is for how long one to an object store is tried again while that is away.
+    """
+
+    connect: float = 10.0
+    read: float = 60.0
+    retry_for: float = 900.0
+
+
+DEFAULT_TIME_OUTS: Final = TimeOuts()
+
+
+INSECURE: Final = "MERGEBERG_ALLOW_INSECURE"
+"""Allows what is not over TLS."""
+_TRUE: Final = ("true", "1", "t", "yes", "y", "on")
+
+
+def is_true(value: Any) -> bool:
+    """Whether the value of a property means yes; that of a YAML file need not be a text."""
+    return str(value).lower() in _TRUE
+
+
+def some(names: Iterable[str], *, most: int = 3) -> str:
+    """Return the first names, and the number of the others."""
+    held = list(names)
+    more = f" and {len(held) - most} more" if len(held) > most else ""
+    return ", ".join(held[:most]) + more

@@ -1,0 +1,1 @@
+"""Writes files of lake tables again: changed, merged, copied or foreign rows."""

@@ -1,0 +1,452 @@
+"""Writes data files anew with what a statement leaves of their rows.
+
+The columns that the statement does not set go from the old file to the new one as they are: nothing
+reads them as another type. Each new file has a receipt like any file that an export wrote, before
+it can be committed.
+
+What a statement changes in data files, found out once, and what it left of their rows.
+
+Where that lies is known by location, so that another host may look at a file than the one that
+writes it anew.
+
+Which data files have bloom filters of some columns, and their rows as they are.
+"""
+
+from __future__ import annotations
+
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import cycle
+from pathlib import Path
+from typing import ClassVar, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+
+from catalog.clickhouse.rows.changes import RowChanges
+from catalog.clickhouse.rows.files import ROW_NUMBER
+from catalog.processes import ScratchDirectory
+from catalog.rewriting.file_partitions import OwnPartitions
+from catalog.rewriting.new_files import FilePlace, TableFiles, carry_digest, store_receipts
+from catalog.rewriting.numbered_rows import set_values
+from catalog.storages.opening import Opens, Storages
+from tableformat.committer import BranchFile, LakeTableState
+from tableformat.errors import DestinationError
+from tableformat.file_names import exported_by
+from tableformat.iceberg.arrow_schema import FIELD_ID_KEY, columns_of_file, file_schema, to_file
+from tableformat.iceberg.copied_files import Rewritten, rewritten_receipts
+from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.snapshot import table_of
+from tableformat.ledger import Row
+from tableformat.mergetree.row_change import RowChange
+from tableformat.operations.statement import Claimed, Rewrite
+from tableformat.parquet.columns import filtered_columns, filters_kept
+from tableformat.parquet.writer import FileFormat, SortField, WrittenFile, write_file
+from tableformat.receipt import Receipt
+
+__all__ = [
+    "ROW_NUMBER",
+    "Anew",
+    "ChangedFiles",
+    "FileLooker",
+    "FileWriter",
+    "FilteredFiles",
+    "KeptRows",
+    "LeftOfFiles",
+    "Looked",
+    "LookedFiles",
+    "LooksElsewhere",
+    "WritesElsewhere",
+    "declared_order",
+]
+
+_CHUNK: Final = 65_536
+
+
+class LeftOfFiles(Protocol):
+    """Says what a statement left of the rows of files."""
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The columns that may have other values than before."""
+        ...
+
+    def left(self, path: str) -> AbstractContextManager[pa.Table]:
+        """Lend the rows that are left of a file: by ascending `ROW_NUMBER`, and what it sets."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Anew:
+    """Files in whose place another one comes, and where that is written."""
+
+    of: Rewrite
+    place: FilePlace
+
+
+@dataclass(frozen=True, slots=True)
+class FileWriter:
+    """Writes one file of a table anew, here or on another host; `schema` is the table's."""
+
+    storages: Opens
+    changes: LeftOfFiles
+    schema: Schema
+    format: FileFormat
+    without: frozenset[int] = frozenset()
+
+    def __call__(self, one: Anew, scratch: Path) -> Rewritten:
+        """Write it, and return what is told of it.
+
+        Args:
+            one: what is written.
+            scratch: a directory of this host.
+
+        Raises:
+            UnsupportedError: another engine wrote the file in a form that cannot be kept.
+            DestinationError: a storage failed, or the file has not the rows that were looked at.
+        """
+        (file,) = one.of.files
+        new = one.place.new()
+        local = self.storages(file.path).fetch(file.path, scratch)
+        try:
+            return new.told(self._rewritten(one.of, local, new.path))
+        except (OSError, pa.ArrowException) as error:
+            message = f"Cannot write {file.path} anew: {error}. Run the statement again."
+            raise DestinationError(message) from error
+        finally:
+            if local.is_relative_to(scratch):
+                local.unlink()
+
+    def _rewritten(self, of: Rewrite, local: Path, path: str) -> WrittenFile:
+        schema = self.schema
+        with pq.ParquetFile(local) as parquet:
+            ids = {f.field_id for f in schema.fields if f.name not in self.changes.sets}
+            sort = declared_order(parquet, of.files[0].path, ids)
+            written_as = file_schema(schema)
+            kept = filters_kept((parquet,), written_as, self.without)
+            with closing(self._rows(of, parquet)) as rows:
+                written = write_file(
+                    rows,
+                    self.storages(path).create(path),
+                    written_as,
+                    replace(self.format, bloom_columns=kept, bloom_values=of.rows),
+                    sort,
+                    convert=lambda table: to_file(table, schema),
+                )
+        if written.rows != of.rows:
+            message = f"{written.rows:,} rows were written of {of.rows:,} that are left"
+            raise OSError(message)
+        return written
+
+    def _rows(self, of: Rewrite, parquet: pq.ParquetFile) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the rows that are left of a file, in its order, with the values that were set."""
+        sets = self.changes.sets
+        with self.changes.left(of.files[0].path) as left:
+            numbers = left.column(ROW_NUMBER)
+            begin = at = 0
+            for batch in parquet.iter_batches(_CHUNK):
+                end = begin + batch.num_rows
+                upto = bisect_left(range(len(numbers)), end, at, key=lambda i: numbers[i].as_py())
+                here = pc.subtract(numbers[at:upto].cast(pa.int64()), begin)
+                table = columns_of_file(pa.Table.from_batches([batch]), self.schema).take(here)
+                yield from set_values(table, left[at:upto], sets).to_batches()
+                begin, at = end, upto
+
+
+WritesElsewhere = Callable[
+    [FileWriter, tuple[Anew, ...], Callable[[], None]], tuple[Rewritten, ...] | None
+]
+"""Writes files elsewhere, and tells of each what it is; None where they are better written here.
+
+What it is given last it calls about every second: that raises when it is to stop.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFiles:
+    """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`.
+
+    They have the bloom filters that the old ones had, but those of the columns `without`, by id.
+    `elsewhere` may write those of all keys at once, before they are asked for. `lies` tells where
+    files of earlier partition specs lie; without it there are none.
+    """
+
+    storages: Storages
+    changes: LeftOfFiles
+    format: FileFormat
+    without: frozenset[int] = frozenset()
+    elsewhere: WritesElsewhere | None = None
+    lies: OwnPartitions | None = None
+    _written: dict[Anew, Rewritten] = field(default_factory=dict, init=False, repr=False)
+
+    def ahead(
+        self, claims: tuple[Claimed, ...], state: LakeTableState, look: Callable[[str], None]
+    ) -> None:
+        """Write files for all claims elsewhere, where that is worth it.
+
+        Raises:
+            StoppedError: one is not needed any more, as `look` says of its key.
+            UnsupportedError: another engine wrote a file in a form that cannot be kept.
+            TableFormatError: elsewhere failed, or a file has not the rows that were looked at.
+        """
+        anew = tuple(one for row, rewrites in claims for one in _anew(row, rewrites, state))
+        if self.elsewhere is None:
+            return
+        keys = cycle(row.key.hash for row, _ in claims)
+        made = self.elsewhere(self._writer(state), anew, lambda: look(next(keys)))
+        if made is not None:
+            self._written.update(zip(anew, made, strict=True))
+
+    def __call__(
+        self,
+        row: Row,
+        rewrites: tuple[Rewrite, ...],
+        state: LakeTableState,
+        look: Callable[[], None],
+    ) -> tuple[Receipt, ...]:
+        """Write files for the claim of a row; return the receipts of those that have rows.
+
+        Raises:
+            StoppedError: it is not needed any more, as `look`, called before each file, says.
+            UnsupportedError: another engine wrote a file in a form that cannot be kept.
+            DestinationError: a storage failed, or a file has not the rows that were looked at.
+        """
+        made: list[tuple[str, Rewritten]] = []
+        write = self._writer(state)
+        with ScratchDirectory("change") as scratch:
+            for one in _anew(row, rewrites, state):
+                look()
+                written = self._written.pop(one, None) or write(one, scratch.path)
+                made.append((one.of.files[0].path, written))
+        partitions = self._partitions((one.files[0] for one in rewrites), state)
+        sets = frozenset(self.changes.sets)
+        receipts = rewritten_receipts(state, row, made, sets, partitions)
+        store_receipts(row, receipts, state.location, self.storages)
+        table = TableFiles(state.location, self.storages)
+        carry_digest(row, (f for r in rewrites for f in r.files), table, table)
+        return receipts
+
+    def _partitions(
+        self, files: Iterable[BranchFile], state: LakeTableState
+    ) -> dict[str, tuple[str | None, ...]]:
+        """Return where files of earlier partition specs lie, by path."""
+        of_others = (f for f in files if f.spec_id != state.layout.spec_id)
+        return {f.path: self.lies(f, state) for f in of_others if self.lies is not None}
+
+    def _writer(self, state: LakeTableState) -> FileWriter:
+        schema = table_of(state).schema()
+        return FileWriter(self.storages, self.changes, schema, self.format, self.without)
+
+
+def _anew(row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState) -> tuple[Anew, ...]:
+    """Return the files that are written for the claim of a row."""
+    return tuple(
+        Anew(one, FilePlace.beside(one.files[0], row, number, state))
+        for number, one in enumerate(r for r in rewrites if r.rows)
+    )
+
+
+def declared_order(
+    parquet: pq.ParquetFile, path: str, ids: Collection[int]
+) -> tuple[SortField, ...]:
+    """Return the order that a file says its rows have, by columns of these ids.
+
+    A file says it of each row group, and those of the new one are others. From one to the next only
+    files that were written here are known to be sorted.
+    """
+    metadata, schema = parquet.metadata, parquet.schema_arrow
+    said = {metadata.row_group(i).sorting_columns for i in range(metadata.num_row_groups)}
+    if len(said) != 1 or (metadata.num_row_groups > 1 and exported_by(path) is None):
+        return ()
+    there = {f.name: int((f.metadata or {}).get(FIELD_ID_KEY, 0)) for f in schema}
+    (columns,) = said
+    found: list[SortField] = []
+    for column in columns:
+        field_id = there.get(metadata.schema.column(column.column_index).path, 0)
+        if field_id not in ids:
+            break
+        found.append((field_id, column.descending, column.nulls_first))
+    return tuple(found)
+
+
+_PIECE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What changes in a file, None for nothing, and the location of what is left of its rows."""
+
+    rewrite: Rewrite | None
+    left: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Lends what is left of files; a `catalog.rewriting.changed_rows.LeftOfFiles`.
+
+    `sets` are columns that may have other values, `at` the locations, by the paths of the files.
+    """
+
+    sets: tuple[str, ...]
+    at: Mapping[str, str]
+    storages: Opens
+
+    @contextmanager
+    def left(self, path: str) -> Iterator[pa.Table]:
+        """Lend what is left of the rows of a file that changes, in order, by `ROW_NUMBER`.
+
+        The other columns are those that it sets, as what ClickHouse hands over; mapped, not read.
+        """
+        location = self.at[path]
+        with ScratchDirectory("left") as scratch:
+            local = self.storages(location).fetch(location, scratch.path)
+            with pa.memory_map(str(local)) as left, pa.ipc.open_stream(left) as stream:
+                yield stream.read_all()
+
+
+@dataclass(frozen=True, slots=True)
+class FileLooker:
+    """Looks at files on another host than the statement was given on, or here.
+
+    `schema` is the table's. What is left of a file comes below the location `kept`; that is a
+    directory of all who look where it is `at_hand`.
+    """
+
+    source: RememberedSource
+    schema: Schema
+    change: RowChange
+    storages: Opens
+    kept: str = ""
+    at_hand: bool = True
+
+    def __call__(self, files: Iterable[BranchFile]) -> Iterator[Looked]:
+        """Look at files, one after the other.
+
+        Raises:
+            RefusedError: ClickHouse refuses a value, or a file's values are not the source's.
+            DestinationError: a file cannot be read, or the storage failed.
+            SourceError: ClickHouse does not start.
+        """
+        of = self.source, self.storages, self.schema, self.change
+        # As many others look on this host as it has processors for.
+        with RowChanges(*of, threads=1) as rows:
+            directory = Path(self.kept) if self.at_hand else rows.directory
+            for file in files:
+                looked = look(rows, file, directory)
+                if self.at_hand or looked.rewrite is None:
+                    yield looked
+                else:
+                    yield Looked(looked.rewrite, self._stored(Path(looked.left)))
+
+    def _stored(self, local: Path) -> str:
+        location = f"{self.kept}/{local.name}"
+        sink = self.storages(location).create(location)
+        try:
+            with local.open("rb") as left:
+                while piece := left.read(_PIECE):
+                    sink.write(piece)
+            sink.commit()
+        except BaseException:
+            sink.abort()
+            raise
+        local.unlink()
+        return location
+
+
+def look(rows: RowChanges, file: BranchFile, directory: Path) -> Looked:
+    """Look at a file; what is left of it comes into a directory of this host.
+
+    Raises:
+        TableFormatError: as `FileLooker`.
+    """
+    left = directory / f"{uuid.uuid4().hex}.arrow"
+    return Looked(rows(file, left), str(left))
+
+
+LooksElsewhere = Callable[[tuple[BranchFile, ...]], tuple[Looked, ...] | None]
+"""Looks at files elsewhere; None where they are better looked at here."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookedFiles:
+    """Remembers what was found out; a `tableformat.operations.rewrite.RowsOfFiles`.
+
+    And a `catalog.rewriting.changed_rows.LeftOfFiles`. `rows` looks at files here.
+    """
+
+    rows: RowChanges
+    storages: Opens
+    elsewhere: LooksElsewhere | None = None
+    _found: dict[str, Looked] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The columns that may have other values afterwards."""
+        return self.rows.sets
+
+    def __call__(self, files: tuple[BranchFile, ...]) -> tuple[Rewrite | None, ...]:
+        """Return what changes in files, None for nothing; the same whenever it is asked.
+
+        Raises:
+            TableFormatError: as `FileLooker`, of the first file of which it is so.
+        """
+        new = tuple({f.path: f for f in files if f.path not in self._found}.values())
+        found = self.elsewhere(new) if self.elsewhere is not None and new else None
+        if found is None:
+            found = tuple(look(self.rows, file, self.rows.directory) for file in new)
+        self._found.update(zip((f.path for f in new), found, strict=True))
+        return tuple(self._found[f.path].rewrite for f in files)
+
+    @property
+    def kept(self) -> KeptRows:
+        """What is left of files, for whoever writes them anew."""
+        at = {path: one.left for path, one in self._found.items() if one.rewrite is not None}
+        return KeptRows(self.sets, at, self.storages)
+
+    @contextmanager
+    def left(self, path: str) -> Iterator[pa.Table]:
+        """Lend what is left of the rows of a file that changes, as `KeptRows` does."""
+        kept = KeptRows(self.sets, {path: self._found[path].left}, self.storages)
+        with kept.left(path) as table:
+            yield table
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredFiles:
+    """Looks at the footers of files; a `LeftOfFiles` that leaves all rows.
+
+    `io` opens files, `columns` are field ids.
+    """
+
+    io: FileIO
+    columns: frozenset[int]
+    sets: ClassVar[tuple[str, ...]] = ()
+    _rows: dict[str, int] = field(default_factory=dict)
+    _found: dict[str, bool] = field(default_factory=dict)
+
+    def __call__(self, file: BranchFile) -> bool:
+        """Return whether a file has bloom filters of any of the columns.
+
+        Raises:
+            DestinationError: it cannot be read.
+        """
+        self._rows[file.path] = file.rows
+        if file.path not in self._found:
+            try:
+                with self.io.new_input(file.path).open() as opened, pq.ParquetFile(opened) as read:
+                    self._found[file.path] = bool(filtered_columns(read) & self.columns)
+            except (OSError, pa.ArrowException) as error:
+                message = f"Cannot read {file.path}: {error}. Run the statement again."
+                raise DestinationError(message) from error
+        return self._found[file.path]
+
+    @contextmanager
+    def left(self, path: str) -> Iterator[pa.Table]:
+        """Lend the numbers of all rows of a file that was asked for."""
+        yield pa.table({ROW_NUMBER: pa.array(range(self._rows[path]), pa.uint64())})

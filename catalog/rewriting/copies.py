@@ -1,0 +1,211 @@
+"""Makes copies of data files: by the storage that has them, where it can, else by their bytes.
+
+Copies data files of one lake table as files of another: the same bytes under names of their own.
+
+Each has a receipt like any file that an export wrote, before it can be committed.
+
+Copies data files of a lake table to other places of the same table, as a plan says.
+
+Each has a receipt like any file that an export wrote, before it can be committed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from catalog.processes import ScratchDirectory
+from catalog.rewriting.integrity import Checks, hashes_of, refuse_changed_files, refuse_other_bytes
+from catalog.rewriting.new_files import TableFiles, carry_digest, store_receipts
+from catalog.storages.opening import Storages
+from tableformat.committer import BranchFile, LakeTableState
+from tableformat.disks import Disks
+from tableformat.errors import DestinationError
+from tableformat.file_names import data_file_name
+from tableformat.iceberg.copied_files import Copy, copied_receipts
+from tableformat.iceberg.file_partition import FilePartition
+from tableformat.ledger import Row
+from tableformat.operations.statement import Rewrite
+from tableformat.receipt import Receipt
+from tableformat.storage import Storage
+
+__all__ = ["CopiedBytes", "CopiedFiles", "MovedFiles"]
+
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedBytes:
+    """Copies files from some storages to others; `hashes` has the SHA-256 of those it has.
+
+    What a storage copies by itself keeps the SHA-256 that was written down of the file; where none
+    was, the copy is read for it.
+    """
+
+    source: Storages
+    to: Storages
+    hashes: Mapping[str, str]
+    scratch: Path
+
+    def copy(self, file: BranchFile, path: str, attempt: str) -> Copy:
+        """Copy a file under a name that nothing has.
+
+        Raises:
+            DestinationError: a storage failed, or the copy has another size.
+        """
+        began, source, to = time.monotonic(), self.source(file.path), self.to(path)
+        if to.copy(source, file.path, path):
+            sha256, written = self.hashes.get(file.path) or to.sha256(path), to.size(path)
+        else:
+            sha256, written = self._through_here(file, path, source, to)
+        if written != file.bytes:
+            message = (
+                f"Cannot copy {file.path}: {written:,} bytes of {file.bytes:,} arrived. Run the "
+                "statement again."
+            )
+            raise DestinationError(message)
+        return Copy(path, attempt, sha256, time.monotonic() - began)
+
+    def _through_here(
+        self, file: BranchFile, path: str, source: Storage, to: Storage
+    ) -> tuple[str, int]:
+        local = source.fetch(file.path, self.scratch)
+        try:
+            return _written(local, path, to)
+        finally:
+            if local.is_relative_to(self.scratch):
+                local.unlink()
+
+
+def _written(local: Path, path: str, to: Storage) -> tuple[str, int]:
+    """Write a file under its name; return its SHA-256 and its bytes."""
+    digest, written, sink = hashlib.sha256(), 0, to.create(path)
+    try:
+        with local.open("rb") as read:
+            while block := read.read(_BLOCK):
+                digest.update(block)
+                written += len(block)
+                sink.write(block)
+        sink.commit()
+    except BaseException:
+        sink.abort()
+        raise
+    return digest.hexdigest(), written
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFiles:
+    """Copies files of the snapshot `source` into the table of `destination`.
+
+    `checks` refuses files of `source` that are not as they were written. `partitions` says where
+    they lie there, when it is divided otherwise.
+    """
+
+    source: LakeTableState
+    source_storages: Storages
+    destination: LakeTableState
+    storages: Storages
+    checks: Checks = refuse_changed_files
+    partitions: Callable[[BranchFile], FilePartition] | None = None
+
+    def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
+        """Copy files for the claim of a row; return their receipts, which are stored.
+
+        Raises:
+            RefusedError: a file is not as it was written.
+            DestinationError: a storage failed.
+        """
+        location, storages = self.source.location, self.source_storages
+        self.checks(storages, location, _unsaid, files)
+        hashes = hashes_of(storages, location, (file.path for file in files))
+        lie = {f.path: self.partitions(f) for f in files} if self.partitions else None
+        with ScratchDirectory("copy") as scratch:
+            by = CopiedBytes(storages, self.storages, hashes, scratch.path)
+            copies = {
+                file.path: self._copied(row, number, file, lie, by)
+                for number, file in enumerate(files)
+            }
+        refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
+        values = {path: one.values for path, one in lie.items()} if lie is not None else None
+        receipts = copied_receipts(self.source, row, copies, self.destination, values)
+        store_receipts(row, receipts, self.destination.location, self.storages)
+        source = TableFiles(self.source.location, self.source_storages)
+        carry_digest(row, files, source, TableFiles(self.destination.location, self.storages))
+        return receipts
+
+    def _copied(
+        self,
+        row: Row,
+        number: int,
+        file: BranchFile,
+        lie: Mapping[str, FilePartition] | None,
+        by: CopiedBytes,
+    ) -> Copy:
+        attempt = f"0-{uuid.uuid4().hex[:12]}"
+        name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
+        of_source = Disks.of(self.source).directory_of(file.path)
+        directory = of_source if lie is None else lie[file.path].directory
+        place = (self.destination.data_location, directory, name)
+        return by.copy(file, "/".join(part for part in place if part), attempt)
+
+
+def _unsaid(_: str) -> None:
+    """Say nothing of receipts that are gone: the copy has receipts of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedFiles:
+    """Copies files where they are to be; a `tableformat.operations.statement.Rewrites`.
+
+    `note` hears of files that could not be compared byte for byte; `checks` refuses those that are
+    not as they were written.
+    """
+
+    storages: Storages
+    note: Callable[[str], None]
+    checks: Checks = refuse_changed_files
+
+    def __call__(
+        self,
+        row: Row,
+        rewrites: tuple[Rewrite, ...],
+        state: LakeTableState,
+        look: Callable[[], None],
+    ) -> tuple[Receipt, ...]:
+        """Copy files for the claim of a row; return their receipts, which are stored.
+
+        Raises:
+            StoppedError: it is not needed any more, as `look`, called before each file, says.
+            RefusedError: a file is not as it was written.
+            DestinationError: a storage failed.
+        """
+        files = tuple(file for one in rewrites for file in one.files)
+        self.checks(self.storages, state.location, self.note, files)
+        hashes = hashes_of(self.storages, state.location, (file.path for file in files))
+        disks = Disks.of(state)
+        with ScratchDirectory("move") as scratch:
+            by = CopiedBytes(self.storages, self.storages, hashes, scratch.path)
+            copies = dict[str, Copy]()
+            for number, one in enumerate(rewrites):
+                look()
+                copies[one.files[0].path] = _copied(row, number, one, by, disks)
+        refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
+        receipts = copied_receipts(state, row, copies, state)
+        store_receipts(row, receipts, state.location, self.storages)
+        table = TableFiles(state.location, self.storages)
+        carry_digest(row, files, table, table)
+        return receipts
+
+
+def _copied(row: Row, number: int, one: Rewrite, by: CopiedBytes, disks: Disks) -> Copy:
+    (file,) = one.files
+    attempt = f"0-{uuid.uuid4().hex[:12]}"
+    name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
+    below = one.place or disks.beside(file.path)
+    place = (below, disks.directory_of(file.path), name)
+    return by.copy(file, "/".join(part for part in place if part), attempt)

@@ -1,0 +1,339 @@
+"""Writes rows of Parquet files that another program wrote as data files of a table.
+
+They go through the one Parquet writer, so that what lands has the table's field ids and statistics,
+whoever wrote the rows. Each new file has a receipt like any file that an export wrote, before it
+can be committed.
+
+Rows that another engine evaluated, and those of them that lie in one partition of a table.
+
+The engine writes all rows once, as Parquet files without field ids, wherever its processes and this
+one reach; which of them lie in the partition is told by ClickHouse, row by row. Rows are counted,
+and bytes compared, at each hand-over.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from catalog.clickhouse.rows.files import ROW_NUMBER
+from catalog.clickhouse.rows.partitions import RowPartitions
+from catalog.processes import ScratchDirectory
+from catalog.rewriting.new_files import store_receipts
+from catalog.rewriting.parquet_directory import ForeignFile, ParquetDirectory, sha256_of
+from catalog.storages.opening import Access, Storages, open_storage
+from tableformat.clickhouse_codes import INCOMPATIBLE_COLUMNS
+from tableformat.committer import BranchFile, LakeTableState
+from tableformat.errors import DestinationError, InternalError, RefusedError
+from tableformat.file_names import data_file_name
+from tableformat.iceberg.arrow_schema import FIELD_ID_KEY, file_schema
+from tableformat.iceberg.read_columns import ForeignColumns, foreign_columns
+from tableformat.iceberg.snapshot import table_of
+from tableformat.ledger import Row
+from tableformat.names import PartitionId
+from tableformat.parquet.writer import FileFormat, WrittenFile, write_file
+from tableformat.receipt import Receipt
+
+__all__ = ["ForeignFiles", "ViewRows", "WrittenRows", "write_rows"]
+
+_CHUNK: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFiles:
+    """A `tableformat.operations.statement.Copies` of files that were looked at, by their paths."""
+
+    seen: Mapping[str, ForeignFile]
+    state: LakeTableState
+    storages: Storages
+
+    def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
+        """Write files for the claim of a row; return their receipts, which are stored.
+
+        Raises:
+            DestinationError: a storage failed, or a file is not what was looked at any more.
+        """
+        with ScratchDirectory("fetch") as scratch:
+            receipts = tuple(
+                self._written(row, number, self.seen[file.path], scratch.path)
+                for number, file in enumerate(files)
+            )
+        store_receipts(row, receipts, self.state.location, self.storages)
+        return receipts
+
+    def _written(self, row: Row, number: int, of: ForeignFile, scratch: Path) -> Receipt:
+        began, attempt = time.monotonic(), f"0-{uuid.uuid4().hex[:12]}"
+        name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
+        place = (self.state.data_location, of.directory, name)
+        path = "/".join(part for part in place if part)
+        file = of.file
+        local = self.storages(file.path).fetch(file.path, scratch)
+        try:
+            written = self._copied(of, local, path)
+        except (OSError, pa.ArrowException) as error:
+            message = f"Cannot copy {file.path}: {error}. Run the statement again."
+            raise DestinationError(message) from error
+        finally:
+            if local.is_relative_to(scratch):
+                local.unlink()
+        return Receipt(
+            key=row.key.hash,
+            transaction_id=row.claim.transaction_id,
+            epoch=row.claim.epoch,
+            slice_number=number,
+            attempt=attempt,
+            ranges=(),
+            file_path=path,
+            file_bytes=written.bytes,
+            sha256=written.sha256,
+            rows=written.rows,
+            rows_expected=file.rows,
+            partition=of.values,
+            spec_id=file.spec_id,
+            # Nobody knows in which order they stand.
+            sort_order_id=None,
+            split_offsets=written.split_offsets,
+            columns=written.columns,
+            seconds=time.monotonic() - began,
+            peak_memory=0,
+        )
+
+    def _copied(self, of: ForeignFile, local: Path, path: str) -> WrittenFile:
+        """Write a file, and prove that it is all of what was looked at.
+
+        Raises:
+            OSError: it is not, or cannot be read.
+            pa.ArrowException: it cannot be read.
+        """
+        with pq.ParquetFile(local) as parquet:
+            written = write_file(
+                _batches(parquet),
+                self.storages(path).create(path),
+                file_schema(of.columns.schema),
+                FileFormat(),
+                (),
+                convert=of.columns.taken,
+            )
+        if written.rows != of.file.rows or sha256_of(local) != of.sha256:
+            message = (
+                f"it was changed while it was copied ({written.rows:,} rows of {of.file.rows:,} "
+                "arrived)"
+            )
+            raise OSError(message)
+        return written
+
+
+def _batches(parquet: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    yield from parquet.iter_batches(_CHUNK)
+
+
+_PIECE: Final = 1 << 20
+_FILE_BYTES: Final = 256 << 20
+_NUMBER: Final = pa.field(ROW_NUMBER, pa.int64(), metadata={FIELD_ID_KEY: b"2147483000"})
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRows:
+    """A file of evaluated rows: where it is, its rows and the SHA-256 of its bytes."""
+
+    location: str
+    rows: int
+    sha256: str
+
+
+def write_rows(
+    batches: Iterable[pa.RecordBatch], below: str, access: Access | None
+) -> WrittenRows | None:
+    """Write rows as one new file below a location; None where there are none.
+
+    Args:
+        batches: the rows, of which one batch at a time is held.
+        below: a location; whoever writes there at the same time has other names.
+        access: how to reach it, None where it is on this host.
+
+    Raises:
+        DestinationError: the storage failed.
+        OSError: this host's temporary directory failed.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as local:
+        rows, writer = 0, None
+        try:
+            for batch in batches:
+                writer = writer or pq.ParquetWriter(local.name, batch.schema)
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        finally:
+            if writer is not None:
+                writer.close()
+        if not rows:
+            return None
+        path = Path(local.name)
+        location, sha256 = f"{below.rstrip('/')}/{uuid.uuid4().hex}.parquet", sha256_of(path)
+        sink = open_storage(location, access).create(location)
+        try:
+            with path.open("rb") as written:
+                while piece := written.read(_PIECE):
+                    sink.write(piece)
+            sink.commit()
+        except BaseException:
+            sink.abort()
+            raise
+        return WrittenRows(location, rows, sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRows:
+    """Finds rows of a partition of a table among those that a view has.
+
+    `what` begins errors: what cannot be run. `rows` tells partitions.
+    """
+
+    what: str
+    storages: Storages
+    state: LakeTableState
+    rows: RowPartitions
+
+    def refuse_unlike(self, written: pa.Schema) -> None:
+        """Refuse rows of other columns than the table's.
+
+        Raises:
+            RefusedError: they are others; all differences are told (code 122). Or the table has not
+                every column that its partition key reads.
+        """
+        self._columns(written)
+        self.rows.check(self.state)
+
+    def of_partition(
+        self, files: tuple[WrittenRows, ...], wanted: PartitionId, into: Path
+    ) -> tuple[ForeignFile, ...]:
+        """Write the rows of a partition as files of their own, and look at these.
+
+        Args:
+            files: all rows that the view has.
+            wanted: the partition.
+            into: an empty directory of this host, in which the new files are kept.
+
+        Raises:
+            RefusedError: a value does not fit into the table, or is NULL where it takes none.
+            DestinationError: a file cannot be read, or has not the rows that were written.
+        """
+        pieces = _Pieces(into)
+        with ScratchDirectory("divide") as scratch, closing(pieces):
+            for file in files:
+                local = self.storages(file.location).fetch(file.location, scratch.path)
+                try:
+                    for table in self._divided(file, local, wanted, scratch.path):
+                        pieces.add(table)
+                except pa.ArrowException as error:
+                    raise self._odd(error) from error
+                except OSError as error:
+                    message = f"{self.what}: {error}. Run the statement again."
+                    raise DestinationError(message) from error
+                finally:
+                    if local.is_relative_to(scratch.path):
+                        local.unlink()
+        if not pieces.rows:
+            return ()
+        looked = ParquetDirectory(self.what, str(into), self.storages, self.state, self.rows)
+        found = looked.files(wanted)
+        if (rows := sum(one.file.rows for one in found)) != pieces.rows:
+            message = f"{self.what}: {rows:,} of {pieces.rows:,} rows are in {wanted}."
+            raise InternalError(f"{message} This is a bug, please report it.")
+        return found
+
+    def _columns(self, written: pa.Schema) -> ForeignColumns:
+        of = foreign_columns(written, table_of(self.state).schema())
+        if isinstance(of, ForeignColumns):
+            return of
+        message = f"{self.what}: Tables have different structure: {', '.join(of)}."
+        raise RefusedError(message, code=INCOMPATIBLE_COLUMNS)
+
+    def _divided(
+        self, file: WrittenRows, local: Path, wanted: PartitionId, scratch: Path
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of the partition that a file has, in the form of the table's files.
+
+        Raises:
+            OSError: this host's disk fails.
+            pa.ArrowException: a value does not fit.
+            RefusedError: ClickHouse cannot tell where a row lies.
+            DestinationError: the file is not what was written.
+        """
+        with pq.ParquetFile(local) as parquet:
+            if parquet.metadata.num_rows != file.rows or sha256_of(local) != file.sha256:
+                message = (
+                    f"{self.what}: {file.location} is not what was written there "
+                    f"({parquet.metadata.num_rows:,} rows of {file.rows:,}). Run the statement "
+                    "again."
+                )
+                raise DestinationError(message)
+            of = self._columns(parquet.schema_arrow)
+            for batch in parquet.iter_batches(_CHUNK):
+                table = pa.Table.from_batches([batch])
+                found = self._in_partition(table, of, wanted, scratch)
+                if found.num_rows:
+                    yield of.taken(found)
+
+    def _in_partition(
+        self, table: pa.Table, of: ForeignColumns, wanted: PartitionId, scratch: Path
+    ) -> pa.Table:
+        if not self.rows.columns:
+            return table if wanted == PartitionId("all") else table.slice(0, 0)
+        names = [field.name for field in of.schema.fields]
+        places = tuple(of.places[names.index(name)] for name in self.rows.columns)
+        key = of.some(table.select(list(places)), places)
+        key = key.append_column(_NUMBER, pa.array(range(table.num_rows), pa.int64()))
+        path = scratch / f"{uuid.uuid4().hex}.parquet"
+        pq.write_table(key, path)
+        try:
+            numbers = self.rows.numbers_in(path, wanted, self.state)
+        except OSError as error:
+            raise self._odd(error) from error
+        finally:
+            path.unlink()
+        return table.take(numbers)
+
+    def _odd(self, error: Exception) -> RefusedError:
+        message = (
+            f"{self.what}: the view has rows that the table cannot hold: "
+            f"{str(error).rstrip('.')}. Change the view so that it has none."
+        )
+        return RefusedError(message)
+
+
+class _Pieces:
+    """Writes rows into files of a directory, none much larger than a data file should be."""
+
+    def __init__(self, into: Path) -> None:
+        self.rows = 0
+        self._into, self._number = into, 0
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows."""
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._path, table.schema)
+        self._writer.write_table(table)
+        self.rows += table.num_rows
+        if self._path.stat().st_size >= _FILE_BYTES:
+            self.close()
+            self._number += 1
+
+    @property
+    def _path(self) -> Path:
+        return self._into / f"rows-{self._number}.parquet"
+
+    def close(self) -> None:
+        """Finish the file that is being written."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,169 @@
+"""Writes data files of one lake table anew as files of another, whose columns have other field ids.
+
+The same rows in the same order, with the declared order and the bloom filters of the file. Each has
+a receipt like any file that an export wrote, before it can be committed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from catalog.processes import ScratchDirectory
+from catalog.rewriting.changed_rows import declared_order
+from catalog.rewriting.copies import CopiedFiles
+from catalog.rewriting.integrity import Checks, hashes_of, refuse_changed_files, refuse_other_bytes
+from catalog.rewriting.new_files import NewFile, TableFiles, carry_digest, store_receipts
+from catalog.storages.opening import Storages
+from tableformat.committer import BranchFile, LakeTableState
+from tableformat.disks import Disks
+from tableformat.errors import DestinationError
+from tableformat.file_names import data_file_name
+from tableformat.iceberg.arrow_schema import file_schema
+from tableformat.iceberg.copied_files import (
+    Rewritten,
+    different_columns,
+    receipts_of_rewritten,
+    with_other_ids,
+)
+from tableformat.iceberg.file_partition import FilePartition
+from tableformat.iceberg.snapshot import table_of
+from tableformat.ledger import Row
+from tableformat.operations.statement import Copies
+from tableformat.parquet.columns import filters_kept
+from tableformat.parquet.writer import FileFormat, WrittenFile, write_file
+from tableformat.receipt import Receipt
+
+__all__ = ["RewrittenCopies", "copies_between"]
+
+_CHUNK: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenCopies:
+    """Writes files of the snapshot `source` for the table of `destination`.
+
+    `checks` refuses files of `source` that are not as they were written. `partitions` says where
+    they lie there, when it is divided otherwise.
+    """
+
+    source: LakeTableState
+    source_storages: Storages
+    destination: LakeTableState
+    storages: Storages
+    checks: Checks = refuse_changed_files
+    partitions: Callable[[BranchFile], FilePartition] | None = None
+    format: FileFormat = field(default_factory=FileFormat)
+
+    def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
+        """Write files for the claim of a row; return their receipts, which are stored.
+
+        Raises:
+            RefusedError: a file is not as it was written.
+            UnsupportedError: another engine wrote a file in a form that cannot be kept.
+            DestinationError: a storage failed, or a file has not the rows that it had.
+        """
+        location, storages = self.source.location, self.source_storages
+        self.checks(storages, location, _unsaid, files)
+        lie = {f.path: self.partitions(f) for f in files} if self.partitions else None
+        made, read = {}, {}
+        with ScratchDirectory("copy") as scratch:
+            for number, file in enumerate(files):
+                of_source = Disks.of(self.source).directory_of(file.path)
+                below = of_source if lie is None else lie[file.path].directory
+                new = self._new(row, number, below)
+                made[file.path], read[file.path] = self._made(file, new, scratch.path)
+        hashes = hashes_of(storages, location, (file.path for file in files))
+        refuse_other_bytes(files, hashes, read)
+        values = {path: one.values for path, one in lie.items()} if lie is not None else None
+        receipts = receipts_of_rewritten(self.source, row, made, self.destination, values)
+        store_receipts(row, receipts, self.destination.location, self.storages)
+        source = TableFiles(location, storages)
+        carry_digest(row, files, source, TableFiles(self.destination.location, self.storages))
+        return receipts
+
+    def _new(self, row: Row, number: int, below: str) -> NewFile:
+        attempt = f"0-{uuid.uuid4().hex[:12]}"
+        name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
+        place = (self.destination.data_location, below, name)
+        return NewFile("/".join(part for part in place if part), attempt)
+
+    def _made(self, file: BranchFile, new: NewFile, scratch: Path) -> tuple[Rewritten, str]:
+        """Write a file anew; return what is told of it, and the SHA-256 of what was read."""
+        local = self.source_storages(file.path).fetch(file.path, scratch)
+        try:
+            with local.open("rb") as read:
+                sha256 = hashlib.file_digest(read, "sha256").hexdigest()
+            return new.told(self._written(file, local, new.path)), sha256
+        except (OSError, pa.ArrowException) as error:
+            message = f"Cannot write {file.path} anew: {error}. Run the statement again."
+            raise DestinationError(message) from error
+        finally:
+            if local.is_relative_to(scratch):
+                local.unlink()
+
+    def _written(self, file: BranchFile, local: Path, path: str) -> WrittenFile:
+        there, here = (table_of(one).schema() for one in (self.source, self.destination))
+        written_as = file_schema(here)
+        with pq.ParquetFile(local) as parquet, closing(_rows(parquet)) as rows:
+            ids = {f.field_id: here.find_field(f.name).field_id for f in there.fields}
+            written = write_file(
+                rows,
+                self.storages(path).create(path),
+                written_as,
+                # Names are the same on both sides, ids are not.
+                replace(
+                    self.format,
+                    bloom_columns=filters_kept((parquet,), file_schema(there)),
+                    bloom_values=file.rows,
+                ),
+                [
+                    (ids[i], down, first)
+                    for i, down, first in declared_order(parquet, file.path, ids)
+                ],
+                convert=lambda table: with_other_ids(table, there, here),
+            )
+        if written.rows != file.rows:
+            message = f"{written.rows:,} rows were written of {file.rows:,} that it had"
+            raise OSError(message)
+        return written
+
+
+def copies_between(
+    source: LakeTableState,
+    source_storages: Storages,
+    destination: LakeTableState,
+    storages: Storages,
+    checks: Checks = refuse_changed_files,
+    partitions: Callable[[BranchFile], FilePartition] | None = None,
+) -> Copies:
+    """Return what makes files of one table those of another: the same bytes wherever they can be.
+
+    Args:
+        source: the snapshot that has the files.
+        source_storages: open what they are in.
+        destination: the table that gets them.
+        storages: open what it is in.
+        checks: refuses files that are not as they were written.
+        partitions: says where they lie there, when it is divided otherwise.
+    """
+    between = (source, source_storages, destination, storages, checks, partitions)
+    if different_columns(source, destination, divides=partitions is None):
+        return RewrittenCopies(*between)
+    return CopiedFiles(*between)
+
+
+def _rows(parquet: pq.ParquetFile) -> Generator[pa.RecordBatch, None, None]:
+    yield from parquet.iter_batches(_CHUNK)
+
+
+def _unsaid(_: str) -> None:
+    """Say nothing of receipts that are gone: what is written has receipts of its own."""

@@ -1,0 +1,169 @@
+"""Reads data files a second time, with pyarrow: counts and sums that ClickHouse must find as well.
+
+Two readers that share no code do not misread a file in the same way. What is counted and summed for
+which type is docs/spec/digest.md. NULLs inside arrays, tuples and maps are counted here alone:
+ClickHouse reads a NULL array as an empty one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tableformat.iceberg.read_columns import FileColumn
+from tableformat.mergetree.types import (
+    Array,
+    DataType,
+    DateTime64,
+    Decimal,
+    FixedString,
+    Nullable,
+    Simple,
+    Tuple,
+)
+
+__all__ = ["ColumnTally", "FileTally", "tally_file"]
+
+_BATCH_ROWS: Final = 16_384
+_MODULUS: Final = 1 << 64
+_HALF: Final = 32
+_NAN: Final = 0x7FF8000000000000
+_WORDS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTally:
+    """NULLs of a column at every depth, its other values, and their sum modulo 2 ** 64."""
+
+    nulls: int = 0
+    values: int = 0
+    total: int = 0
+
+    def __add__(self, other: ColumnTally) -> ColumnTally:
+        """Return what is in both."""
+        total = (self.total + other.total) % _MODULUS
+        return ColumnTally(self.nulls + other.nulls, self.values + other.values, total)
+
+
+@dataclass(frozen=True, slots=True)
+class FileTally:
+    """The rows of a file, and the figures of its columns in the order in which they were asked."""
+
+    rows: int
+    columns: tuple[ColumnTally, ...]
+
+
+def tally_file(path: Path, columns: Sequence[FileColumn]) -> FileTally:
+    """Count and sum the columns of a file, batch by batch.
+
+    Raises:
+        OSError: the file cannot be read.
+        pa.ArrowException: it is no Parquet file, is damaged, or a column has another type.
+    """
+    found = [ColumnTally() for _ in columns]
+    rows = 0
+    wanted = [c.written for c in columns if c.written is not None]
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for batch in file.iter_batches(_BATCH_ROWS, columns=_paths(file, wanted)):
+            rows += batch.num_rows
+            for i, column in enumerate(columns):
+                array = None if column.written is None else batch.column(column.written)
+                found[i] += _tally(array, column.type, batch.num_rows)
+        if not wanted:
+            rows = file.metadata.num_rows
+            found = [_tally(None, c.type, rows) for c in columns]
+    return FileTally(rows, tuple(found))
+
+
+def _paths(file: pq.ParquetFile, wanted: list[str]) -> list[str]:
+    """Return the columns to read; one whose name has a dot cannot be named, so all are read then.
+
+    Iceberg's writers put no dots into names.
+    """
+    return wanted if not any("." in name for name in wanted) else file.schema_arrow.names
+
+
+def _tally(array: pa.Array | None, of: DataType, rows: int) -> ColumnTally:
+    """Count and sum one array; one that is not in the file is NULL everywhere."""
+    if array is None:
+        return ColumnTally(nulls=rows)
+    own = ColumnTally(nulls=array.null_count)
+    # drop_null() makes an empty array anew where all are NULL, which pyarrow cannot of every type.
+    there = array.filter(array.is_valid())
+    match of:
+        case Array(Tuple(elements)) if pa.types.is_map(there.type):
+            (_, keys), (_, values) = elements
+            pairs = pc.list_flatten(
+                there.cast(pa.list_(pa.struct([there.type.key_field, there.type.item_field])))
+            )
+            return own + _member(pairs, 0, keys) + _member(pairs, 1, values)
+        case Array(inner):
+            flat = pc.list_flatten(there)
+            return own + _tally(flat, inner, len(flat))
+        case Tuple(elements):
+            for name, inner in elements:
+                position = there.type.get_field_index(str(name))
+                own += (
+                    _member(there, position, inner)
+                    if position >= 0
+                    else _tally(None, inner, len(there))
+                )
+            return own
+        case Nullable(inner):
+            return own + ColumnTally(values=len(there), total=_total(there, inner))
+        case _:
+            message = f"a value is read as {of!r}"
+            raise pa.ArrowNotImplementedError(message)
+
+
+def _member(structs: pa.Array, position: int, of: DataType) -> ColumnTally:
+    return _tally(pc.struct_field(structs, [position]), of, len(structs))
+
+
+def _total(values: pa.Array, of: DataType) -> int:
+    """Return the sum over values that are not NULL, modulo 2 ** 64."""
+    match of:
+        case Simple("String"):
+            return _sum(pc.binary_length(values.cast(pa.large_binary())))
+        case FixedString(length):
+            return length * len(values)
+        case Simple("UUID"):
+            return 16 * len(values)
+        case Decimal(_, scale):
+            return _sum(_low_words(values.cast(pa.decimal128(38, scale))))
+        case Simple("Float32" | "Float64"):
+            wide = values.cast(pa.float64())
+            bits = wide.view(pa.int64())
+            return _sum(pc.if_else(pc.is_nan(wide), pa.scalar(_NAN, pa.int64()), bits))
+        case DateTime64():
+            return _sum(values.cast(pa.timestamp("us", tz="UTC")).view(pa.int64()))
+        case Simple("Date32"):
+            return _sum(values.cast(pa.date32()).view(pa.int32()))
+        case _:
+            return _sum(values)
+
+
+def _low_words(decimals: pa.Array) -> pa.Array:
+    """Return the lower 64 bits of the unscaled numbers."""
+    flat = pa.concat_arrays([decimals]) if decimals.offset == 0 else decimals.take(_all(decimals))
+    words = pa.Array.from_buffers(pa.int64(), _WORDS * len(flat), [None, flat.buffers()[1]])
+    return pc.list_element(pa.FixedSizeListArray.from_arrays(words, _WORDS), 0)
+
+
+def _all(values: pa.Array) -> pa.Array:
+    return pa.array(range(len(values)))
+
+
+def _sum(numbers: pa.Array) -> int:
+    """Return the exact sum: in halves, because 64 bits would not hold it."""
+    wide = numbers.cast(pa.int64())
+    low = pc.sum(pc.bit_wise_and(wide, pa.scalar((1 << _HALF) - 1, pa.int64()))).as_py() or 0
+    high = pc.sum(pc.shift_right(wide, pa.scalar(_HALF, pa.int64()))).as_py() or 0
+    total: int = ((high << _HALF) + low) % _MODULUS
+    return total

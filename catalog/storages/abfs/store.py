@@ -1,0 +1,323 @@
+"""Speaks to Azure Blob Storage, an object by one request of its REST API.
+
+Objects in Azure Blob Storage, a `tableformat.storage.Storage`.
+
+abfs[s]://CONTAINER@ACCOUNT.dfs.core.windows.net/NAME is literal; either scheme is asked over https.
+
+What Azure Blob Storage answers where it does not do what was asked, and what to do then.
+
+Who asks Azure Blob Storage: the headers of a request, signed with the account's key or not.
+
+The rule is Azure's "Authorize with Shared Key", for the versions of 2015 and later.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from email.utils import formatdate
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from xml.etree import ElementTree as ET
+
+from urllib3.response import BaseHTTPResponse
+
+from catalog.storages.abfs.access import ENDPOINT, NAME, AbfsAccess
+from catalog.storages.access import Place
+from catalog.storages.over_http.requests import (
+    NOBODY,
+    ChangedError,
+    Client,
+    Content,
+    RefusalError,
+    Requests,
+    Signed,
+    Store,
+    connections,
+)
+from catalog.storages.over_http.storage import ObjectStorage
+from tableformat.errors import UsageError
+from tableformat.storage import StoredObject
+
+__all__ = [
+    "STORE",
+    "VERSION",
+    "AbfsObjects",
+    "AbfsRefusalError",
+    "AbfsStorage",
+    "requests_of",
+    "signed_by",
+]
+
+_BAD_REQUEST: Final = 400
+_FORBIDDEN: Final = 403
+_CONFLICT: Final = 409
+_CODE: Final = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]*)")
+STORE: Final = Store(
+    NAME,
+    ENDPOINT,
+    login="give adls.account-key, adls.sas-token or adls.token",
+    advice={
+        NOBODY: (
+            "the credentials are wrong or have ended: get new ones, which a catalog that lends "
+            "them does by itself; finished files are kept"
+        ),
+        _FORBIDDEN: (
+            "grant reading, writing, deleting and listing of the container's blobs (Storage Blob "
+            "Data Contributor, or a signature with the permissions racwdl)"
+        ),
+        404: "make the container, or correct the location",
+        413: "write smaller files (--target-file-size): a file has at most 5,000 MiB there",
+        501: "the server lacks what an export needs; use another one",
+    },
+)
+
+
+class AbfsRefusalError(RefusalError):
+    """An answer in Azure's form, or in none."""
+
+    @classmethod
+    def of(cls, status: int, headers: Mapping[str, str], body: bytes) -> AbfsRefusalError:
+        """Read an answer; one that is not Azure's form of an error is its own text."""
+        text = body.decode("utf-8", "replace")
+        code, message = _CODE.search(text), _MESSAGE.search(text)
+        reason = headers.get("x-ms-error-code") or (code[1] if code else "")
+        return cls(status, reason, message[1] if message else text)
+
+    @property
+    def is_taken(self) -> bool:
+        """Also by its own word for an object that was to be new."""
+        is_there = self.status == _CONFLICT and self.reason == "BlobAlreadyExists"
+        return is_there or super().is_taken
+
+    @property
+    def is_transient(self) -> bool:
+        """Also when bytes changed on their way."""
+        changed = self.status == _BAD_REQUEST and "md5" in str(self).lower()
+        return changed or super().is_transient
+
+    @property
+    def is_of_nobody(self) -> bool:
+        """Also when a key is wrong, or a signature has ended."""
+        # Azure's reason is AuthenticationFailed; other servers have the text alone.
+        wrong = self.status == _FORBIDDEN and "failed to authenticate" in str(self)
+        return wrong or super().is_of_nobody
+
+
+VERSION: Final = "2021-12-02"
+_SIGNED: Final = (
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-md5",
+    "content-type",
+    "date",
+    "if-modified-since",
+    "if-match",
+    "if-none-match",
+    "if-unmodified-since",
+    "range",
+)
+
+
+def signed_by(access: AbfsAccess) -> Signed:
+    """Return what says who asks, for every request."""
+    above = urlsplit(access.endpoint).path
+    key = base64.b64decode(access.key) if access.key is not None else None
+
+    def signed(
+        method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        own = {"x-ms-version": VERSION, "x-ms-date": formatdate(usegmt=True)}
+        if access.token is not None:
+            return {**own, "Authorization": f"Bearer {access.token}"}
+        if key is None:
+            # A shared access signature is in the query.
+            return own
+        resource = f"/{access.account}{above}{path}"
+        text = _text(method, resource, query, {**headers, **own})
+        digest = hmac.new(key, text.encode(), hashlib.sha256).digest()
+        signature = base64.b64encode(digest).decode()
+        return {**own, "Authorization": f"SharedKey {access.account}:{signature}"}
+
+    return signed
+
+
+def _text(method: str, resource: str, query: Mapping[str, str], headers: Mapping[str, str]) -> str:
+    """Return the text that is signed."""
+    lower = {name.lower(): value.strip() for name, value in headers.items()}
+    if lower.get("content-length") == "0":
+        del lower["content-length"]
+    ours = sorted((name, value) for name, value in lower.items() if name.startswith("x-ms-"))
+    asked = sorted((name.lower(), value) for name, value in query.items())
+    return "\n".join(
+        (
+            method,
+            *(lower.get(name, "") for name in _SIGNED),
+            *(f"{name}:{value}" for name, value in ours),
+            resource,
+            *(f"{name}:{value}" for name, value in asked),
+        )
+    )
+
+
+_CHUNK: Final = 1024 * 1024
+_WRITER: Final = "x-ms-meta-mergebergwriter"
+_LIST: Final = {"restype": "container", "comp": "list"}
+
+
+class AbfsObjects:
+    """An `ObjectClient`. It stores only if there is no object: `If-None-Match: *`."""
+
+    def __init__(self, access: AbfsAccess) -> None:
+        """Prepare to speak to it; nothing is sent yet.
+
+        Raises:
+            UsageError: the authorities cannot be used.
+        """
+        pool = connections(NAME, access)
+        self._sas = dict(parse_qsl(access.sas or "", keep_blank_values=True))
+        self.http = Client(pool, access.endpoint, signed_by(access), AbfsRefusalError.of)
+
+    def insert(self, place: Place, content: Content) -> None:
+        """Store an object, in place of one that is there."""
+        self._insert(place, content, {})
+
+    def insert_new(self, place: Place, content: Content, writer: str) -> None:
+        """Store an object with the mark of its writer; refused when there is one."""
+        self._insert(place, content, {"If-None-Match": "*", _WRITER: writer})
+
+    def writer(self, place: Place) -> str:
+        """Return the mark of an object's writer, '' without one."""
+        return self._known(place).get(_WRITER, "")
+
+    def size(self, place: Place) -> int:
+        """Return an object's bytes."""
+        return int(self._known(place)["Content-Length"])
+
+    @contextmanager
+    def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
+        """Open an object's bytes; at their end they are those that were stored."""
+        with self.http.answer("GET", _object(place), query=self._sas) as answer:
+            yield _compared(answer)
+
+    def below(self, place: Place) -> Iterator[StoredObject]:
+        """Yield the objects below a directory."""
+        query = {"prefix": _key(place), "include": "metadata"}
+        while True:
+            page = self._page(place, query)
+            for one in page.iterfind("Blobs/Blob"):
+                if not _is_directory(one):
+                    size = int(one.findtext("Properties/Content-Length", ""))
+                    yield StoredObject(place.location(_name(one)), size)
+            marker = page.findtext("NextMarker", "")
+            if not marker:
+                return
+            query["marker"] = marker
+
+    def remove(self, place: Place) -> None:
+        """Remove an object."""
+        headers = {"x-ms-delete-snapshots": "include"}
+        self.http.ask("DELETE", _object(place), query=self._sas, headers=headers)
+
+    def check_root(self, place: Place) -> None:
+        """Fail when there is no such container."""
+        self._page(place, {"maxresults": "1"})
+
+    def _known(self, place: Place) -> Mapping[str, str]:
+        return self.http.ask("HEAD", _object(place), query=self._sas)[0]
+
+    def _page(self, place: Place, query: Mapping[str, str]) -> ET.Element:
+        asked = {**self._sas, **_LIST, **query}
+        _, data = self.http.ask("GET", _container(place), query=asked)
+        try:
+            # Of the store that the user named: entities of others are not loaded.
+            return ET.fromstring(data)  # noqa: S314
+        except ET.ParseError as error:
+            raise AbfsRefusalError(200, "", data.decode("utf-8", "replace")) from error
+
+    def _insert(self, place: Place, content: Content, more: Mapping[str, str]) -> None:
+        self.http.ask(
+            "PUT",
+            _object(place),
+            query=self._sas,
+            headers={
+                "x-ms-blob-type": "BlockBlob",
+                "Content-Type": "application/octet-stream",
+                "Content-Length": str(content.size),
+                "Content-MD5": content.md5,
+                **more,
+            },
+            body=content.pieces(),
+        )
+
+
+def _container(place: Place) -> str:
+    return f"/{quote(place.bucket.partition('@')[0], safe='')}"
+
+
+def _object(place: Place) -> str:
+    return f"{_container(place)}/{quote(_key(place), safe='/')}"
+
+
+def _key(place: Place) -> str:
+    """Return the name of a place.
+
+    Raises:
+        UsageError: the store takes it for another one.
+    """
+    if "\\" in place.key:
+        message = (
+            f"Cannot use {place.location(place.key)}: {NAME} takes a backslash for a slash. Name a "
+            "location without one."
+        )
+        raise UsageError(message)
+    return place.key
+
+
+def _name(blob: ET.Element) -> str:
+    """Return a blob's name; one with characters that XML does not have comes encoded."""
+    name = blob.find("Name")
+    text = (name.text or "") if name is not None else ""
+    encoded = name is not None and name.get("Encoded", "").lower() == "true"
+    return unquote(text) if encoded else text
+
+
+def _is_directory(blob: ET.Element) -> bool:
+    """Whether it is how a store with directories, or Hadoop, notes one of these."""
+    noted = blob.findtext("Properties/ResourceType", "") == "directory"
+    return noted or blob.findtext("Metadata/hdi_isfolder", "").lower() == "true"
+
+
+def _compared(answer: BaseHTTPResponse) -> Iterator[bytes]:
+    """Yield the bytes of an object; at the end they are those that were stored.
+
+    Raises:
+        ChangedError: they are others.
+    """
+    said = answer.headers.get("Content-MD5")
+    digest = hashlib.md5(usedforsecurity=False)
+    for chunk in answer.stream(_CHUNK):
+        digest.update(chunk)
+        yield chunk
+    # A blob that others stored in blocks has none; its length is compared in any case.
+    if said and base64.b64decode(said) != digest.digest():
+        raise ChangedError("its bytes are not those that were stored")
+
+
+class AbfsStorage(ObjectStorage):
+    """Blobs in containers. A request goes on while the server is away, as long as `access` says."""
+
+    def __init__(self, access: AbfsAccess) -> None:
+        """Remember how to reach it; nothing is asked yet."""
+        super().__init__(requests_of(access))
+
+
+def requests_of(access: AbfsAccess) -> Requests:
+    """Return what asks it."""
+    return Requests(access, STORE, AbfsObjects)

@@ -1,0 +1,333 @@
+"""Speaks to HDFS by WebHDFS: a file is written under a hidden name, and renamed when it is whole.
+
+The rename is what decides: without options it is refused when there is a file of the name
+(`renameoptions=NONE`), and it is one act of the NameNode. Its answer may be lost, so the file has
+the mark of its writer as an extended attribute, from before it is shown. A hidden name is used
+once: a rename that comes late finds either the whole file or none.
+
+Rules: Hadoop's page WebHDFS REST API. Rows go to and come from a DataNode, which the NameNode names
+(`noredirect=true`); redirects are not followed by themselves, because one to http would go unseen.
+
+Files in HDFS, a `tableformat.storage.Storage`; hdfs://host:port/path is literal.
+
+What HDFS answers where it does not do what was asked, and what to do then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import parse_qs, quote, urlsplit
+
+from catalog.network import is_in_clear
+from catalog.storages.access import Place
+from catalog.storages.hdfs.access import ENDPOINT, NAME, TOKEN, USER, HdfsAccess
+from catalog.storages.over_http.requests import (
+    FAILURES,
+    NOBODY,
+    ChangedError,
+    Client,
+    Content,
+    RefusalError,
+    Requests,
+    Store,
+    connections,
+    said_of,
+)
+from catalog.storages.over_http.storage import ObjectStorage
+from tableformat.errors import UsageError
+from tableformat.storage import StoredObject
+
+__all__ = [
+    "IN_CLEAR",
+    "IN_PROGRESS",
+    "MISSING",
+    "NO_OPTIONS",
+    "OTHER_CLUSTER",
+    "STORE",
+    "HdfsObjects",
+    "HdfsRefusalError",
+    "HdfsStorage",
+    "requests_of",
+]
+
+MISSING: Final = "FileNotFoundException"
+IN_CLEAR: Final = 307
+OTHER_CLUSTER: Final = 421
+NO_OPTIONS: Final = 501
+_TAKEN: Final = "FileAlreadyExistsException"
+# A plain IOException is what a NameNode says whose DataNodes are away, and one that is ending.
+_OF_OUTAGES: Final = (
+    "IOException",
+    "RetriableException",
+    "SafeModeException",
+    "StandbyException",
+    "ServerNotActiveException",
+)
+_OF_LOGIN: Final = ("InvalidToken", "SecurityException", "AuthenticationException")
+STORE: Final = Store(
+    NAME,
+    ENDPOINT,
+    login=f"name a user ({USER}), or give a delegation token ({TOKEN})",
+    advice={
+        IN_CLEAR: (
+            "let the DataNodes serve https (dfs.http.policy: HTTPS_ONLY), as the NameNode does"
+        ),
+        400: (
+            "use names without a colon, and let the NameNode keep extended attributes "
+            "(dfs.namenode.xattrs.enabled)"
+        ),
+        NOBODY: (
+            "the cluster does not believe who asks: give a delegation token that has not ended "
+            f"(hdfs fetchdt, {TOKEN}); Kerberos itself is not spoken; finished files are kept"
+        ),
+        403: (
+            "let the user read, write and enter the directory (hdfs dfs -chown, -chmod or "
+            "-setfacl), and see to its quota"
+        ),
+        404: f"check that {ENDPOINT} is where the NameNode serves WebHDFS",
+        NO_OPTIONS: (
+            f"name the NameNode itself as {ENDPOINT}: a gateway, as HttpFS, replaces files, or "
+            "leaves them as they were, without a word"
+        ),
+        OTHER_CLUSTER: f"correct the location, or {ENDPOINT}",
+    },
+)
+
+
+class HdfsRefusalError(RefusalError):
+    """An answer in the form of WebHDFS, or in none; `reason` is the class that Java raised."""
+
+    @classmethod
+    def of(cls, status: int, _headers: Mapping[str, str], body: bytes) -> HdfsRefusalError:
+        """Read an answer; one that is not of the form of an error is its own text."""
+        reason, text = "", body.decode("utf-8", "replace")
+        try:
+            found: Any = json.loads(body)["RemoteException"]
+            # Behind the first line is where in Java's code it happened.
+            reason, text = str(found["exception"]), str(found["message"]).partition("\n")[0]
+        except (ValueError, KeyError, TypeError):
+            pass
+        return cls(status, reason, text)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it says that there is no such file: another server's 404 does not."""
+        return self.reason == MISSING
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether there is a file of that name."""
+        return self.reason == _TAKEN
+
+    @property
+    def is_transient(self) -> bool:
+        """Also when it is not the active NameNode, not ready yet, or has no DataNode."""
+        return super().is_transient or self.reason in _OF_OUTAGES
+
+    @property
+    def is_of_nobody(self) -> bool:
+        """Also when a token has ended."""
+        return super().is_of_nobody or self.reason in _OF_LOGIN
+
+
+IN_PROGRESS: Final = ".inprogress"
+"""How names end that are hidden; they begin with a dot."""
+_CHUNK: Final = 1024 * 1024
+_WRITER: Final = "user.mergeberg-writer"
+_RPC_PORT: Final = 8020
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class HdfsObjects:
+    """An `ObjectClient`. It stores only if there is no file: by a rename that replaces none."""
+
+    def __init__(self, access: HdfsAccess) -> None:
+        """Prepare to speak to it; nothing is sent yet.
+
+        Raises:
+            UsageError: the authorities cannot be used.
+        """
+        self.pool = connections(NAME, access)
+        self._access, self._known = access, set[str]()
+        self._names = _client(self, access.endpoint)
+
+    def insert(self, place: Place, content: Content) -> None:
+        """Store a file, in place of one that is there."""
+        self._insert(place, content, "OVERWRITE", "")
+
+    def insert_new(self, place: Place, content: Content, writer: str) -> None:
+        """Store a file with the mark of its writer; refused when there is one."""
+        self._insert(place, content, "NONE", writer)
+
+    def writer(self, place: Place) -> str:
+        """Return the mark of a file's writer, '' without one."""
+        found = self._asked("GET", place, "GETXATTRS", encoding="text")["XAttrs"]
+        marks = (one["value"].strip('"') for one in found if one["name"] == _WRITER)
+        return next(marks, "")
+
+    def size(self, place: Place) -> int:
+        """Return a file's bytes."""
+        found = self._asked("GET", place, "GETFILESTATUS")["FileStatus"]
+        if found["type"] != "FILE":
+            raise HdfsRefusalError(404, MISSING, f"{place.key} is a directory")
+        return int(found["length"])
+
+    @contextmanager
+    def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
+        """Open a file's bytes, which the DataNode compares with their checksums."""
+        rows, path = self._at_rows("GET", place, "OPEN")
+        with rows.answer("GET", path) as answer:
+            yield answer.stream(_CHUNK)
+
+    def below(self, place: Place) -> Iterator[StoredObject]:
+        """Yield the files below a directory, begun ones too."""
+        directories = [place.key]
+        while directories:
+            for path, status in self._entries(place, directories.pop()):
+                if status["type"] == "DIRECTORY":
+                    directories.append(f"{path}/")
+                elif status["pathSuffix"]:
+                    yield StoredObject(place.location(path), int(status["length"]))
+
+    def remove(self, place: Place) -> None:
+        """Remove a file."""
+        self._asked("DELETE", place, "DELETE", recursive="false")
+
+    def check_root(self, place: Place) -> None:
+        """Fail when it is another cluster that answers."""
+        self._check_cluster(place)
+
+    def _insert(self, place: Place, content: Content, options: str, writer: str) -> None:
+        if ":" in place.key:
+            message = f"Cannot write {place.location(place.key)}: HDFS has no name with a colon."
+            raise UsageError(f"{message} Use another location.")
+        directory, _, name = place.key.rpartition("/")
+        hidden = Place(
+            place.head,
+            place.bucket,
+            f"{directory}/.{name}.{uuid.uuid4().hex}{IN_PROGRESS}".lstrip("/"),
+        )
+        rows, path = self._at_rows("PUT", hidden, "CREATE", overwrite="false")
+        length = {"Content-Length": str(content.size), "Content-Type": "application/octet-stream"}
+        try:
+            rows.ask("PUT", path, headers=length, body=content.pieces())
+            if (size := self.size(hidden)) != content.size:
+                said = f"{size} bytes came of {content.size}"
+                raise ChangedError(said)
+            if writer:
+                mark = {"xattr.name": _WRITER, "xattr.value": f'"{writer}"', "flag": "CREATE"}
+                self._asked("PUT", hidden, "SETXATTR", **mark)
+            to = {"destination": f"/{place.key}", "renameoptions": options}
+            # With its options it is done or refused; without them it says whether it was done.
+            if done := self._asked("PUT", hidden, "RENAME", **to):
+                text = f"the server renames without renameoptions, and says {json.dumps(done)}"
+                raise HdfsRefusalError(NO_OPTIONS, "", text)
+        except FAILURES:
+            self._withdraw(hidden)
+            raise
+
+    def _withdraw(self, hidden: Place) -> None:
+        """Remove what is begun, so that a rename that is still under way shows nothing either."""
+        try:
+            self.remove(hidden)
+        except FAILURES as error:
+            said = self._access.masked(said_of(error))
+            _LOGGER.warning(
+                "the begun file %s stays until gc: %s", hidden.location(hidden.key), said
+            )
+
+    def _entries(self, place: Place, directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield what is in a directory, by path; nothing when it is not there, or goes."""
+        inside, after = Place(place.head, place.bucket, directory), dict[str, str]()
+        while True:
+            try:
+                found = self._asked("GET", inside, "LISTSTATUS_BATCH", **after)["DirectoryListing"]
+            except HdfsRefusalError as error:
+                if not error.is_missing:
+                    raise
+                return
+            statuses = found["partialListing"]["FileStatuses"]["FileStatus"]
+            for status in statuses:
+                yield f"{directory}{status['pathSuffix']}", status
+            if not found["remainingEntries"] or not statuses:
+                return
+            after = {"startAfter": statuses[-1]["pathSuffix"]}
+
+    def _asked(self, method: str, place: Place, operation: str, **more: str) -> Mapping[str, Any]:
+        """Return the document that the NameNode answers with."""
+        self._check_cluster(place)
+        return self._document(method, place, operation, more)
+
+    def _document(
+        self, method: str, place: Place, operation: str, more: Mapping[str, str]
+    ) -> Mapping[str, Any]:
+        access = self._access
+        whose = {"delegation": access.token} if access.token else {"user.name": access.user or ""}
+        path = f"/webhdfs/v1/{quote(place.key)}"
+        _, data = self._names.ask(method, path, query={"op": operation, **whose, **more})
+        try:
+            found: Mapping[str, Any] | None = json.loads(data or b"{}")
+        except ValueError as error:
+            raise HdfsRefusalError(404, "", data.decode("utf-8", "replace")) from error
+        return found or {}
+
+    def _at_rows(
+        self, method: str, place: Place, operation: str, **more: str
+    ) -> tuple[Client, str]:
+        """Return what asks the DataNode that the NameNode names, and the path to ask there."""
+        said = self._asked(method, place, operation, noredirect="true", **more)
+        found = urlsplit(str(said["Location"]))
+        origin = f"{found.scheme}://{found.netloc}"
+        if is_in_clear(origin) and not self._access.endpoint.startswith("http:"):
+            raise HdfsRefusalError(IN_CLEAR, "", f"the NameNode sends the rows to {origin}")
+        return _client(self, origin), f"{found.path}?{found.query}"
+
+    def _check_cluster(self, place: Place) -> None:
+        """Fail when a location is of another cluster than the one that answers.
+
+        Nothing else would tell: WebHDFS is asked by the path alone. Where the NameNode does not say
+        who it is, as Hadoop's gateway HttpFS, the location is believed.
+        """
+        if place.bucket in self._known:
+            return
+        root = Place(place.head, place.bucket, "")
+        said = self._document("PUT", root, "CREATE", {"noredirect": "true"})
+        query = parse_qs(urlsplit(str(said.get("Location", ""))).query)
+        own = query.get("namenoderpcaddress", [place.bucket])[0]
+        if own not in (place.bucket, f"{place.bucket}:{_RPC_PORT}"):
+            text = f"{self._access.endpoint} serves hdfs://{own}, not hdfs://{place.bucket}"
+            raise HdfsRefusalError(OTHER_CLUSTER, "", text)
+        self._known.add(place.bucket)
+
+
+def _client(objects: HdfsObjects, origin: str) -> Client:
+    # Who asks stands in the query, where WebHDFS looks for it.
+    return Client(objects.pool, origin, lambda *_: {}, HdfsRefusalError.of)
+
+
+class HdfsStorage(ObjectStorage):
+    """Files in directories. A request goes on while the cluster is away, as `access` says."""
+
+    def __init__(self, access: HdfsAccess) -> None:
+        """Remember how to reach it; nothing is asked yet."""
+        super().__init__(requests_of(access))
+
+    def list(self, prefix: str) -> tuple[StoredObject, ...]:
+        """Return the finished files below a directory, at any depth, in order."""
+        found = super().list(prefix)
+        return tuple(one for one in found if not one.location.endswith(IN_PROGRESS))
+
+    def list_unfinished(self, prefix: str) -> tuple[StoredObject, ...]:
+        """Return what begun files below a directory have left; of the living, or of the dead."""
+        found = super().list(prefix)
+        return tuple(one for one in found if one.location.endswith(IN_PROGRESS))
+
+
+def requests_of(access: HdfsAccess) -> Requests:
+    """Return what asks it."""
+    return Requests(access, STORE, HdfsObjects)

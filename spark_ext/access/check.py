@@ -1,0 +1,356 @@
+"""Checks a call against the policy of the server, where it has one.
+
+    spark.mergeberg.policy   /etc/mergeberg/policy.sql
+
+The setting is the application's: what a session sets has no effect. With a policy everything is
+denied that it does not grant, everything at all where it cannot be read, and in a session that has
+changed what names mean: a right on `lake.ns.t` is one on that table of the server's configuration.
+
+What a call needs of privileges, with the names that stand in it; nothing is opened.
+
+Names are looked up as the statement itself does it (`spark_ext.sql.names`), so that what is checked
+is what is done. A tag or branch of a table is a name of its own (`lake.ns.t.tag_x`), and so is a
+table of ClickHouse that stands for a tree of Hive directories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from catalog.iceberg.spark_settings import CATALOG, HADOOP
+from spark_ext.procedures.declared import Call, Procedure, SystemTable
+from spark_ext.procedures.names import CallNames
+from spark_ext.procedures.statements import EXECUTE_ALTER, statement_of
+from spark_ext.sql.catalogs import names_of, settings_of_application
+from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.names import Names, Parts
+from spark_ext.sql.session_settings import SourceTable
+from spark_ext.sql.statement_settings import SESSION, SETTINGS, read_statement_settings
+from spark_ext.sql.statements import (
+    Alter,
+    Attach,
+    AttachFrom,
+    ChangeRows,
+    ClearColumn,
+    ClearIndex,
+    Command,
+    Delete,
+    Detach,
+    Drop,
+    DropDetached,
+    Export,
+    Fetch,
+    Forget,
+    Freeze,
+    KillQuery,
+    MoveToDisk,
+    MoveToTable,
+    MoveToVolume,
+    Optimize,
+    ReplaceFrom,
+    Statement,
+    Unfreeze,
+    Update,
+)
+from spark_ext.sql.typed import TYPED, TypedStatement
+from tableformat.access.policy import Policy, parse_policy
+from tableformat.access.privileges import EVERYTHING, Act, Need, Of, Privilege, Scope, asked_of
+from tableformat.clickhouse_codes import ACCESS_DENIED
+from tableformat.errors import RefusedError, UsageError
+from tableformat.mergetree.row_functions import reads_outside
+from tableformat.names import LakeName, split_identifiers
+
+__all__ = ["POLICY", "check_access", "needs_of"]
+
+_OF_ONE_TABLE: Final[Mapping[type, Act]] = {
+    Attach: Act.ATTACH,
+    ClearColumn: Act.CLEAR_COLUMN,
+    ClearIndex: Act.CLEAR_INDEX,
+    Delete: Act.DELETE,
+    Detach: Act.DETACH,
+    Drop: Act.DROP,
+    DropDetached: Act.DROP_DETACHED,
+    Forget: Act.FORGET,
+    Freeze: Act.FREEZE,
+    MoveToDisk: Act.MOVE_TO_DISK,
+    MoveToVolume: Act.MOVE_TO_DISK,
+    Unfreeze: Act.FREEZE,
+    Update: Act.UPDATE,
+}
+_BARE: Final = 2
+
+
+def needs_of(asked: Procedure | SystemTable, call: Call) -> tuple[Need, ...]:
+    """Return what a call needs; nothing for a text that is no statement, which is refused anyway.
+
+    Raises:
+        KeyError: a procedure of which nobody has said what it needs.
+        TableFormatError: a name may mean several things, or none.
+    """
+    if isinstance(asked, SystemTable):
+        return (Need(Privilege.SELECT, Scope(("system", asked.name))),)
+    return _PROCEDURES[asked.name](call)
+
+
+def _statement(call: Call) -> tuple[Need, ...]:
+    statement = parse_statement(call.text("statement"))
+    names = names_of(call.spark, call.conf, current=call.current)
+    if statement is None:
+        return ()
+    return (*_of_statement(statement, names), *_replacing(statement, call.conf, names))
+
+
+def _replacing(statement: Statement, conf: Mapping[str, str], names: Names) -> tuple[Need, ...]:
+    """Return what exports need besides that take rows of others out, as their settings say."""
+    commands = statement.commands if isinstance(statement, Alter) else ()
+    exports = [one for one in commands if isinstance(one, Export)]
+    if not exports or not read_statement_settings(statement, conf).replace_partition:
+        return ()
+    return tuple(Need(Privilege.ALTER_DELETE, _destination(names, e.to.parts)) for e in exports)
+
+
+def _typed(typed: TypedStatement, call: Call) -> tuple[Need, ...]:
+    return _of_statement(statement_of(typed, call), CallNames.of(call).names)
+
+
+def _of_statement(statement: Statement, names: Names) -> tuple[Need, ...]:
+    match statement:
+        case KillQuery():
+            return asked_of(Act.KILL_QUERY, {})
+        case Optimize(table):
+            return asked_of(Act.OPTIMIZE, {Of.TABLE: _either(names, table.parts)})
+        case ChangeRows(table, command):
+            return _command(command, table.parts, names)
+        case Alter(table, commands):
+            return tuple(n for one in commands for n in _command(one, table.parts, names))
+
+
+def _command(command: Command, table: Parts, names: Names) -> tuple[Need, ...]:
+    match command:
+        case Export(to=to):
+            return _from_to(Act.EXPORT, _source(names, table), _destination(names, to.parts))
+        case AttachFrom(_, other) | ReplaceFrom(_, other):
+            act = Act.ATTACH_FROM if isinstance(command, AttachFrom) else Act.REPLACE_FROM
+            of, came_from = _either(names, table), _other(names, table, other.parts)
+            return asked_of(act, {Of.TABLE: of, Of.FROM: came_from})
+        case MoveToTable(_, other):
+            of, to_table = _either(names, table), _other(names, table, other.parts)
+            return asked_of(Act.MOVE_TO_TABLE, {Of.TABLE: of, Of.TO: to_table})
+        case Fetch(_, path):
+            of, fetched = _either(names, table), _fetched(names, path)
+            return asked_of(Act.FETCH, {Of.TABLE: of, Of.FROM: fetched})
+        case Update() | Delete():
+            of = _either(names, table)
+            return (
+                *asked_of(_OF_ONE_TABLE[type(command)], {Of.TABLE: of}),
+                *_read_beside(command, table, names),
+            )
+        case _:
+            return asked_of(_OF_ONE_TABLE[type(command)], {Of.TABLE: _either(names, table)})
+
+
+def _read_beside(command: Update | Delete, table: Parts, names: Names) -> tuple[Need, ...]:
+    """Return SELECT on a whole source where its ClickHouse may read other tables for the rows."""
+    values = (v for _, v in command.assignments) if isinstance(command, Update) else ()
+    if names.clickhouse_table(table) is None or not any(
+        map(reads_outside, (command.where, *values))
+    ):
+        return ()
+    return (Need(Privilege.SELECT, Scope((table[0],), below=True)),)
+
+
+def _fetched(names: Names, path: str) -> Scope:
+    """Return the table that FETCH names; a path of Keeper may be that of any table."""
+    if "/" in path or ":" in path:
+        return EVERYTHING
+    return _either(names, split_identifiers(path))
+
+
+def _other(names: Names, table: Parts, other: Parts) -> Scope:
+    """Return the other table of a statement; beside a table of ClickHouse it is of that source."""
+    source = names.clickhouse_table(table)
+    if source is not None and len(other) <= _BARE:
+        return Scope((table[0], *other))
+    return _either(names, other)
+
+
+def _either(names: Names, parts: Parts) -> Scope:
+    found = names.table(parts)
+    return Scope(parts) if isinstance(found, SourceTable) else _lake(found)
+
+
+def _source(names: Names, parts: Parts) -> Scope:
+    default = names.settings.default_source
+    if len(parts) > _BARE or default is None:
+        return Scope(parts)
+    of = names.bare(names.settings.sources[default], parts).table
+    return Scope((default, of.database, of.name))
+
+
+def _destination(names: Names, parts: Parts) -> Scope:
+    if names.clickhouse_table(parts) is not None:
+        return Scope(parts)
+    return _lake(names.destination(parts))
+
+
+def _lake(name: LakeName) -> Scope:
+    return Scope((name.catalog, *name.namespace, name.name))
+
+
+def _from_to(act: Act, came_from: Scope, to: Scope) -> tuple[Need, ...]:
+    of_databases = {
+        Of.DATABASE_FROM: Scope(came_from.parts[:-1], below=True),
+        Of.DATABASE_TO: Scope(to.parts[:-1], below=True),
+    }
+    return asked_of(act, {Of.FROM: came_from, Of.TO: to, **of_databases})
+
+
+def _exporting(act: Act, call: Call) -> tuple[Need, ...]:
+    names = CallNames.of(call)
+    came_from = _source(names.names, _parts(call, "source"))
+    return _from_to(act, came_from, _destination(names.names, _parts(call, "table")))
+
+
+def _exports(call: Call) -> tuple[Need, ...]:
+    """Return what EXPORT needs, and where it takes rows of others out what REPLACE does."""
+    needs = _exporting(Act.EXPORT, call)
+    if not call.flag("replace_partition"):
+        return needs
+    to = _destination(CallNames.of(call).names, _parts(call, "table"))
+    return (*needs, Need(Privilege.ALTER_DELETE, to))
+
+
+def _looking(scope: Callable[[Names, Parts], Scope], call: Call) -> tuple[Need, ...]:
+    table = scope(CallNames.of(call).names, _parts(call, "table"))
+    return asked_of(Act.LOOK, {Of.TABLE: table})
+
+
+def _cleaning(call: Call) -> tuple[Need, ...]:
+    names, found = CallNames.of(call).names, list[Need]()
+    if call.text_or_none("table") is not None:
+        table = _destination(names, _parts(call, "table"))
+        found += asked_of(Act.GC_OF_A_TABLE, {Of.TABLE: table})
+    if call.text_or_none("source") is not None:
+        first = _source(names, _parts(call, "source")).parts[0]
+        found += asked_of(Act.GC_OF_A_SOURCE, {Of.SOURCE: Scope((first,), below=True)})
+    return tuple(found)
+
+
+def _parts(call: Call, argument: str) -> Parts:
+    return split_identifiers(call.text(argument))
+
+
+_PROCEDURES: Final[Mapping[str, Callable[[Call], tuple[Need, ...]]]] = {
+    "archive_partition": partial(_exporting, Act.ARCHIVE_PARTITION),
+    "cancel_export": partial(_exporting, Act.CANCEL_EXPORT),
+    "create_table_like": partial(_exporting, Act.CREATE_TABLE_LIKE),
+    "execute_alter": _statement,
+    "export_partition": _exports,
+    "export_partitions": _exports,
+    "exports": lambda _: asked_of(Act.EXPORTS, {}),
+    "forget_export": partial(_exporting, Act.FORGET_EXPORT),
+    "gc": _cleaning,
+    "partitions": partial(_looking, _either),
+    "parts": partial(_looking, _source),
+    "verify_partition": partial(_exporting, Act.VERIFY_PARTITION),
+    **{name: partial(_typed, typed) for name, typed in TYPED.items()},
+}
+
+
+POLICY: Final = f"{SESSION}policy"
+"""The setting that names the file."""
+
+# `enable` sets it in the session; it holds no tables of a lake.
+_OURS: Final = f"{CATALOG}mergeberg"
+
+
+def check_access(asked: Procedure | SystemTable, call: Call, user: str | None) -> None:
+    """Check that a user may do what he asks for; without a policy everybody may.
+
+    Args:
+        asked: the procedure or table.
+        call: with its arguments, and the settings of its session.
+        user: who gave the statement; None where nobody can tell.
+
+    Raises:
+        RefusedError: he may not; all that is missing is named (code 497). Or the policy cannot be
+            read, or the session has other names than the server.
+        TableFormatError: a name in the call may mean several things, or none.
+    """
+    application = settings_of_application(call.spark)
+    what = f"Cannot {_what(asked)}"
+    if POLICY not in application:
+        if POLICY in call.conf:
+            message = (
+                f"{what}: {POLICY} is set in the session only, where it protects nothing. Set it "
+                "in the configuration that the server starts with, or RESET it."
+            )
+            raise RefusedError(message)
+        return
+    policy = _read(what, application[POLICY])
+    if not user:
+        message = f"{what}: the server has a policy, and cannot tell who gave the statement."
+        raise RefusedError(message, code=ACCESS_DENIED)
+    _check_names(what, call.conf, application)
+    missing = policy.missing(user, needs_of(asked, call))
+    if missing:
+        message = (
+            f"{what}: {user}: Not enough privileges. To execute this query, it's necessary to have "
+            f"the grant {', '.join(map(str, missing))}. Ask who keeps the policy of the server."
+        )
+        raise RefusedError(message, code=ACCESS_DENIED)
+
+
+def _what(asked: Procedure | SystemTable) -> str:
+    if isinstance(asked, SystemTable):
+        return f"read system.{asked.name}"
+    return "run the statement" if asked.name == EXECUTE_ALTER.name else f"call {asked.name}"
+
+
+def _read(what: str, name: str) -> Policy:
+    """Return the policy of a file, as it is now.
+
+    Raises:
+        RefusedError: it cannot be read; then nobody may do anything.
+    """
+    mend = "No statement is answered until who keeps the server has mended it."
+    if not Path(name).is_absolute():
+        message = f"{what}: {POLICY} is {name!r}, which is no absolute path. {mend}"
+        raise RefusedError(message, code=ACCESS_DENIED)
+    try:
+        return parse_policy(Path(name).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        message = f"{what}: the policy {name} cannot be read, {why}. {mend}"
+        raise RefusedError(message, code=ACCESS_DENIED) from error
+    except UsageError as error:
+        message = f"{what}: the policy {name} cannot be read, {error.message}. {mend}"
+        raise RefusedError(message, code=ACCESS_DENIED) from error
+
+
+def _check_names(what: str, conf: Mapping[str, str], application: Mapping[str, str]) -> None:
+    """Check that names mean in the session what they mean to the policy.
+
+    Raises:
+        RefusedError: the session sets what only the server's configuration may say.
+    """
+    changed = sorted(
+        name
+        for name in conf.keys() | application.keys()
+        if _says_what_names_mean(name) and conf.get(name) != application.get(name)
+    )
+    if changed:
+        message = (
+            f"{what}: the session has set {', '.join(changed)}, and with a policy only the "
+            "configuration of the server says which tables names mean. RESET it."
+        )
+        raise RefusedError(message, code=ACCESS_DENIED)
+
+
+def _says_what_names_mean(name: str) -> bool:
+    if name.startswith(SESSION):
+        return name != POLICY and name.removeprefix(SESSION) not in SETTINGS
+    return name.startswith((CATALOG, HADOOP)) and name != _OURS

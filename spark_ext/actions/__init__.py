@@ -1,0 +1,1 @@
+"""What every interface calls: export, verify, archive, cancel, gc."""

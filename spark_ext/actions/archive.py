@@ -1,0 +1,391 @@
+"""Archives partitions: exported, compared, and only then taken out of the source.
+
+    export with verification -> what was exported before is compared now -> is it still in main?
+    -> the ledger row becomes archived -> the source holds exactly the exported parts: detached,
+    and dropped where that was asked for
+
+A partition for which any of this does not hold stays in the source, with the reason. Running it
+again goes on: what is exported is not exported again, and what an earlier run detached is dropped.
+
+Lets exports replace the rows of archived partitions again, by name, for every interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from catalog.clickhouse.rows.digests import FileDigests
+from catalog.clickhouse.source import ClickHouseSource
+from catalog.hive import HiveTable, OpenedTree
+from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.table import IcebergTable
+from catalog.ledgers.memory import milliseconds
+from catalog.processes import may_be_alive, this_process
+from catalog.sources import open_source
+from spark_ext.actions.exports import rows_of_name
+from spark_ext.actions.verify import Verdict, Verifying, VerifyRequest
+from spark_ext.actions.wiring import Places, export_all
+from tableformat.clickhouse_codes import UNKNOWN_TABLE
+from tableformat.errors import NotFoundError, RefusedError, TableFormatError
+from tableformat.export.archived import Archiving, archiving, unarchive
+from tableformat.export.job import ExportRequest
+from tableformat.export.main_state import holding
+from tableformat.export.namesakes import other_table
+from tableformat.export.outcome import REFUSED, Outcome, Status
+from tableformat.export.ports import JobPorts
+from tableformat.export.request import AllPartitions, ById
+from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import LakeName, PartitionId, TableName, quote_string
+from tableformat.quantities import counted
+
+__all__ = ["Archived", "Unarchivable", "archive", "earlier_rows", "unarchivable", "unarchive_each"]
+
+_IN_MAIN: Final = frozenset(
+    (Status.COMMITTED, Status.REPLACED, Status.UNCHANGED, Status.ALREADY_EXPORTED)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What became of one partition: the export's outcome, and whether it left the source.
+
+    `status` is `detached`, `dropped` or `kept`; `message` says why it was kept, or what is still to
+    be done by hand. `detached_bytes` is the size of what lies among the source's detached parts,
+    `freed_bytes` of what this run dropped. `ended`: an earlier run had detached it.
+    """
+
+    outcome: Outcome
+    status: str
+    message: str = ""
+    detached_bytes: int = 0
+    freed_bytes: int = 0
+    ended: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 when it left the source, else that of the outcome, or 3."""
+        return 0 if self.status != "kept" else self.outcome.status.exit_code or REFUSED
+
+
+def archive(
+    request: ExportRequest, ports: JobPorts, places: Places, *, slots: int, drop: bool
+) -> Iterator[Archived]:
+    """Archive what was asked for; yield what became of each partition.
+
+    Args:
+        request: what to export.
+        ports: of the export, with digests: every export is compared after its commit.
+        places: where source and lake are.
+        slots: how many tasks can run at a time.
+        drop: whether the source's parts are dropped instead of detached.
+
+    Raises:
+        TableFormatError: the request was refused as a whole, or failed before any partition.
+    """
+    outcomes = export_all(request, ports, slots=slots)
+    with open_source(places.source) as source:
+        taking = _TakingOut(request, ports, source, drop=drop)
+        seen = set()
+        for outcome in outcomes:
+            seen.add(outcome.partition_id)
+            yield taking.take_out(outcome)
+            source.close()
+        if drop and request.selection == AllPartitions():
+            yield from taking.drop_earlier(seen)
+
+
+class _TakingOut:
+    """Takes partitions of one table out of their source."""
+
+    def __init__(
+        self,
+        request: ExportRequest,
+        ports: JobPorts,
+        source: ClickHouseSource,
+        *,
+        drop: bool,
+    ) -> None:
+        self._request = request
+        self._ports = ports
+        self._source = source
+        self._drop = drop
+
+    def take_out(self, outcome: Outcome) -> Archived:
+        """Take one partition out, if everything that has to be true of it is."""
+        if outcome.status not in _IN_MAIN:
+            return Archived(outcome, "kept", outcome.message or outcome.status.value)
+        try:
+            table = self._source.describe(self._request.table)
+            row, done = self._exported(outcome, table)
+            one = PartitionId(outcome.partition_id)
+            held = self._source.parts(self._request.table, one)
+            if not held:
+                return self._end(outcome, row, table)
+            if not outcome.verified:
+                self._compare(outcome)
+            with self._archiving(row) as archived:
+                parts = self._source.take_out(self._request.table, one, done.parts)
+                archived.note_detached(parts)
+                freed = self._dropped(archived, one, parts, fresh=True) if self._drop else 0
+        except TableFormatError as error:
+            return Archived(outcome, "kept", str(error))
+        compared, size = replace(outcome, verified=True), sum(p.bytes for p in parts)
+        if not self._drop:
+            return Archived(compared, "detached", detached_bytes=size)
+        text = _elsewhere(table, parts) if table.engine.replicated else ""
+        return Archived(compared, "dropped", text, freed_bytes=freed)
+
+    def drop_earlier(self, seen: Container[str]) -> Iterator[Archived]:
+        """Drop what earlier runs detached of partitions that the source has no parts of any more.
+
+        Args:
+            seen: ids of partitions that were looked at.
+
+        Raises:
+            TableFormatError: the source, the lake or the ledger cannot be read.
+        """
+        table, state = self._source.describe(self._request.table), self._lake().load()
+        uuid = state.layout.table_uuid
+        for row in earlier_rows(self._ports.ledger, table.key_source, uuid, seen):
+            if row.done is None:
+                continue
+            landed = row.done.landed
+            yield self.take_out(
+                Outcome(
+                    row.key.partition_id,
+                    Status.ALREADY_EXPORTED,
+                    str(self._request.to),
+                    transaction_id=landed.transaction_id,
+                    snapshot_id=landed.snapshot_id,
+                    rows=landed.rows,
+                    data_files=landed.data_files,
+                    bytes=row.done.bytes,
+                )
+            )
+
+    def _end(self, outcome: Outcome, row: Row, table: MergeTreeTable) -> Archived:
+        """End what an earlier run began: the source has no part of the partition any more.
+
+        Raises:
+            RefusedError: nobody can tell which detached parts are those that were archived.
+            TableFormatError: the source failed, or the ledger.
+        """
+        if row.archived is None:
+            return Archived(outcome, "kept", "nothing to archive: already detached or dropped")
+        parts, one = row.archived.detached, PartitionId(outcome.partition_id)
+        if parts == ():
+            return Archived(outcome, "dropped", ended=True)
+        if not self._drop:
+            size = sum(part.bytes for part in parts or ())
+            return Archived(outcome, "detached", detached_bytes=size, ended=True)
+        if parts is None:
+            message = (
+                f"Cannot drop the detached parts of partition {one} of {table.name}: it was "
+                "archived, and the ledger does not say which parts were detached then. Run ALTER "
+                f"TABLE {table.name.sql} ATTACH PARTITION ID {quote_string(str(one))}, and the "
+                "command again: it compares them with the lake and drops them. Where "
+                "system.detached_parts has none of it, nothing is left to be done"
+            )
+            raise RefusedError(message)
+        with self._archiving(row) as archived:
+            archived.note_detached(parts)
+            freed = self._dropped(archived, one, parts, fresh=False)
+        text = _elsewhere(table, parts) if table.engine.replicated else ""
+        return Archived(outcome, "dropped", text, freed_bytes=freed, ended=True)
+
+    def _archiving(self, row: Row) -> AbstractContextManager[Archiving]:
+        ports = self._ports
+        return archiving(
+            ports.ledger, row, owner=ports.owner, is_alive=ports.is_alive, now=ports.clock()
+        )
+
+    def _dropped(
+        self, archived: Archiving, one: PartitionId, parts: tuple[DetachedPart, ...], *, fresh: bool
+    ) -> int:
+        """Drop detached parts, and note that; return the bytes that are freed."""
+        freed = self._source.drop_detached(self._request.table, one, parts, fresh=fresh)
+        archived.note_detached(())
+        return freed
+
+    def _exported(self, outcome: Outcome, table: MergeTreeTable) -> tuple[Row, Record]:
+        """Return what the ledger has of an export that is in main as it is now.
+
+        Raises:
+            RefusedError: it is not whole in main, or nobody sees it there.
+        """
+        lake = self._lake()
+        state = lake.load()
+        key = Key(table.identity, outcome.partition_id, state.layout.table_uuid)
+        row = self._ports.ledger.read(key.hash)
+        if other := other_table(row, table):
+            message = (
+                f"Cannot archive partition {outcome.partition_id} of {self._request.table}: {other}"
+            )
+            raise RefusedError(message)
+        held = holding(row, state, key.hash, partial(lake.files_of, state, key.hash))
+        if row is None or row.done is None or not held.holds(row.done.landed):
+            message = (
+                f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
+                f"{_where(row, held.text)} The source is as it was."
+            )
+            raise RefusedError(message)
+        unseen = lake.unseen(row.done.landed.transaction_id) if isinstance(lake, HiveTable) else ""
+        if unseen:
+            message = (
+                f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
+                f"{unseen}. The source is as it was."
+            )
+            raise RefusedError(message)
+        return row, row.done
+
+    def _compare(self, outcome: Outcome) -> None:
+        """Compare an export of an earlier run with what the source holds now.
+
+        Raises:
+            RefusedError: they differ, or cannot be compared.
+        """
+        wanted = VerifyRequest(
+            self._request.table,
+            self._request.to,
+            ById(PartitionId(outcome.partition_id)),
+            self._request.conversions,
+        )
+        lake = self._lake()
+        with FileDigests(lake.storages) as digests:
+            comparing = Verifying(wanted, self._source, lake, self._ports.ledger, digests)
+            (found,) = comparing.run()
+        if found.verdict is not Verdict.EQUAL or found.compared_with != "source":
+            message = (
+                f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
+                f"comparing it with the lake said {found.verdict.value}"
+                f"{f' ({found.message})' if found.message else ''}. The source is as it was."
+            )
+            raise RefusedError(message)
+
+    def _lake(self) -> IcebergTable | HiveTable:
+        lake = self._ports.lake.table(self._request.to)
+        if not isinstance(lake, IcebergTable | HiveTable):
+            message = f"Cannot find {self._request.to} any more. Run the command again."
+            raise NotFoundError(message, code=UNKNOWN_TABLE)
+        return lake
+
+
+def earlier_rows(
+    ledger: Ledger, source: str, destination: str, seen: Container[str]
+) -> tuple[Row, ...]:
+    """Return the archived partitions of a table of which detached parts are known, by their ids.
+
+    Args:
+        ledger: what was exported.
+        source: the identity of the source table.
+        destination: that of the lake table.
+        seen: ids that are left out.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    found = (
+        row
+        for row in ledger.rows()
+        if (row.key.source, row.key.destination) == (source, destination)
+        and row.archived is not None
+        and row.archived.detached
+        and row.key.partition_id not in seen
+    )
+    return tuple(sorted(found, key=lambda row: row.key.partition_id))
+
+
+def _where(row: Row | None, text: str) -> str:
+    return text if row is not None else "this ledger does not know its export."
+
+
+def _elsewhere(table: MergeTreeTable, parts: tuple[DetachedPart, ...]) -> str:
+    """Say what is left on other replicas, each of which has detached parts of its own."""
+    return (
+        f"{counted(len(parts), 'part')} of it stay detached on its other replicas: run there "
+        "ALTER TABLE "
+        f"{table.name.sql} DROP DETACHED PART {quote_string(parts[0].name)} SETTINGS "
+        "allow_drop_detached = 1, and so on"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Unarchivable:
+    """An archived partition, and how many rows of it main has: the next export may replace them."""
+
+    row: Row
+    rows: int
+    files: int
+
+    @property
+    def text(self) -> str:
+        """What unarchiving it allows, in a sentence."""
+        row = self.row
+        return (
+            f"partition {row.key.partition_id} of {row.source_table}: {counted(self.rows, 'row')} "
+            "in "
+            f"{counted(self.files, 'file')} of {row.destination_table} may be replaced by the "
+            "next export "
+            "of it. The source may have none of them any more"
+        )
+
+
+def unarchivable(
+    ledger: Ledger,
+    partition_id: str,
+    table: TableName,
+    to: LakeName,
+    open_lake: Callable[[LakeName], OpenedCatalog | OpenedTree],
+) -> tuple[Unarchivable, ...]:
+    """Return the archived rows of a partition; a table that was made anew has several.
+
+    Args:
+        ledger: what was exported.
+        partition_id: as the source has it.
+        table: the source table.
+        to: the destination.
+        open_lake: opens the catalog that has it, or its tree.
+
+    Raises:
+        NotFoundError: the ledger knows no export of it.
+        RefusedError: none of them is archived.
+        TableFormatError: the ledger or the lake cannot be read.
+    """
+    what = f"Cannot unarchive partition {partition_id} of {table} in {to}"
+    known = rows_of_name(ledger, partition_id, table, to)
+    if not known:
+        message = (
+            f"{what}: the ledger {ledger.uri} has no export of it. List what it has with "
+            "`mergeberg exports list`."
+        )
+        raise NotFoundError(message)
+    archived = tuple(row for row in known if row.archived is not None)
+    if not archived:
+        message = f"{what}: it is not archived, and exports of it are as free as ever."
+        raise RefusedError(message)
+    lake = open_lake(to).table(to)
+    state = lake.load() if lake is not None else None
+    found = []
+    for row in archived:
+        if lake is None or state is None or state.layout.table_uuid != row.key.destination:
+            found.append(Unarchivable(row, 0, 0))
+            continue
+        held = holding(row, state, row.key.hash, partial(lake.files_of, state, row.key.hash))
+        found.append(Unarchivable(row, held.rows, len(held.files)))
+    return tuple(found)
+
+
+def unarchive_each(ledger: Ledger, found: tuple[Unarchivable, ...]) -> None:
+    """Let exports replace what was found.
+
+    Raises:
+        RefusedError: an export of it runs, or the row moved meanwhile.
+        LedgerError: the ledger cannot be read or written.
+    """
+    for one in found:
+        unarchive(ledger, one.row, owner=this_process(), is_alive=may_be_alive, now=milliseconds())

@@ -1,0 +1,294 @@
+"""Whether an export would work: everything that can be known before one, gathered into one value.
+
+Nothing is started and nothing is made. Owns the gathering; how it is shown is
+`cli/commands/check.py`. A reason forbids the export, a warning is what somebody should know first.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from typing import Final
+
+from catalog.clickhouse.server.access_report import ServerReport
+from catalog.clickhouse.server.source import ServerSource
+from catalog.clickhouse.source import ClickHouseSource
+from catalog.secret_variables import harmless_environment
+from spark_ext.engine.java import find_java
+from tableformat.errors import NotFoundError, RefusedError, UsageError
+from tableformat.export.commit import check_table_of_ledger
+from tableformat.export.destination import change_text, fit, schema_change
+from tableformat.export.plan import TablePlan, remembered_conversions
+from tableformat.export.ports import Lake
+from tableformat.export.slices import FileFormat
+from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
+from tableformat.iceberg.schema import MappedColumns, map_columns
+from tableformat.iceberg.sort_order import sort_prefix
+from tableformat.iceberg.spec_fields import parse_spec
+from tableformat.ledger import Ledger
+from tableformat.mergetree.readability import check_readable
+from tableformat.mergetree.table import Column, MergeTreeTable, PartitionSummary
+from tableformat.names import LakeName, TableName, check_new_table
+
+__all__ = ["Check", "CheckRequest", "CheckedColumn", "check_export"]
+
+_PACKAGES: Final = ("chdb-core", "pyspark", "pyarrow", "pyiceberg")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """What a user wants to export; `to` is None when only the source is to be looked at."""
+
+    table: TableName
+    to: LakeName | None
+    conversions: Mapping[str, str]
+    strict: bool
+    partition_spec: str | None
+    evolve_schema: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedColumn:
+    """What a column becomes: `kind` is A, B or C of types.md, '-' when it is refused."""
+
+    column: str
+    clickhouse: str
+    iceberg: str
+    kind: str
+    note: str
+
+
+@dataclass(slots=True)
+class Check:
+    """What was found; `server` is None when the source is none."""
+
+    columns: list[CheckedColumn] = field(default_factory=list)
+    partition_key: str = ""
+    spec: str = ""
+    sorting_key: str = ""
+    sort_order: str = ""
+    destination: str = ""
+    location: str | None = None
+    partitions: tuple[PartitionSummary, ...] = ()
+    disks: dict[str, int] = field(default_factory=dict)
+    free_at_server: dict[str, int] | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    server: ServerReport | None = None
+
+
+def check_export(
+    request: CheckRequest, source: ClickHouseSource, lake: Lake | None, ledger: Ledger | None
+) -> Check:
+    """Gather everything that speaks for and against an export.
+
+    Args:
+        request: what is to be exported.
+        source: where the table is.
+        lake: the catalog of the destination, None without one.
+        ledger: of that catalog's exports.
+
+    Raises:
+        TableFormatError: the table is not there, or a side cannot be read: nothing is known then.
+    """
+    found = Check()
+    if isinstance(source, ServerSource):
+        found.server = source.report(request.table)
+        found.reasons.extend(found.server.reasons)
+        found.warnings.extend(found.server.notes)
+        if not found.server.is_readable:
+            return found
+    of_server = len(found.reasons)
+    table = source.describe(request.table)
+    found.partition_key = table.engine.partition_by or "tuple()"
+    found.sorting_key = table.engine.order_by or table.engine.primary_key or "tuple()"
+    found.reasons.extend(_unreadable(table))
+    request = _as_remembered(request, table, lake, found)
+    mapped = _check_columns(request, table, found)
+    spec = _check_spec(request, table, mapped, found) if mapped else None
+    if mapped:
+        prefix = sort_prefix(table, mapped)
+        shown = (f"{f.field}{' DESC' if f.descending else ''}" for f in prefix)
+        found.sort_order = ", ".join(shown) or "none"
+    if mapped and spec and lake and ledger and request.to and len(found.reasons) == of_server:
+        plan = TablePlan(table, mapped, spec, sort_prefix(table, mapped), strict=request.strict)
+        _check_destination(request, plan, lake, ledger, found)
+    if found.location is None:
+        found.warnings.extend(_hints(table, found.columns))
+    _check_source(source, table, found)
+    _check_versions(table, found)
+    return found
+
+
+def _unreadable(table: MergeTreeTable) -> list[str]:
+    try:
+        check_readable(table)
+    except RefusedError as error:
+        return _reasons(error)
+    return []
+
+
+def _as_remembered(
+    request: CheckRequest, table: MergeTreeTable, lake: Lake | None, found: Check
+) -> CheckRequest:
+    """Return the request with the conversions that an existing destination remembers."""
+    if request.to is None or lake is None:
+        return request
+    try:
+        existing = lake.table(request.to)
+        state = existing.load() if existing is not None else None
+        used = remembered_conversions(request.to, table, request.conversions, state)
+    except RefusedError as error:
+        found.destination = f"{request.to}: cannot be used"
+        found.reasons.extend(_reasons(error))
+        return request
+    return replace(request, conversions=used)
+
+
+def _check_columns(
+    request: CheckRequest, table: MergeTreeTable, found: Check
+) -> MappedColumns | None:
+    """Map each column by itself, for the list, and all together, for the reasons."""
+    good = []
+    for column in table.stored_columns:
+        made = _column(request, table, column)
+        found.columns.append(made)
+        if made.kind != "-":
+            good.append(column)
+    try:
+        return map_columns(table, request.conversions, strict=request.strict)
+    except RefusedError as error:
+        found.reasons.extend(_reasons(error))
+    known = {c.name for c in good}
+    conversions = {k: v for k, v in request.conversions.items() if k in known}
+    try:
+        return map_columns(replace(table, columns=tuple(good)), conversions) if good else None
+    except RefusedError:
+        # What is wrong between columns, such as their names, is among the reasons already.
+        return None
+
+
+def _hints(table: MergeTreeTable, columns: Sequence[CheckedColumn]) -> Iterator[str]:
+    """Yield what should be chosen now, because a lake table keeps the conversion it was made with.
+
+    Nothing is read for it: the greatest value of a column would be a scan of the table.
+    """
+    whole = [one.column for one in columns if one.clickhouse == "UInt64" and one.kind == "A"]
+    if whole:
+        options = " ".join(f"--convert {shlex.quote(f'{name}=long')}" for name in whole)
+        yield (
+            f"{', '.join(whole)}: UInt64 becomes decimal(20, 0), a Decimal in Python. Where no "
+            f"value is above 9,223,372,036,854,775,807, {options} makes it a long; every export "
+            "checks that, and the choice cannot be changed once the lake table is there"
+        )
+    nested = [one.name for one in table.stored_columns if "." in one.name]
+    if nested:
+        yield (
+            f"{', '.join(nested)}: a name with a point is quoted in queries, `{nested[0]}` in "
+            f'Spark, "{nested[0]}" elsewhere'
+        )
+
+
+def _column(request: CheckRequest, table: MergeTreeTable, column: Column) -> CheckedColumn:
+    alone = replace(table, columns=(column,))
+    chosen = request.conversions.get(column.name)
+    conversions = {column.name: chosen} if chosen is not None else {}
+    try:
+        (mapped,) = map_columns(alone, conversions, strict=request.strict).columns
+    except RefusedError:
+        return CheckedColumn(column.name, column.type_text, "-", "-", "refused, see below")
+    iceberg = f"{mapped.type}{'' if mapped.required else ', optional'}"
+    kind = mapped.faithfulness.value
+    note = mapped.doc.removeprefix(column.comment).strip().strip("()")
+    if kind == "C":
+        note = "; ".join(text for text in (note, "checked on the data") if text)
+    return CheckedColumn(column.name, column.type_text, iceberg, kind, note)
+
+
+def _check_spec(
+    request: CheckRequest, table: MergeTreeTable, mapped: MappedColumns, found: Check
+) -> DerivedSpec | None:
+    try:
+        spec = (
+            derive_spec(table, mapped)
+            if request.partition_spec is None
+            else chosen_spec(table, parse_spec(request.partition_spec, mapped))
+        )
+    except UsageError as error:
+        found.reasons.extend(_reasons(error))
+        found.spec = "none, see below"
+        return None
+    found.spec = str(spec)
+    found.warnings.extend(spec.notes)
+    return spec
+
+
+def _check_destination(
+    request: CheckRequest, plan: TablePlan, lake: Lake, ledger: Ledger, found: Check
+) -> None:
+    name = request.to
+    if name is None:
+        return
+    try:
+        existing = lake.table(name)
+        if existing is None:
+            check_new_table(name)
+            found.destination = f"{name}: not there yet, it will be created"
+            return
+        state = existing.load()
+        found.location = state.location
+        found.destination = f"{name}: there, at {state.location}"
+        check_table_of_ledger(state, ledger)
+        change = schema_change(plan, name, state) if request.evolve_schema else None
+        if change is not None:
+            found.warnings.append(change_text(change, name, would=True))
+        if change is not None and change.added:
+            return
+        fit(plan, name, existing, state, FileFormat())
+    except RefusedError as error:
+        found.destination = found.destination or f"{name}: cannot be used"
+        found.reasons.extend(_reasons(error))
+
+
+def _check_source(source: ClickHouseSource, table: MergeTreeTable, found: Check) -> None:
+    """Look at what a snapshot would refuse now, and at what it would pass over silently."""
+    found.partitions = source.partitions(table.name)
+    ids = tuple(p.partition_id for p in found.partitions)
+    found.reasons.extend(error.message for error in source.refusals(table.name, ids).values())
+    for part in source.all_parts(table.name):
+        found.disks[part.disk] = found.disks.get(part.disk, 0) + part.bytes_on_disk
+    found.free_at_server = source.free_bytes()
+    if others := source.passed_over(table.name):
+        found.warnings.append(f"not read, because it is no part: {', '.join(others)}")
+    # A server's report has them already.
+    policies = source.row_policies(table.name) if found.server is None else None
+    if policies:
+        found.warnings.append(
+            f"row policies are not applied, all rows are exported: {', '.join(policies)}"
+        )
+    if table.has_ttl_columns or table.engine.ttl:
+        found.warnings.append(
+            "the table has a TTL: rows that expired and are still in the parts are exported"
+        )
+
+
+def _check_versions(table: MergeTreeTable, found: Check) -> None:
+    found.versions["ClickHouse"] = table.server_version
+    found.versions |= {name: version(name) for name in _PACKAGES}
+    try:
+        java = find_java(harmless_environment())
+        found.versions["Java"] = f"{java.version}, from {java.origin}"
+    except NotFoundError as error:
+        found.versions["Java"] = "none, see below"
+        found.reasons.append(error.message)
+
+
+def _reasons(error: UsageError) -> list[str]:
+    """Return the single reasons of a refusal that lists several, else its message."""
+    head, *lines = error.message.splitlines()
+    if not lines:
+        return [error.message]
+    return [f"{head.rpartition(': ')[0]}: {line.strip().removeprefix('- ')}" for line in lines]

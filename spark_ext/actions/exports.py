@@ -1,0 +1,558 @@
+"""What a ledger says about exports, for every front door: which there are, and how each stands.
+
+Which source parts of an export are in finished files, while it runs and when it failed, too.
+
+The ledger knows when all are; before, the receipts in the lake do (RQ…PartialProgress, RQ…
+SystemTables.Exports; coverage.md reading 17).
+
+The partitions and active parts of a source's table, for every front door.
+
+The destinations that the rows of a ledger name, each opened once and only looked at.
+
+A table is known by its uuid: one that was dropped, or made anew under the name, is not there.
+
+Opens a lake table that has to be there, for what never makes one.
+
+What a table of ClickHouse is as a destination: one over Hive directories is its tree, no other.
+
+A table of S3, GCS, AzureBlobStorage or HDFS over Hive directories (`describe.py`) resolves to
+the tree that it reads, where its structure and its partition key are those of the source; anything
+else of ClickHouse is refused. The words are the requirement's (RQ...Restrictions.SameTable,
+.DestinationSupport), the codes ClickHouse's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar, overload
+
+from catalog.clickhouse.describe import ObjectTable
+from catalog.clickhouse.source import ClickHouseSource
+from catalog.hive import HiveTable, OpenedTree
+from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.table import IcebergTable
+from catalog.ledgers.memory import milliseconds
+from catalog.ledgers.uris import open_known_ledger
+from catalog.network import TimeOuts
+from catalog.object_addresses import abfs_location, gs_location, hdfs_location, s3_location
+from catalog.processes import may_be_alive
+from tableformat.clickhouse_codes import (
+    BAD_ARGUMENTS,
+    INCOMPATIBLE_COLUMNS,
+    NOT_IMPLEMENTED,
+    UNKNOWN_TABLE,
+)
+from tableformat.committer import LakeTableState
+from tableformat.errors import (
+    NotFoundError,
+    RefusedError,
+    TableFormatError,
+    UnsupportedError,
+    reason_first,
+)
+from tableformat.export.give_up import Standing, is_resumable, standing
+from tableformat.export.slices import receipts_below, stored_receipts, with_files, without_files
+from tableformat.ledger import ExportedPart, LastExport, Ledger, Row, State, last_export
+from tableformat.mergetree.expression import ColumnName
+from tableformat.mergetree.expression_text import parse_expression, parse_partition_key
+from tableformat.mergetree.table import MergeTreeTable, Part, PartitionSummary
+from tableformat.names import HiveName, LakeName, PartitionId, TableName
+from tableformat.receipt import Receipt
+
+__all__ = [
+    "LOOKING",
+    "DestinationsOfRows",
+    "KnownDestinations",
+    "ListedExport",
+    "clickhouse_destination",
+    "existing_table",
+    "failed_parts",
+    "in_ledger",
+    "list_exports",
+    "open_existing",
+    "partitions_of",
+    "parts_of",
+    "parts_with_files",
+    "processed",
+    "rows_of_name",
+    "unsupported",
+]
+
+_SHOWN: Final = 100
+"""How much of an error stands behind a statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedExport:
+    """The exports of one partition into one table, and how the last one stands.
+
+    `expired`: it completed, and the time to live of its manifest is over or was ended: exporting it
+    again is not refused.
+    """
+
+    row: Row
+    status: Standing
+    expired: bool = False
+
+    @property
+    def export(self) -> LastExport:
+        """The last export, whatever statements did with its rows since."""
+        return last_export(self.row)
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot in which the last one landed, None when none did."""
+        return self.row.done.landed.snapshot_id if self.row.done else None
+
+    @property
+    def statement(self) -> str:
+        """The statement on the lake table that has claimed its rows and has not ended, '' for none.
+
+        With the reason why nobody works on it any more, where there is one.
+        """
+        claim = self.row.claim
+        if self.row.state is not State.RUNNING or not claim.by_statement:
+            return ""
+        text = claim.gives_way.statement if claim.gives_way is not None else claim.statement
+        why = self._last_error.partition("\n")[0][:_SHOWN]
+        return f"{text} ({why})" if why else text
+
+    @property
+    def rows_in_main(self) -> int | None:
+        """The rows of the partition that main has, None where the ledger does not know.
+
+        DROP and DETACH take them out, ATTACH brings them back, UPDATE and DELETE change them.
+        """
+        settled = self.row.settled
+        if settled is None:
+            return 0
+        held = settled.left
+        return None if held is None else sum(one.rows for one in held)
+
+    @property
+    def changed_by(self) -> str:
+        """The last statement on the lake table that changed it since, '' for none."""
+        changed = self.row.changed
+        return f"{changed.statement} (snapshot {changed.snapshot_id})" if changed else ""
+
+    @property
+    def last_error(self) -> str:
+        """The export's last error, beginning with the reason; '' when there is none."""
+        return self._last_error if self.export.error else ""
+
+    @property
+    def _last_error(self) -> str:
+        """The last error of what claimed the row."""
+        return reason_first(self.row.last_error)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the next run may go on with what is finished."""
+        return is_resumable(self.row, worked_on=self.status is Standing.IN_PROGRESS)
+
+    @property
+    def parts(self) -> tuple[ExportedPart, ...]:
+        """The source's parts of the last one."""
+        return self.export.parts
+
+
+def list_exports(
+    ledger: Ledger, *, clock: Callable[[], int] = milliseconds
+) -> Iterator[ListedExport]:
+    """Yield every export of a ledger, latest first.
+
+    What the ledger notes of rows that others wrote, when a statement on the lake table changes
+    them, is none: they came from no ClickHouse table.
+
+    Args:
+        ledger: what was exported.
+        clock: milliseconds since 1970, by which times to live are over.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    for row in ledger.rows():
+        if not row.key.is_of_export:
+            continue
+        worked_on = row.state is State.RUNNING and _worked_on(row, ledger)
+        record = last_export(row).record
+        expired = record is not None and not record.refuses(clock())
+        yield ListedExport(row, standing(row, worked_on=worked_on), expired)
+
+
+def rows_of_name(
+    ledger: Ledger, partition_id: str, table: TableName, to: LakeName | None
+) -> tuple[Row, ...]:
+    """Return what a ledger has of a partition; a table that was made anew has several rows.
+
+    Args:
+        ledger: what was exported.
+        partition_id: as the source has it.
+        table: the source table.
+        to: the destination, None for every one.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    return tuple(
+        row
+        for row in ledger.rows()
+        if (row.key.partition_id, row.source_table) == (partition_id, str(table))
+        and to in (None, LakeName.parse(row.destination_table))
+    )
+
+
+def _worked_on(row: Row, ledger: Ledger) -> bool:
+    """Whether somebody who may be alive works on it: a lease outlives its owner."""
+    held = ledger.holder(row.key.hash)
+    return held is not None and may_be_alive(held.owner)
+
+
+_FAILED = (Standing.FAILED, Standing.KILLED)
+
+
+class DestinationsOfRows(Protocol):
+    """The tables that exports go to, as they are now."""
+
+    def destination(self, row: Row) -> LakeTableState | None:
+        """Return the table that a row's export goes to, None when it is not there any more."""
+        ...
+
+    def receipts(self, row: Row, below: str) -> tuple[Receipt, ...]:
+        """Return the receipts below a location of the table that a row's export goes to."""
+        ...
+
+
+def in_ledger(one: ListedExport) -> frozenset[str]:
+    """Return the parts that are processed as far as the ledger knows: all at once, or none."""
+    match one.export.state:
+        case State.COMPLETED:
+            return frozenset(part.name for part in one.parts)
+        case State.RUNNING:
+            return frozenset(part.name for part in one.parts if part.remote_paths)
+        case _:
+            return frozenset()
+
+
+def processed(one: ListedExport, lake: DestinationsOfRows) -> frozenset[str]:
+    """Return the names of the parts that are wholly in finished files.
+
+    Raises:
+        TableFormatError: the lake does not say.
+    """
+    parts = parts_with_files(one, lake)
+    if one.export.state is State.COMPLETED:
+        return in_ledger(one)
+    return frozenset(part.name for part in parts if part.remote_paths)
+
+
+def parts_with_files(one: ListedExport, lake: DestinationsOfRows) -> tuple[ExportedPart, ...]:
+    """Return the parts of the last export, each with its files as soon as all of them are finished.
+
+    Raises:
+        TableFormatError: the lake does not say.
+    """
+    of = one.export
+    if of.state is not State.RUNNING or all(part.remote_paths for part in of.parts):
+        return of.parts if of.state in (State.COMPLETED, State.RUNNING) else without_files(of.parts)
+    state = lake.destination(one.row)
+    if state is None:
+        return of.parts
+    receipts = lake.receipts(one.row, receipts_below(state.location, one.row))
+    return with_files(of.parts, receipts)
+
+
+def failed_parts(one: ListedExport, processed_number: int) -> int:
+    """Return how many parts of an export that failed or was killed are not processed."""
+    return len(one.parts) - processed_number if one.status in _FAILED else 0
+
+
+def partitions_of(source: ClickHouseSource, table: TableName) -> tuple[PartitionSummary, ...]:
+    """Return the partitions of a table with active parts, with their times.
+
+    Raises:
+        NotFoundError: there is no such table.
+        SourceError: the source cannot be read.
+    """
+    return source.with_times(source.describe(table), source.partitions(table))
+
+
+def parts_of(
+    source: ClickHouseSource, table: TableName, partition_id: PartitionId | None
+) -> tuple[Part, ...]:
+    """Return the active parts of a table.
+
+    Args:
+        source: where the table is.
+        table: the table.
+        partition_id: of which partition, None for all.
+
+    Raises:
+        NotFoundError: there is no such table.
+        SourceError: the source cannot be read.
+    """
+    source.describe(table)
+    there = (p.partition_id for p in source.partitions(table))
+    wanted = there if partition_id is None else (partition_id,)
+    return tuple(part for one in wanted for part in source.parts(table, one))
+
+
+T = TypeVar("T")
+
+LOOKING: Final = TimeOuts(connect=5.0, read=10.0, retry_for=0.0)
+"""Whoever lists exports is not to wait for a lake that is away: then nobody knows how far they
+are."""
+
+
+class KnownDestinations:
+    """A `spark_ext.actions.exports.DestinationsOfRows` of the catalogs that somebody knows."""
+
+    def __init__(self, open_lake: Callable[[LakeName], OpenedCatalog | OpenedTree]) -> None:
+        """Open nothing yet; `open_lake` opens the catalog that has a destination, or its tree."""
+        self._open_lake = open_lake
+        self._opened: dict[str | LakeName, OpenedCatalog | OpenedTree] = {}
+        self._states: dict[LakeName, LakeTableState | None] = {}
+        self._failures: dict[LakeName, TableFormatError] = {}
+        self._receipts: dict[str, Receipt] = {}
+
+    def look_again(self) -> None:
+        """Ask once more what did not answer; until then it is not asked again for every row."""
+        for name in self._failures:
+            # A catalog lends credentials with a table that is loaded, and they end.
+            self._states.pop(name, None)
+        self._failures.clear()
+
+    def destination(self, row: Row) -> LakeTableState | None:
+        """Return the table that a row's export goes to, None when it is not there any more.
+
+        Raises:
+            NotFoundError: its catalog is not known here.
+            DestinationError: the catalog did not answer.
+            TableFormatError: it cannot be opened.
+        """
+        name = LakeName.parse(row.destination_table)
+        if name not in self._states:
+            self._states[name] = self._answer(name, lambda: self._loaded(name))
+        state = self._states[name]
+        if state is None or state.layout.table_uuid != row.key.destination:
+            return None
+        return state
+
+    def receipts(self, row: Row, below: str) -> tuple[Receipt, ...]:
+        """Return the receipts below a location of the table that a row's export goes to.
+
+        Raises:
+            TableFormatError: as above, or the storage cannot be reached.
+        """
+        name = LakeName.parse(row.destination_table)
+        return self._answer(
+            name, lambda: stored_receipts(self._lake(name).storages(below), below, self._receipts)
+        )
+
+    def _answer(self, name: LakeName, ask: Callable[[], T]) -> T:
+        """Ask about a destination, unless it did not answer before."""
+        if name in self._failures:
+            raise self._failures[name]
+        try:
+            return ask()
+        except TableFormatError as error:
+            self._failures[name] = error
+            raise
+
+    def _loaded(self, name: LakeName) -> LakeTableState | None:
+        table = self._lake(name).table(name)
+        return None if table is None else table.load()
+
+    def _lake(self, name: LakeName) -> OpenedCatalog | OpenedTree:
+        place = name if isinstance(name, HiveName) else name.catalog
+        if place not in self._opened:
+            self._opened[place] = self._open_lake(name)
+        return self._opened[place]
+
+
+@overload
+def existing_table(catalog: OpenedCatalog, name: LakeName, what: str) -> IcebergTable: ...
+
+
+@overload
+def existing_table(
+    catalog: OpenedCatalog | OpenedTree, name: LakeName, what: str
+) -> IcebergTable | HiveTable: ...
+
+
+def existing_table(
+    catalog: OpenedCatalog | OpenedTree, name: LakeName, what: str
+) -> IcebergTable | HiveTable:
+    """Return a lake table.
+
+    Args:
+        catalog: that it is in, or the tree.
+        name: the table.
+        what: cannot be done when there is none, e.g. "clean up lake.n.t".
+
+    Raises:
+        NotFoundError: there is no such table (code 60).
+        TableFormatError: the catalog cannot be opened, or not read.
+    """
+    table = catalog.table(name)
+    if table is None:
+        message = (
+            f"Cannot {what}: there is no such lake table. Check its name, and where its catalog "
+            "is (--warehouse)."
+        )
+        raise NotFoundError(message, code=UNKNOWN_TABLE)
+    return table
+
+
+@overload
+def open_existing(
+    catalog: OpenedCatalog, name: LakeName, what: str, *, ledger: str | None
+) -> tuple[IcebergTable, Ledger]: ...
+
+
+@overload
+def open_existing(
+    catalog: OpenedCatalog | OpenedTree, name: LakeName, what: str, *, ledger: str | None
+) -> tuple[IcebergTable | HiveTable, Ledger]: ...
+
+
+def open_existing(
+    catalog: OpenedCatalog | OpenedTree, name: LakeName, what: str, *, ledger: str | None
+) -> tuple[IcebergTable | HiveTable, Ledger]:
+    """Open a lake table, and the ledger of its exports, which the caller closes.
+
+    Args:
+        catalog: that it is in, or the tree.
+        name: the table.
+        what: cannot be done when there is none, e.g. "clean up lake.n.t".
+        ledger: as the user said it, None for the default.
+
+    Raises:
+        NotFoundError: there is no such table (code 60), or no ledger.
+        TableFormatError: the catalog or the ledger cannot be opened.
+    """
+    table = existing_table(catalog, name, what)
+    return table, open_known_ledger(ledger, what, local_warehouse=catalog.ledger_directory)
+
+
+_REACHED: Final[Mapping[str, str]] = {
+    "S3": "its address is not in the S3 that is reached from here (AWS_ENDPOINT_URL)",
+    "GCS": (
+        "its address is not in the Google Cloud Storage that is reached from here "
+        "(STORAGE_EMULATOR_HOST)"
+    ),
+    "AzureBlobStorage": (
+        "its account is not the one that is reached from here (AZURE_STORAGE_CONNECTION_STRING)"
+    ),
+}
+_OTHERS: Final = (
+    "only trees of the engines S3, GCS, AzureBlobStorage and HDFS are found by their table"
+)
+_PARQUET: Final = "Parquet"
+_TREE: Final = "Name the tree itself by its location: hive.`uri` in SQL, hive:URI elsewhere."
+
+
+def clickhouse_destination(
+    source: ClickHouseSource,
+    named: TableName,
+    exported: Callable[[], MergeTreeTable],
+    directories: Mapping[str, str],
+    what: str,
+    where: str,
+) -> HiveName | None:
+    """Return the tree that a table of ClickHouse stands for; None when there is no such table.
+
+    Args:
+        source: where it would be.
+        named: its name there.
+        exported: describes the table to export.
+        directories: as in `ExportRequest`.
+        what: how messages begin, "Cannot export ... to ...".
+        where: what to write instead, a sentence.
+
+    Raises:
+        UnsupportedError: it stands for no tree, or for one that is not reached from here (code 48).
+        TableFormatError: the environment does not say how its store is reached, or as whom.
+        RefusedError: it has other columns (code 122), or another partition key (36).
+        UsageError: an expression of `directories` cannot be read.
+        SourceError: the source cannot be read.
+    """
+    engine = source.engine_of(named)
+    if not engine:
+        return None
+    found = source.object_table(named)
+    if found is None or not found.is_hive:
+        raise unsupported(what, "MergeTree" if engine.endswith("MergeTree") else engine, where)
+    if found.format != _PARQUET:
+        raise unsupported(what, f"{engine} of the format {found.format or 'of its own'}", where)
+    location = _location(found)
+    if location is None:
+        why = _REACHED.get(found.engine, _OTHERS)
+        raise unsupported(what, f"{found.engine} with Hive directories ({why})", _TREE)
+    _check_fits(found, exported(), directories, what)
+    return HiveName.at(location)
+
+
+def unsupported(what: str, storage: str, where: str) -> UnsupportedError:
+    """Return the refusal of a storage that holds no table of the lake."""
+    message = (
+        f"{what}: Destination storage {storage} does not support MergeTree parts or uses "
+        f"unsupported partitioning. {where}"
+    )
+    return UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def _location(found: ObjectTable) -> str | None:
+    """Return the location of the directories, None when they are not reached from here.
+
+    Raises:
+        TableFormatError: the environment does not say as whom they are reached.
+    """
+    match found.engine:
+        case "S3" | "GCS":
+            # Google's objects are reached by the protocol of S3, too, where that is said.
+            in_s3 = s3_location(found.address, os.environ)
+            return in_s3 or gs_location(found.address, os.environ)
+        case "AzureBlobStorage":
+            return abfs_location(found.address, found.container, found.path, os.environ)
+        case "HDFS":
+            return hdfs_location(found.address)
+        case _:
+            return None
+
+
+def _check_fits(
+    found: ObjectTable, table: MergeTreeTable, directories: Mapping[str, str], what: str
+) -> None:
+    """Check that a table over directories is of the columns and the key of the source.
+
+    Raises:
+        RefusedError: it is not.
+    """
+    stored = [c.name for c in table.stored_columns]
+    wanted = {*stored, *directories}
+    lacks = [name for name in (*stored, *directories) if name not in found.columns]
+    more = [name for name in found.columns if name not in wanted]
+    if lacks or more:
+        different = "; ".join(
+            f"{says} {', '.join(names)}"
+            for says, names in (("the destination lacks", lacks), ("the source lacks", more))
+            if names
+        )
+        message = (
+            f"{what}: Tables have different structure: {different}. Make the destination with "
+            "the columns of the source, and one for each directory that is named."
+        )
+        raise RefusedError(message, code=INCOMPATIBLE_COLUMNS)
+    called = {parse_expression(text): ColumnName(name) for name, text in directories.items()}
+    key = parse_partition_key(table.engine.partition_by)
+    if tuple(called.get(m, m) for m in key) != parse_partition_key(found.partition_by):
+        message = (
+            f"{what}: Tables have different partition key: PARTITION BY "
+            f"{table.engine.partition_by or 'tuple()'} in the source, PARTITION BY "
+            f"{found.partition_by or 'tuple()'} in the destination. A member that is an expression "
+            "is a column of the destination by its name: --hive-column NAME=EXPRESSION."
+        )
+        raise RefusedError(message, code=BAD_ARGUMENTS)

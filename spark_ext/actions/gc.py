@@ -1,0 +1,228 @@
+"""What dead exports left behind, in a lake table and in sources: told, or removed.
+
+For every front door; the proofs are those of `tableformat.export.gc` and `spark_ext.actions.gc`.
+
+What `gc` finds in the staging database of a source, and drops, on every host that it is given.
+
+Each replica has staging tables of its own, and a host that is down keeps none of the others from
+being looked at. A table goes when no export can go on with it and its run is dead; of a run on
+another host, or before this host's last start, nobody here can say whether it is: there the age
+that the user named decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from catalog.clickhouse.connection import ClickHouseError
+from catalog.clickhouse.source import ClickHouseSource
+from catalog.hive import HiveTable
+from catalog.iceberg.table import IcebergTable
+from catalog.ledgers.memory import milliseconds
+from catalog.processes import can_judge, job_may_be_alive, may_be_alive, this_process
+from catalog.sources import SourcePlace, open_source
+from spark_ext.actions.logs import LoggedEffects
+from spark_ext.actions.wiring import commit_ports
+from tableformat.effects import Direct, Effects, Step
+from tableformat.errors import NotFoundError, SourceError, UsageError
+from tableformat.export.cleanup import Cleaning, staging_in_use
+from tableformat.export.dropped import DroppedSnapshots
+from tableformat.export.gc import Kind, Sweeping, Thing
+from tableformat.export.leases import Leases
+from tableformat.ledger import LeaseHeld, Ledger
+from tableformat.source import Leftover
+
+__all__ = ["StagedAtHost", "StagingSweep", "Swept", "sweep", "sweep_sources"]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAtHost:
+    """The staging tables of one host; `failure` says what could not be done there, '' nothing."""
+
+    things: tuple[Thing, ...]
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StagingSweep:
+    """Tells of staging tables, and with `drops` drops those that may go.
+
+    `ledger` says which exports can be gone on with. `older_than` is an age in milliseconds, 0 when
+    the user named none; `now` is since 1970.
+    """
+
+    ledger: Ledger
+    effects: Effects
+    older_than: int
+    now: int
+    drops: bool
+
+    def everywhere(self, places: Iterable[SourcePlace]) -> tuple[StagedAtHost, ...]:
+        """Return what every one of some hosts has, and has no more.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
+        return tuple(self._at(one) for one in places)
+
+    def _at(self, place: SourcePlace) -> StagedAtHost:
+        where = f" at {place.hosts[0].url}" if place.hosts else ""
+        things: list[Thing] = []
+        failures: list[str] = []
+        with open_source(place) as source:
+            try:
+                left = source.leftovers()
+                # After the tables: of what begins meanwhile either the ledger knows, or nobody.
+                in_use = staging_in_use(self.ledger)
+                for one in left:
+                    thing = self._judged(one, in_use, where)
+                    if self.drops and thing.may_go:
+                        thing = self._dropped(source, one, thing)
+                        failures += [thing.why] if not thing.may_go else []
+                    things.append(thing)
+            except (SourceError, UsageError) as error:
+                failures.append(error.message)
+        return StagedAtHost(tuple(things), " ".join(failures))
+
+    def _dropped(self, source: ClickHouseSource, one: Leftover, thing: Thing) -> Thing:
+        """Drop a staging table; return what became of it where ClickHouse does not let it go."""
+        drop = partial(source.release_staging, (one.name,))
+        try:
+            self.effects(Step.SWEEP_SOURCE, drop)
+        except ClickHouseError as error:
+            return replace(thing, may_go=False, why=error.message)
+        return thing
+
+    def _judged(self, one: Leftover, in_use: frozenset[str], where: str) -> Thing:
+        location = f"{one.name}{where}"
+        thing = Thing(Kind.STAGING_TABLE, location, one.bytes_on_disk, may_go=False, why="")
+        by = f" ({one.made_by})" if one.made_by else ""
+        if one.name in in_use:
+            return replace(thing, why="its export can be gone on with, or cancelled")
+        is_old = one.created <= self.now - self.older_than
+        if job_may_be_alive(one.job):
+            return self._judged_by_age(thing, one, by, is_old=is_old)
+        if not is_old:
+            return replace(thing, why=f"of a dead run{by}, and younger than --older-than")
+        return replace(thing, may_go=True, why="its run is dead, and no export can go on with it")
+
+    def _judged_by_age(self, thing: Thing, one: Leftover, by: str, *, is_old: bool) -> Thing:
+        """Judge a table whose run may be alive, as far as this process can tell."""
+        judge = can_judge(one.job)
+        if judge is None and one.table is None:
+            return replace(thing, why="nothing says that we made it")
+        if judge:
+            return replace(thing, why=f"the run that made it is at work{by}")
+        if not self.older_than:
+            why = f"the run that made it may be at work elsewhere{by}: --older-than AGE decides"
+            return replace(thing, why=why)
+        if not is_old:
+            why = f"of a run elsewhere{by}, and younger than --older-than"
+            return replace(thing, why=why)
+        why = f"of a run elsewhere{by}, older than --older-than, and no export can go on with it"
+        return replace(thing, may_go=True, why=why)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What was found in the table, and what at each host of its sources."""
+
+    in_table: tuple[Thing, ...]
+    staged: tuple[StagedAtHost, ...]
+
+    @property
+    def things(self) -> tuple[Thing, ...]:
+        """Everything, what goes before what stays."""
+        found = (*self.in_table, *(t for host in self.staged for t in host.things))
+        return (*(t for t in found if t.may_go), *(t for t in found if not t.may_go))
+
+    def check_every_host(self) -> None:
+        """Check that every host could be looked at.
+
+        Raises:
+            SourceError: some could not.
+        """
+        failed = [host.failure for host in self.staged if host.failure]
+        if failed:
+            number = len(self.staged)
+            message = (
+                f"Cannot clean up staging tables at {len(failed)} of {number} "
+                f"{'host' if number == 1 else 'hosts'}: {' '.join(failed)}"
+            )
+            raise SourceError(message)
+
+
+def sweep(
+    lake: IcebergTable | HiveTable,
+    ledger: Ledger,
+    places: Iterable[SourcePlace],
+    *,
+    older_than: int,
+    removes: bool,
+    dropped: int | None = None,
+) -> Swept:
+    """Find what dead exports into a table left, and remove what may go where that is wanted.
+
+    Args:
+        lake: the table, or tree.
+        ledger: of its exports.
+        places: every host of a source whose staging tables are looked at, too.
+        older_than: an age in milliseconds; what is younger stays. 0 when the user named none.
+        removes: whether what may go goes.
+        dropped: an age in milliseconds; the snapshots before DROPs that are older are expired, and
+            what nothing else refers to goes. None for no snapshot.
+
+    Raises:
+        RefusedError: the table is of another ledger.
+        DestinationError: the table or its files cannot be read, or a file does not go.
+        LedgerError: the ledger cannot be read or written.
+    """
+    ports = commit_ports(lake, ledger)
+    expired: tuple[Thing, ...] = ()
+    if dropped is not None and isinstance(lake, IcebergTable):
+        snapshots = DroppedSnapshots(ports, lake, dropped, milliseconds())
+        expired = snapshots.expire() if removes else snapshots.find()
+    location = lake.load().location
+    cleaning = Cleaning(ports, lake.storages, location)
+    with Leases(ledger, this_process(), effects=ports.effects, is_alive=may_be_alive) as leases:
+        sweeping = Sweeping(cleaning, leases, _holder(ledger), older_than, milliseconds())
+        found = sweeping.sweep() if removes else sweeping.find()
+        staging = StagingSweep(ledger, ports.effects, older_than, sweeping.now, drops=removes)
+        return Swept((*expired, *found), staging.everywhere(places))
+
+
+def sweep_sources(
+    ledger: Ledger, places: Iterable[SourcePlace], *, older_than: int, removes: bool
+) -> Swept:
+    """Find what dead exports into any table of a ledger left in sources, and drop what may go.
+
+    Args:
+        ledger: of the exports that are made from there: it says which can be gone on with.
+        places: every host of a source.
+        older_than: an age in milliseconds; what is younger stays. 0 when the user named none.
+        removes: whether what may go goes.
+
+    Raises:
+        NotFoundError: there is no such ledger.
+        LedgerError: the ledger cannot be read.
+    """
+    if not ledger.is_made():
+        message = (
+            "Cannot clean up staging tables: there is no ledger here that says with which of them "
+            "an export can be gone on. Name it by --ledger or --warehouse, or a lake table of the "
+            "exports by --to."
+        )
+        raise NotFoundError(message)
+    effects = LoggedEffects(Direct())
+    staging = StagingSweep(ledger, effects, older_than, milliseconds(), drops=removes)
+    return Swept((), staging.everywhere(places))
+
+
+def _holder(ledger: Ledger) -> Callable[[str], LeaseHeld | None]:
+    def living(key: str) -> LeaseHeld | None:
+        held = ledger.holder(key)
+        return held if held is not None and may_be_alive(held.owner) else None
+
+    return living

@@ -1,0 +1,389 @@
+"""Compares exported partitions with their source: `mergeberg verify` (docs/operating/verify.md).
+
+A partition is compared with its source as long as that can be frozen, and with the digest that
+`export --verify` kept when the source went on since. Nothing is changed on either side. What cannot
+be said is said to be so, and never ends with 0.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+
+from catalog.clickhouse.source import ClickHouseSource
+from catalog.hive import HiveTable
+from catalog.iceberg.table import IcebergTable
+from catalog.processes import job_may_be_alive, new_job
+from catalog.rewriting.integrity import changed_files
+from tableformat.clickhouse_codes import UNKNOWN_TABLE
+from tableformat.digest import Difference, Digest, KeptDigest
+from tableformat.errors import (
+    DestinationError,
+    NotFoundError,
+    RefusedError,
+    SourceError,
+    TableFormatError,
+)
+from tableformat.export.cleanup import staging_in_use
+from tableformat.export.commit import check_table_of_ledger, unsettled_mark
+from tableformat.export.content import content_of, how_it_differs
+from tableformat.export.job import MOST_PARTITIONS
+from tableformat.export.main_state import holding
+from tableformat.export.namesakes import other_table
+from tableformat.export.outcome import DIFFERS, FAILED, REFUSED, worst
+from tableformat.export.plan import remembered_conversions
+from tableformat.export.request import AllPartitions, ById, Selection
+from tableformat.export.verification import LakeDigests, columns_of, differences, digest_location
+from tableformat.iceberg.schema import map_columns
+from tableformat.iceberg.snapshot import table_of
+from tableformat.ledger import Ledger, Record
+from tableformat.mergetree.digest_sql import DigestColumn, source_columns
+from tableformat.mergetree.table import MergeTreeTable, Part
+from tableformat.names import LakeName, PartitionId, TableName
+from tableformat.quantities import counted
+
+__all__ = ["Comparison", "Verdict", "VerifyRequest", "Verifying", "exit_code"]
+
+
+class Verdict(StrEnum):
+    """What a comparison came to."""
+
+    EQUAL = "equal"
+    DIFFERS = "differs"
+    NOT_COMPARABLE = "not_comparable"
+    NOT_EXPORTED = "not_exported"
+    FAILED = "failed"
+
+    @property
+    def exit_code(self) -> int:
+        """0 equal, 1 differs, 3 nothing can be said, 4 a side cannot be read."""
+        return {"equal": 0, "differs": DIFFERS, "failed": FAILED}.get(self.value, REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """What a user asked to compare."""
+
+    table: TableName
+    to: LakeName
+    selection: Selection
+    conversions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is known of one partition after it was compared.
+
+    `compared_with` is `source`, or `digest` when that kept by the export stands for it; `seconds`
+    is the time that reading the lake took.
+    """
+
+    partition_id: str
+    verdict: Verdict
+    message: str = ""
+    compared_with: str = ""
+    rows: int = 0
+    data_files: int = 0
+    columns: int = 0
+    seconds: float = 0.0
+    differences: tuple[Difference, ...] = ()
+    code: int | None = None
+
+    @property
+    def rows_per_second(self) -> int:
+        """How fast the lake was read."""
+        return int(self.rows / self.seconds) if self.seconds else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """A partition whose rows in main can be compared; `change` is what its source did since."""
+
+    partition_id: PartitionId
+    key: str
+    done: Record
+    locations: tuple[str, ...]
+    kept: KeptDigest | None
+    change: str
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is nothing of it in the source."""
+        return self.change.endswith(" is gone")
+
+
+def exit_code(comparisons: Iterable[Comparison], *, named: bool) -> int:
+    """Return the first of 1, 4, 3 that any partition has, else 0.
+
+    Args:
+        comparisons: of all partitions.
+        named: whether the user named the partition; of all of them some need not be exported.
+    """
+    return worst(
+        c.verdict.exit_code for c in comparisons if named or c.verdict is not Verdict.NOT_EXPORTED
+    )
+
+
+class Verifying:
+    """Compares partitions of one table with one lake table."""
+
+    def __init__(
+        self,
+        request: VerifyRequest,
+        source: ClickHouseSource,
+        lake: IcebergTable | HiveTable,
+        ledger: Ledger,
+        digests: LakeDigests,
+    ) -> None:
+        """Load the lake table and what the ledger has of it.
+
+        Raises:
+            NotFoundError: there is no such source table, and none of its exports is known.
+            RefusedError: the lake table is another ledger's, or a column cannot be mapped.
+            TableFormatError: the source, the lake table or the ledger cannot be read.
+        """
+        self._request = request
+        self._source = source
+        self._lake = lake
+        self._digests = digests
+        self._state = lake.load()
+        check_table_of_ledger(self._state, ledger)
+        self._of_use = staging_in_use(ledger)
+        known = [
+            row
+            for row in ledger.rows()
+            if row.key.destination == self._state.layout.table_uuid
+            and row.source_table == str(request.table)
+            and (row.done is not None or unsettled_mark(row, self._state) is not None)
+        ]
+        self._table = self._described(was_exported=bool(known))
+        if self._table is not None:
+            # Shards have tables of one name, and the same partitions.
+            known = [row for row in known if row.key.source == self._table.identity]
+        self._rows = {row.key.partition_id: row for row in known}
+        self._columns = self._digest_columns()
+
+    def run(self) -> Iterator[Comparison]:
+        """Compare what was asked for; yield what each partition came to, as soon as it is known.
+
+        Raises:
+            NotFoundError: the partition is unknown on both sides.
+            TableFormatError: the source or the ledger cannot be read.
+        """
+        ids = self._selected()
+        for start in range(0, len(ids), MOST_PARTITIONS):
+            subjects = []
+            for one in ids[start : start + MOST_PARTITIONS]:
+                found = self._subject(one)
+                if isinstance(found, Comparison):
+                    yield found
+                else:
+                    subjects.append(found)
+            yield from self._compared(subjects)
+
+    def _described(self, *, was_exported: bool) -> MergeTreeTable | None:
+        """Return the source table, None when it is gone and exports of it are known."""
+        try:
+            return self._source.describe(self._request.table)
+        except NotFoundError:
+            if was_exported:
+                return None
+            raise
+
+    def _digest_columns(self) -> tuple[DigestColumn, ...]:
+        if self._table is None:
+            return ()
+        conversions = remembered_conversions(
+            self._request.to, self._table, self._request.conversions, self._state
+        )
+        columns = map_columns(self._table, conversions)
+        return source_columns([c.source for c in columns.columns], columns.conversions)
+
+    def _selected(self) -> tuple[PartitionId, ...]:
+        """Return the partitions to look at; with --all also those that are gone from the source."""
+        selection, table = self._request.selection, self._table
+        if isinstance(selection, ById):
+            return (self._known(selection.partition_id),)
+        if isinstance(selection, AllPartitions):
+            there = self._source.partitions(table.name) if table is not None else ()
+            ids = [p.partition_id for p in there]
+            return (*ids, *sorted({PartitionId(i) for i in self._rows} - {*ids}))
+        if table is not None:
+            return (self._source.find_partition(table, selection.text),)
+        message = (
+            f"Cannot find the partition {selection.text} of {self._request.table}: the table is "
+            "gone. Name the partition by --partition-id, or use --all."
+        )
+        raise NotFoundError(message, code=UNKNOWN_TABLE)
+
+    def _known(self, one: PartitionId) -> PartitionId:
+        """Return an id that either side knows.
+
+        Raises:
+            NotFoundError: neither does.
+        """
+        there = self._source.partitions(self._table.name) if self._table is not None else ()
+        if one.value in self._rows or one in [p.partition_id for p in there]:
+            return one
+        message = (
+            f"Cannot verify partition {one} of {self._request.table}: it has no active parts and "
+            f"was never exported. List them with `mergeberg partitions {self._request.table}`."
+        )
+        raise NotFoundError(message)
+
+    def _subject(self, one: PartitionId) -> _Subject | Comparison:
+        """Return what can be compared, or why nothing can."""
+        row = self._rows.get(one.value)
+        if row is None:
+            text = f"the ledger knows no export of it into {self._request.to}"
+            return Comparison(one.value, Verdict.NOT_EXPORTED, text)
+        if self._table is not None and (other := other_table(row, self._table)):
+            return Comparison(one.value, Verdict.NOT_COMPARABLE, other)
+        if row.done is None or unsettled_mark(row, self._state) is not None:
+            text = "an export of it landed and is not in the ledger yet. Run the export again"
+            return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
+        files_at = partial(self._lake.files_of, self._state, row.key.hash)
+        held = holding(row, self._state, row.key.hash, files_at)
+        if not held.holds(row.done.landed):
+            where = held.about(row.done.landed)
+            text = f"{where} Only files that the export itself wrote can be compared."
+            return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
+        landed = row.done.landed
+        where = digest_location(self._state.location, row.key.hash, landed.transaction_id)
+        lake = self._lake
+        try:
+            unseen = lake.unseen(landed.transaction_id) if isinstance(lake, HiveTable) else ""
+            if unseen:
+                return Comparison(one.value, Verdict.DIFFERS, unseen)
+            kept = self._digests.kept(where)
+        except DestinationError as error:
+            return _failed(one, error)
+        parts = self._source.parts(self._table.name, one) if self._table is not None else ()
+        locations = tuple(f.path for f in held.files)
+        return _Subject(one, row.key.hash, row.done, locations, kept, self._change(row.done, parts))
+
+    def _change(self, done: Record, parts: tuple[Part, ...]) -> str:
+        """Return what happened to the source since an export, '' when nothing did."""
+        if self._table is None:
+            return "the source table is gone"
+        if not parts:
+            return "the source partition no longer exists"
+        content = content_of(self._table, parts)
+        if content.fingerprint == done.landed.fingerprint:
+            return ""
+        return f"the source changed since: {how_it_differs(done, content)}"
+
+    def _compared(self, subjects: list[_Subject]) -> Iterator[Comparison]:
+        """Compare a group: with its kept digests, or with the source, frozen for it."""
+        by_digest = [s for s in subjects if s.change and s.kept is not None]
+        gone = [s for s in subjects if s.is_gone and s.kept is None]
+        in_source = [s for s in subjects if s not in by_digest and s not in gone]
+        digests = self._frozen(in_source) if in_source else {}
+        # Nobody else can open an embedded source while it is open; files are read without it.
+        self._source.close()
+        for subject in subjects:
+            if subject.kept is not None and subject in by_digest:
+                yield self._with_digest(subject, subject.kept)
+            elif subject in gone:
+                yield self._without_source(subject, subject.change)
+            else:
+                yield self._with_source(subject, digests[subject.partition_id])
+
+    def _frozen(self, subjects: list[_Subject]) -> dict[PartitionId, Digest | TableFormatError]:
+        """Digest partitions of the source in a snapshot that does not outlive the call."""
+        if self._table is None:
+            return {}
+        self._source.sweep_leftovers(job_may_be_alive, self._of_use)
+        snapshot = self._source.snapshot(
+            self._table,
+            tuple(s.partition_id for s in subjects),
+            job=new_job(),
+            probes=(),
+            digest=self._columns,
+        )
+        self._source.release(snapshot)
+        found: dict[PartitionId, Digest | TableFormatError] = dict(snapshot.refused)
+        for frozen in snapshot.partitions:
+            found[frozen.partition_id] = frozen.digest or self._no_digest(frozen.partition_id)
+        return found
+
+    def _no_digest(self, one: PartitionId) -> SourceError:
+        return SourceError(
+            f"Cannot verify partition {one} of {self._request.table}: it holds a value that cannot "
+            "be exported, so that it has no digest. `mergeberg export` names the column."
+        )
+
+    def _with_source(self, subject: _Subject, digest: Digest | TableFormatError) -> Comparison:
+        """Compare with what the source holds now."""
+        if isinstance(digest, TableFormatError):
+            if subject.kept is not None:
+                return self._with_digest(replace(subject, change=str(digest)), subject.kept)
+            return _failed(subject.partition_id, digest)
+        found = self._read(subject, digest, self._columns, "source")
+        if found.verdict is Verdict.DIFFERS and subject.change:
+            return self._without_source(subject, subject.change)
+        if found.verdict is Verdict.EQUAL and subject.change:
+            return replace(found, message="its parts changed since, its rows did not")
+        return found
+
+    def _with_digest(self, subject: _Subject, kept: KeptDigest) -> Comparison:
+        """Compare with what the export had frozen."""
+        found = self._read(subject, kept.digest, columns_of(kept.digest), "digest")
+        said = f"{subject.change.rstrip('.;')}; compared with the digest of {kept.time}"
+        return found if found.verdict is Verdict.FAILED else replace(found, message=said)
+
+    def _without_source(self, subject: _Subject, why: str) -> Comparison:
+        """Say what can be said when there is nothing to compare with."""
+        landed = subject.done.landed
+        try:
+            changed = changed_files(
+                self._lake.storages,
+                self._state.location,
+                subject.key,
+                landed.transaction_id,
+                subject.locations,
+            )
+        except TableFormatError as error:
+            return _failed(subject.partition_id, error)
+        base = Comparison(
+            subject.partition_id.value, Verdict.NOT_COMPARABLE, rows=landed.rows,
+            data_files=len(subject.locations), code=None,
+        )  # fmt: skip
+        if changed:
+            text = f"{why}, and {counted(len(changed), 'file')} not as written: {changed[0]}"
+            return replace(base, verdict=Verdict.DIFFERS, message=text)
+        text = (
+            f"{why}, and the export kept no digest: whether it was equal cannot be said any more. "
+            "Its files are, byte for byte, those that it wrote; `export --verify` keeps a digest"
+        )
+        return replace(base, message=text)
+
+    def _read(
+        self, subject: _Subject, expected: Digest, columns: Sequence[DigestColumn], against: str
+    ) -> Comparison:
+        """Read the lake and compare."""
+        begun = time.monotonic()
+        schema = table_of(self._state).schema()
+        try:
+            found = differences(self._digests, subject.locations, schema, expected, columns)
+        except TableFormatError as error:
+            return _failed(subject.partition_id, error)
+        return Comparison(
+            subject.partition_id.value,
+            Verdict.DIFFERS if found else Verdict.EQUAL,
+            compared_with=against,
+            rows=expected.rows,
+            data_files=len(subject.locations),
+            columns=len(columns),
+            seconds=round(time.monotonic() - begun, 3),
+            differences=found,
+        )
+
+
+def _failed(one: PartitionId, error: TableFormatError) -> Comparison:
+    refused = isinstance(error, RefusedError)
+    verdict = Verdict.NOT_COMPARABLE if refused else Verdict.FAILED
+    return Comparison(one.value, verdict, str(error), code=error.code)

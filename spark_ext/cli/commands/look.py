@@ -1,0 +1,249 @@
+"""`mergeberg partitions`: what a table has to export.
+
+`mergeberg parts`: the active parts of a partition.
+
+`mergeberg read`: what is exported into a tree of Hive directories, as its commit files say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from catalog.hive import OpenedTree, open_tree, tree_name
+from catalog.network import TimeOuts
+from catalog.shards import LocalTable, local_tables
+from catalog.sources import SourcePlace, open_source
+from spark_ext.actions.export import each_table
+from spark_ext.actions.exports import partitions_of, parts_of
+from spark_ext.cli.options import (
+    catalog_options,
+    cluster_options,
+    output_for,
+    output_options,
+    pairs,
+    source_options,
+)
+from spark_ext.cli.output import Output
+from tableformat.clickhouse_codes import UNKNOWN_TABLE
+from tableformat.errors import NotFoundError, UsageError
+from tableformat.hive.documents import CommitFile, TreeIdentity
+from tableformat.names import HiveName, LakeName, PartitionId, TableName
+
+__all__ = ["partitions", "parts", "read"]
+
+_COLUMNS: Final = (
+    "partition_id",
+    "partition",
+    "parts",
+    "rows",
+    "bytes_on_disk",
+    "min_time",
+    "max_time",
+)
+
+
+@click.command()
+@click.argument("table")
+@cluster_options
+@source_options()
+@output_options
+def partitions(
+    table: str, source: SourcePlace, cluster: str | None, cluster_host: tuple[str, ...],
+    *, as_json: bool
+) -> int:  # fmt: skip
+    """List the partitions of TABLE (database.table) with active parts, of every shard.
+
+    \b
+    Example:
+      mergeberg partitions db.events --source chdb:./clickhouse
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    output = output_for(as_json=as_json)
+    tables = local_tables(
+        source,
+        TableName.parse(table),
+        cluster=cluster,
+        cluster_hosts=pairs("--cluster-host", cluster_host),
+    )
+
+    def list_one(one: LocalTable) -> int:
+        with open_source(one.place) as opened:
+            found = partitions_of(opened, one.table)
+        output.table(
+            (*one.columns, *_COLUMNS),
+            [
+                {
+                    **one.fields,
+                    **{c: getattr(p, c) for c in _COLUMNS},
+                    "partition_id": p.partition_id.value,
+                }
+                for p in found
+            ],
+        )
+        return 0
+
+    return each_table(tables, list_one, output.note)
+
+
+_PART_COLUMNS: Final = (
+    "name",
+    "partition_id",
+    "part_type",
+    "rows",
+    "bytes_on_disk",
+    "disk",
+    "hash_of_all_files",
+)
+
+
+@click.command()
+@click.argument("table")
+@click.option("--partition-id", help="Only this partition.")
+@cluster_options
+@source_options()
+@output_options
+def parts(
+    table: str, partition_id: str | None, source: SourcePlace,
+    cluster: str | None, cluster_host: tuple[str, ...], *, as_json: bool
+) -> int:  # fmt: skip
+    """List the active parts of TABLE (database.table), of every shard.
+
+    \b
+    Example:
+      mergeberg parts db.events --source chdb:./clickhouse
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    output = output_for(as_json=as_json)
+    tables = local_tables(
+        source,
+        TableName.parse(table),
+        cluster=cluster,
+        cluster_hosts=pairs("--cluster-host", cluster_host),
+    )
+    wanted = PartitionId(partition_id) if partition_id else None
+
+    def list_one(one: LocalTable) -> int:
+        with open_source(one.place) as opened:
+            found = parts_of(opened, one.table, wanted)
+        output.table(
+            (*one.columns, *_PART_COLUMNS),
+            [{**one.fields, **asdict(p), "partition_id": p.partition_id.value} for p in found],
+        )
+        return 0
+
+    return each_table(tables, list_one, output.note)
+
+
+_ROW_COLUMNS: Final = ("partition_id", "transaction_id", "rows", "bytes", "path")
+
+
+@click.command()
+@click.argument("tree")
+@click.option("--partition-id", help="Only this partition.")
+@click.option(
+    "--rows", "with_rows", is_flag=True, help="Print the rows, one JSON object a line, not files."
+)
+@click.option("--check", is_flag=True, help="Read every file, and compare its SHA-256.")
+@catalog_options
+@output_options
+def read(
+    tree: str, partition_id: str | None, time_outs: TimeOuts,
+    *, with_rows: bool, check: bool, as_json: bool
+) -> int:  # fmt: skip
+    """List what is exported into TREE (hive:URI), or read it.
+
+    Only what commit files name: no file of an export that is under way, or that died. Every file
+    has the size that its commit file says, or the command fails; files whose rows are read are
+    compared with their SHA-256 too.
+
+    \b
+    Examples:
+      mergeberg read hive:/data/lake/events
+      mergeberg read hive:/data/lake/events --partition-id 202401 --rows
+      mergeberg read hive:/data/lake/events --check --json
+    """  # noqa: D301  \b is Click's mark for lines to keep
+    name = LakeName.parse(tree)
+    if not isinstance(name, HiveName):
+        message = (
+            f"Cannot read {tree}: it is no tree of Hive directories. Write hive:URI; an Iceberg "
+            "table is read by any Iceberg reader."
+        )
+        raise UsageError(message)
+    opened = open_tree(tree_name(name), time_outs=time_outs, completes=False)
+    identity = opened.identity()
+    if identity is None:
+        message = f"Cannot read {opened.name}: there is no such tree. Check the directory's name."
+        raise NotFoundError(message, code=UNKNOWN_TABLE)
+    wanted = PartitionId(partition_id).value if partition_id is not None else None
+    commits = [c for c in opened.commit_files() if wanted in (None, c.partition_id)]
+    output = output_for(as_json=as_json or with_rows)
+    if with_rows:
+        _print_rows(output, opened, identity, commits)
+    else:
+        _print_files(output, opened, commits, check=check)
+    return 0
+
+
+def _print_files(
+    output: Output, opened: OpenedTree, commits: list[CommitFile], *, check: bool
+) -> None:
+    records = []
+    for commit in commits:
+        for file in commit.files:
+            opened.files.check(commit, file, content=check)
+            records.append(
+                {
+                    "partition_id": commit.partition_id,
+                    "transaction_id": commit.transaction_id,
+                    "rows": file.rows,
+                    "bytes": file.bytes,
+                    "path": opened.paths.absolute(file.path),
+                }
+            )
+    output.table(_ROW_COLUMNS, records)
+
+
+def _print_rows(
+    output: Output, opened: OpenedTree, identity: TreeIdentity, commits: list[CommitFile]
+) -> None:
+    for commit in commits:
+        for file in commit.files:
+            of_directories = identity.values_of(file.path)
+            for row in _rows(opened.files.content(commit, file)):
+                output.record({**row, **of_directories})
+
+
+def _rows(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file; what JSON has no form for becomes text."""
+    for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches():
+        kinds = {field.name: field.type for field in batch.schema}
+        for row in batch.to_pylist():
+            yield {name: _plain(value, kinds[name]) for name, value in row.items()}
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Return a value for JSON, in one form for all values of a type."""
+    match value:
+        case int() if pa.types.is_int64(kind) or pa.types.is_uint64(kind):
+            # Programs that read JSON keep no more than 53 bits.
+            return str(value)
+        case float() if not math.isfinite(value):
+            # JSON has no number for it.
+            return str(value)
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return value.hex()
+        case dict():
+            return {str(k): _plain(v, kind.field(k).type) for k, v in value.items()}
+        case list() if pa.types.is_map(kind):
+            return [[_plain(k, kind.key_type), _plain(v, kind.item_type)] for k, v in value]
+        case list():
+            return [_plain(v, kind.value_type) for v in value]
+        case _:
+            return str(value)

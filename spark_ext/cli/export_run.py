@@ -1,0 +1,394 @@
+"""How commands run exports: with a Spark of their own, progress, and SIGTERM heard.
+
+`mergeberg export --dry-run`: opens both sides for reading, and prints what would be done.
+
+Disk space on both sides of an export: what it may need, and what is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from catalog.clickhouse.source import ClickHouseSource
+from catalog.ledgers.memory import milliseconds
+from catalog.ledgers.uris import open_ledger
+from catalog.shards import LocalTable
+from catalog.sources import SourcePlace, open_source
+from catalog.storages.opening import is_local, open_storage
+from spark_ext.actions.export import Stopping, each_table, export_from_any
+from spark_ext.actions.metrics import CountingObserver, CountingWriter, Figures
+from spark_ext.actions.wiring import Places, SparkWhenNeeded, exit_code, open_ports
+from spark_ext.cli.options import refuse_unless_confirmed
+from spark_ext.cli.output import Output
+from spark_ext.engine.session import SparkSettings, slots
+from tableformat.export.dry_run import EXPORT, REPLACE, Rehearsal, rehearse
+from tableformat.export.job import ExportRequest
+from tableformat.export.outcome import REFUSED, Outcome, Status, worst
+from tableformat.export.ports import JobPorts, Observer, ObserverAround, SliceWriter
+from tableformat.names import TableName
+from tableformat.quantities import counted, human_bytes
+
+__all__ = [
+    "Exporting",
+    "Space",
+    "forecasts_of",
+    "lacking",
+    "measured_space",
+    "show_rehearsal",
+    "show_space",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One place: `free` is None where there is no bound or it cannot be asked."""
+
+    side: str
+    path: str
+    needed: int
+    free: int | None
+
+    @property
+    def enough(self) -> bool:
+        """Whether what is needed is free, as far as is known."""
+        return self.free is None or self.needed <= self.free
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        free = "free space unknown" if self.free is None else f"{human_bytes(self.free)} free"
+        size = human_bytes(self.needed)
+        if self.side == "source":
+            what = f"up to {size} of old parts are kept while the export runs"
+            return f"source disk {self.path}: {what}; {free}"
+        return f"{f'destination {self.path}'.rstrip()}: about {size} needed; {free}"
+
+
+def measured_space(
+    source: Mapping[str, int],
+    *,
+    destination: int | None,
+    location: str | None,
+    warehouse: Path | None,
+    at_server: Mapping[str, int] | None = None,
+) -> tuple[Space, ...]:
+    """Return what is needed and free on every disk of the source and at the destination.
+
+    Args:
+        source: bytes by the root directory of a disk.
+        destination: bytes that the files are expected to need; None when none was named.
+        location: of the destination's table, None when it is not made yet.
+        warehouse: the local warehouse, None when the catalog is another one.
+        at_server: what is free on the source's disks as its server says; None when they are here.
+
+    Raises:
+        DestinationError: a place cannot be read.
+    """
+    # Of parts without a disk, which nobody writes, a snapshot keeps nothing.
+    disks = [(disk, size) for disk, size in sorted(source.items()) if disk]
+    spaces = [
+        Space("source", disk, size, _free(disk) if at_server is None else at_server.get(disk))
+        for disk, size in disks
+    ]
+    if destination is None:
+        return tuple(spaces)
+    at = location or (str(warehouse) if warehouse is not None else "")
+    return (*spaces, Space("destination", at, destination, _free(at)))
+
+
+def show_space(output: Output, spaces: tuple[Space, ...], *, as_json: bool) -> None:
+    """Print the places, one line or object each."""
+    for space in spaces:
+        if as_json:
+            output.record(asdict(space))
+        else:
+            output.say(f"{space}{'' if space.enough else ' - NOT ENOUGH'}")
+
+
+def lacking(table: TableName, spaces: tuple[Space, ...]) -> tuple[str, ...]:
+    """Return why an export is refused for want of space at its destination; nothing where it fits.
+
+    What a source needs hangs on the merges that are made meanwhile, and refuses nothing.
+    """
+    return tuple(
+        f"Cannot export {table}: not enough space: {s}. Free some, or export fewer partitions."
+        for s in spaces
+        if s.side == "destination" and not s.enough
+    )
+
+
+def _free(location: str) -> int | None:
+    # An object store has no bound.
+    if not location or not is_local(location):
+        return None
+    return open_storage(location).free_bytes(location)
+
+
+_COLUMNS: Final = (
+    "partition_id", "action", "files", "rows", "bytes", "left_rows", "left_bytes", "message"
+)  # fmt: skip
+
+
+def show_rehearsal(
+    request: ExportRequest,
+    places: Places,
+    output: Output,
+    *,
+    slots: int,
+    as_json: bool,
+    said: Callable[[str], str] = str,
+) -> int:
+    """Print what an export would do; return the exit code that it would have, as far as is known.
+
+    Args:
+        request: what the user asked for.
+        places: where everything is.
+        output: where it is printed.
+        slots: how many tasks could run at a time.
+        as_json: whether it is for a program.
+        said: a message in the words of who asked.
+
+    Raises:
+        TableFormatError: the request would be refused as a whole, or a side cannot be read.
+    """
+    lake = places.lake
+    with open_source(places.source, is_exporting=True) as source:
+        found = forecasts_of(
+            request,
+            places,
+            slots=slots,
+            note=lambda text: output.note(said(text)),
+            none=lambda text: output.none_selected(said(text)),
+            source=source,
+        )
+        at_server = source.free_bytes()
+    shown = [replace(forecast, message=said(forecast.message)) for forecast in found.forecasts]
+    output.table(_COLUMNS, [{c: getattr(f, c) for c in _COLUMNS} for f in shown])
+    spaces = measured_space(
+        found.source_bytes,
+        destination=found.destination_bytes,
+        location=found.location,
+        warehouse=lake.ledger_directory,
+        at_server=at_server,
+    )
+    show_space(output, spaces, as_json=as_json)
+    missing = lacking(request.table, spaces)
+    for reason in missing:
+        output.note(reason)
+    output.note("nothing was done: this was a dry run")
+    return worst((_exit_code(found), REFUSED if missing else 0))
+
+
+def forecasts_of(
+    request: ExportRequest,
+    places: Places,
+    *,
+    slots: int,
+    note: Callable[[str], None],
+    none: Callable[[str], None] | None = None,
+    source: ClickHouseSource | None = None,
+) -> Rehearsal:
+    """Return what an export would do.
+
+    Args:
+        request: what the user asked for.
+        places: where everything is.
+        slots: how many tasks could run at a time.
+        note: hears what the export would tell its observer.
+        none: hears that no partition is selected; `note` when None.
+        source: that of `places`, where it is open already.
+
+    Raises:
+        TableFormatError: the request would be refused as a whole, or a side cannot be read.
+    """
+    lake = places.lake
+    with contextlib.ExitStack() as stack:
+        ledger = open_ledger(places.ledger, local_warehouse=lake.ledger_directory)
+        stack.callback(ledger.close)
+        opened = source or stack.enter_context(open_source(places.source, is_exporting=True))
+        return rehearse(
+            request,
+            opened,
+            lake,
+            ledger,
+            now=milliseconds(),
+            slots=slots,
+            note=note,
+            storage=lake.storages,
+            none=none,
+        )
+
+
+def _exit_code(found: Rehearsal) -> int:
+    return worst(
+        Status(f.action).exit_code for f in found.forecasts if f.action not in (EXPORT, REPLACE)
+    )
+
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Landing(ObserverAround):
+    """An observer that keeps the ids of partitions which were exported, and passes all on."""
+
+    landed: list[str]
+
+    def finished(self, outcome: Outcome) -> None:
+        """Keep the id of a partition that is in the lake by this command."""
+        if outcome.status in (Status.COMMITTED, Status.REPLACED):
+            self.landed.append(outcome.partition_id)
+        self.observer.finished(outcome)
+
+
+def _landing(observer: Observer, tables: Sequence[LocalTable]) -> Observer:
+    """Return an observer that keeps for the end of the command which partitions were exported.
+
+    Not of several shards: a partition of one that is exported says nothing of those of the others.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None or len(tables) > 1:
+        return observer
+    return _Landing(observer, context.ensure_object(list))
+
+
+class Exporting:
+    """The exports of one command; Spark starts when the first of them has work for it."""
+
+    def __init__(
+        self,
+        settings: SparkSettings,
+        output: Output,
+        *,
+        as_json: bool,
+        observer: Observer | None = None,
+        figures: Figures | None = None,
+        said: Callable[[str], str] = str,
+    ) -> None:
+        """Begin to look for Java.
+
+        Args:
+            settings: of Spark.
+            output: of the command.
+            as_json: whether it is for a program.
+            observer: hears how the exports go; `output` when None.
+            figures: count what is written, None for not at all.
+            said: a message of a rehearsal in the words of who asked; as it is by default.
+        """
+        self._spark = SparkWhenNeeded(settings)
+        self._slots = slots(settings.master)
+        self._output = output
+        heard: Observer = output if observer is None else observer
+        self._observer = heard if figures is None else CountingObserver(heard, figures)
+        self._figures = figures
+        self._said = said
+        self._as_json = as_json
+
+    def rehearse(self, request: ExportRequest, places: Places, tables: Sequence[LocalTable]) -> int:
+        """Print what an export would do; return the exit code that it would have.
+
+        Raises:
+            TableFormatError: it would be refused as a whole, or a side cannot be read.
+        """
+        return worst(
+            show_rehearsal(
+                request.of_table(one.table, len(tables)),
+                replace(places, source=one.place),
+                self._output,
+                slots=self._slots,
+                as_json=self._as_json,
+                said=self._said,
+            )
+            for one in tables
+        )
+
+    def ask(self, request: ExportRequest, places: Places, tables: Sequence[LocalTable]) -> None:
+        """Ask whether rows may leave main, where any would for what comes.
+
+        Raises:
+            RefusedError: they may not.
+            TableFormatError: it would be refused as a whole, or a side cannot be read.
+        """
+        found = [
+            forecast
+            for one in tables
+            for forecast in forecasts_of(
+                request.of_table(one.table, len(tables)),
+                replace(places, source=one.place),
+                slots=self._slots,
+                note=lambda _: None,
+            ).forecasts
+            if forecast.left_rows
+        ]
+        if not found:
+            return
+        left, size = sum(f.left_rows for f in found), sum(f.left_bytes for f in found)
+        came = sum(f.rows for f in found)
+        named = ", ".join(f.partition_id for f in found[:_NAMED])
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        said = (
+            f"{counted(len(found), 'partition')} of {request.to} would be replaced ({named}{more}):"
+            f" {counted(left, 'row')}, {size:,} bytes, leave main; {counted(came, 'row')} come."
+        )
+        refuse_unless_confirmed(f"export {request.table} to {request.to}", said)
+
+    def run(
+        self,
+        request: ExportRequest,
+        places: Places,
+        tables: Sequence[LocalTable],
+        stopping: Stopping,
+        *,
+        verify: bool = False,
+    ) -> int:
+        """Export; return the exit code.
+
+        Args:
+            request: what was asked for; of each of the tables.
+            places: where everything is; the source is each table's own.
+            tables: one, or one of each shard.
+            stopping: says when nothing more is to be begun.
+            verify: compare every export with its source after the commit.
+
+        Raises:
+            TableFormatError: it was refused as a whole, or failed before any partition.
+        """
+        heard = _landing(self._observer, tables)
+
+        def export_one(one: LocalTable) -> int:
+            def opened(place: SourcePlace) -> JobPorts:
+                at = replace(places, source=place)
+                ports = open_ports(at, self._spark, heard, verify=verify)
+                return replace(
+                    ports,
+                    writer=lambda: self._counting(ports.writer()),
+                    should_stop=lambda: stopping.is_told() or ports.should_stop(),
+                )
+
+            wanted = request.of_table(one.table, len(tables))
+            return exit_code(export_from_any(wanted, one.place, opened, slots=self._slots))
+
+        with self._asking(places):
+            return each_table(tables, export_one, self._output.note, doing="export from")
+
+    @contextlib.contextmanager
+    def _asking(self, places: Places) -> Iterator[None]:
+        """Let the figures ask the ledger as long as exports run."""
+        if self._figures is None:
+            yield
+            return
+        ledger = open_ledger(places.ledger, local_warehouse=places.lake.ledger_directory)
+        with contextlib.closing(ledger):
+            self._figures.counters = ledger.counters
+            try:
+                yield
+            finally:
+                self._figures.counters = None
+
+    def _counting(self, writer: SliceWriter) -> SliceWriter:
+        return writer if self._figures is None else CountingWriter(writer, self._figures)

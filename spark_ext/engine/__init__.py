@@ -1,0 +1,1 @@
+"""Runs the tasks of an export: Java, Spark sessions, jobs and slices."""

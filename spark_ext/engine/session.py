@@ -1,0 +1,246 @@
+"""The Spark session of the command line: Java, our interpreter, the JVM's noise in a file.
+
+The Python API takes the caller's own session instead. Worker memory outside the JVM (Python,
+ClickHouse, Parquet) is what a task needs, about `TASK_MEMORY` per slot; local mode has no limit on
+it, a cluster's is `spark.executor.memoryOverhead`.
+
+Spark's files of settings (`spark-defaults.conf`): read, and written for Spark to read the same.
+
+They are Java's property files (java.util.Properties, `load`), of which Spark takes the names that
+begin with `spark.`, and values without the blanks around them. One that is written is readable by
+its owner only: settings may be secret, and a command line is read by everybody on the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from catalog.secret_variables import harmless_environment, is_secret
+from spark_ext.engine.java import find_java
+from tableformat.errors import SourceError, UsageError
+
+__all__ = [
+    "TASK_MEMORY",
+    "SparkSettings",
+    "default_settings",
+    "open_session",
+    "parse_properties",
+    "read_defaults",
+    "render_properties",
+    "slots",
+    "write_properties",
+]
+
+TASK_MEMORY: Final = 800 * 1024 * 1024
+"""Bytes outside the JVM to plan for each task slot (performance.md section 4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How the command line starts Spark. `conf` wins over every default."""
+
+    master: str = "local[*]"
+    conf: tuple[tuple[str, str], ...] = ()
+
+
+def open_session(settings: SparkSettings, *, log: Path | None = None) -> SparkSession:
+    """Return a session, started or, when one is active in this process, that one.
+
+    Args:
+        settings: master and configuration.
+        log: the file that gets what the JVM prints; a temporary one when None.
+
+    Raises:
+        NotFoundError: there is no Java that Spark runs on.
+        SourceError: Spark did not start; the message holds the end of its log.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    java = find_java(harmless_environment())
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    conf = SparkConf().setAll(default_settings(settings.master)).setAll(list(settings.conf))
+    conf.setMaster(settings.master).setAppName("mergeberg")
+    with log.open("wb") if log else tempfile.TemporaryFile(prefix="mergeberg-spark-") as output:
+        try:
+            with _without_secrets():
+                gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                    conf=conf, popen_kwargs={"stderr": output, "stdout": output}
+                )
+            context = SparkContext(gateway=gateway, conf=conf)
+            return SparkSession(context)
+        except (PySparkException, OSError, RuntimeError) as error:
+            output.flush()
+            raise SourceError(_not_started(error, output.fileno())) from error
+
+
+@contextlib.contextmanager
+def _without_secrets() -> Iterator[None]:
+    """Keep the secrets of the environment from a process that is started meanwhile.
+
+    The JVM and the Python workers that it starts inherit it, and none of them needs a secret: tasks
+    have theirs by a broadcast. A `SourcePlace` and an `OpenedCatalog` have taken their own before.
+    """
+    held = {name: os.environ.pop(name) for name in [*os.environ] if is_secret(name)}
+    try:
+        yield
+    finally:
+        os.environ.update(held)
+
+
+def default_settings(master: str) -> list[tuple[str, str]]:
+    """Return what a Spark that the command line starts is set to, where the user says nothing."""
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.python.worker.reuse": "true",
+        "spark.sql.session.timeZone": "UTC",
+        # The default of 10,000 numbers per batch is more than any job has tasks.
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    if master.startswith("local"):
+        defaults |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "512m",
+        }
+    return list(defaults.items())
+
+
+def _not_started(error: BaseException, log: int) -> str:
+    size = os.fstat(log).st_size
+    tail = os.pread(log, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+    return (
+        f"Cannot start Spark: {error}. Check Java and the --conf settings; the end of its "
+        f"log:\n{tail}"
+    )
+
+
+def slots(master: str) -> int:
+    """Return the tasks that run at a time, as far as the master's name tells."""
+    inside = master.partition("[")[2].rstrip("]").split(",")[0]
+    if inside.isdecimal():
+        return int(inside)
+    return _processors() if master.startswith("local[*") else 1
+
+
+def _processors() -> int:
+    """Return the processors that this process may use; macOS does not tell more than it has."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+_OURS: Final = "spark."
+_BLANKS: Final = " \t\f"
+_LINES: Final = re.compile(r"\r\n|\r|\n")
+_KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*")
+_BETWEEN: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPED: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_WRITTEN: Final = {text: "\\" + letter for letter, text in _CONTROLS.items()}
+_OF_NAMES: Final = frozenset("\\=:#! ")
+_OF_VALUES: Final = frozenset("\\ ")
+
+
+def read_defaults(directory: Path) -> dict[str, str]:
+    """Return the settings of a configuration directory of Spark's; none where it has no such file.
+
+    Args:
+        directory: `SPARK_CONF_DIR`, or `conf` below `SPARK_HOME`.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    file = directory / "spark-defaults.conf"
+    try:
+        text = file.read_bytes().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        message = f"Cannot read Spark's settings {file}: {error.strerror}. Check its rights."
+        raise UsageError(message) from error
+    found = parse_properties(text).items()
+    return {name: value.strip() for name, value in found if name.startswith(_OURS)}
+
+
+def write_properties(file: Path, settings: Mapping[str, str]) -> None:
+    """Write a file that only its owner can open.
+
+    Args:
+        file: must not be there.
+        settings: by name.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8", newline="") as opened:
+        opened.write(render_properties(settings))
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return what stands in a property file; of a name that stands there twice, the last."""
+    found = {}
+    for line in _logical_lines(text):
+        name = _KEY.match(line)
+        end = name.end() if name else 0
+        between = _BETWEEN.match(line, end)
+        found[_unescaped(line[:end])] = _unescaped(line[between.end() if between else end :])
+    return found
+
+
+def render_properties(settings: Mapping[str, str]) -> str:
+    """Return settings as the text of a property file, in order."""
+    return "".join(
+        f"{_escaped(name, _OF_NAMES)}={_escaped(value, _OF_VALUES)}\n"
+        for name, value in settings.items()
+    )
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield the lines that say something, each joined with those that continue it."""
+    held = ""
+    for natural in _LINES.split(text):
+        line = natural.lstrip(_BLANKS)
+        if not held and (not line or line[0] in "#!"):
+            continue
+        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        held += line.removesuffix("\\") if goes_on else line
+        if not goes_on:
+            yield held
+            held = ""
+    if held:
+        yield held
+
+
+def _unescaped(text: str) -> str:
+    def meant(escaped: re.Match[str]) -> str:
+        letters = escaped[1]
+        if len(letters) > 1:
+            return chr(int(letters[1:], 16))
+        return _CONTROLS.get(letters, letters)
+
+    # Java's text is UTF-16, in which a character may be two escapes.
+    said = _ESCAPED.sub(meant, text)
+    return said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _escaped(text: str, marked: frozenset[str]) -> str:
+    return "".join(_WRITTEN.get(c, f"\\{c}" if c in marked else c) for c in text)

@@ -1,0 +1,466 @@
+"""FETCH PARTITION|PART … FROM '…' on a lake table: what stands in the quotes, and what is there.
+
+The name of another lake table, the address of Parquet files (a path, or a location in a storage),
+that of frozen parts, or a path in ZooKeeper under which a table of the session's sources is
+replicated.
+
+FETCH PARTITION|PART … FROM a table of ClickHouse: an export of it to what is detached.
+
+Its parts are frozen and proved as by an export, from part folders (`parts:DIR?ddl=FILE`) or from a
+server, and an export's tasks write the files; no Spark is started for it.
+
+ATTACH and REPLACE PARTITION … FROM a temporary view of the caller's Spark session.
+
+Names, then structure, then the partition, and only then the view is evaluated, once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from catalog.clickhouse.frozen.definition import is_parts, parse_parts
+from catalog.clickhouse.frozen.source import FrozenPartsSource
+from catalog.clickhouse.rows.partitions import RowPartitions
+from catalog.clickhouse.server.settings import ServerSettings
+from catalog.clickhouse.source import ClickHouseSource
+from catalog.processes import ScratchDirectory, new_job
+from catalog.rewriting.foreign_files import ForeignFiles, ViewRows
+from catalog.rewriting.new_files import list_files
+from catalog.rewriting.parquet_directory import ForeignFile, ParquetDirectory
+from catalog.sources import SourcePlace, open_source, replica_at, server_of, tables_under
+from catalog.storages.opening import Storages
+from spark_ext.engine.slice_process import written_slices
+from spark_ext.engine.tasks import installed_versions
+from spark_ext.operations.copy_from import copying, fetched_from
+from spark_ext.operations.spark_views import View
+from spark_ext.operations.tables import OtherTables, RememberingTable
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, KEEPER_EXCEPTION, NO_REPLICA_HAS_PART
+from tableformat.committer import BranchFile, LakeTableState
+from tableformat.errors import NotFoundError, RefusedError, SourceError, UsageError
+from tableformat.export.destination import Destination, fit, plan_slices
+from tableformat.export.plan import TablePlan, plan_table, remembered_conversions
+from tableformat.export.slices import FileFormat
+from tableformat.iceberg.existing_table import divided_by
+from tableformat.iceberg.manifest_scan import lake_part_name
+from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.snapshot import table_of
+from tableformat.iceberg.spec_fields import UNPARTITIONED
+from tableformat.ledger import Key, Row
+from tableformat.mergetree.compatibility import differences
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import (
+    PartitionId,
+    TableName,
+    quote_identifier,
+    quote_string,
+    split_identifiers,
+)
+from tableformat.operations.copy_from import CopyFromView, Fetch, OtherKey, files_in
+from tableformat.operations.run import Running
+from tableformat.operations.statement import AllPartitions, OnePart, OnePartition
+from tableformat.receipt import Receipt
+from tableformat.source import FrozenPartition, SourceSnapshot
+
+__all__ = ["PartsOrigin", "copying_from_view", "fetching", "fetching_parts", "key_of_nobodys"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartsOrigin:
+    """A table of ClickHouse: what stands in quotes, its source, and its server if it has one."""
+
+    quoted: str
+    source: ClickHouseSource
+    table: TableName
+    server: ServerSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenParts:
+    """A `tableformat.operations.statement.Copies` of frozen parts that were proved."""
+
+    to: Destination
+    snapshot: SourceSnapshot
+    frozen: FrozenPartition
+    storages: Storages
+    server: ServerSettings | None
+
+    def __call__(self, row: Row, _files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
+        """Write the files of the parts for the claim of a row; return their receipts.
+
+        Raises:
+            TableFormatError: a part cannot be read, a value has no place in the lake, or a storage
+                failed.
+        """
+        ranges = self.snapshot.layout.ranges
+        slices = plan_slices(self.to, self.frozen, row.key.hash, row.claim, ranges=ranges)
+        plan = self.to.write_plan(self.snapshot, new_job(), installed_versions())
+        access = self.storages.access(plan.receipts_location)
+        receipts = written_slices(plan, slices, access, self.server)
+        rows, wanted = sum(r.rows for r in receipts), self.frozen.visible_rows
+        if rows != wanted:
+            message = (
+                f"Cannot fetch partition {self.frozen.partition_id} of {self.to.table.name}: it "
+                f"shows {wanted:,} rows, its files hold {rows:,}. Nothing became visible; please "
+                "report it with the table's definition."
+            )
+            raise SourceError(message)
+        list_files(row, receipts, self.to.location, self.storages)
+        return receipts
+
+
+def fetching_parts(
+    what: str,
+    origin: PartsOrigin,
+    which: OnePartition | OnePart,
+    running: Running,
+    to: RememberingTable,
+    key_of: Callable[[str], Key],
+    stack: ExitStack,
+) -> tuple[Running, Fetch]:
+    """Return FETCH from a table of ClickHouse, and what runs it; its parts are proved.
+
+    Args:
+        what: begins errors: what cannot be run.
+        origin: the table.
+        which: what is fetched.
+        running: what runs statements on the lake table.
+        to: the lake table.
+        key_of: says of which key rows are that come from a table of an identity.
+        stack: lets go of what is frozen.
+
+    Raises:
+        NotFoundError: there is no such table, or not this part (code 234).
+        RefusedError: it is no table of which rows can come, or its parts cannot be proved.
+        TableFormatError: the parts cannot be read.
+    """
+    state, source, one = to.found.load(), origin.source, which.partition_id
+    table = source.describe(origin.table)
+    if found := differences(table, to.source.table):
+        told = "; ".join(one.text for one in found)
+        raise RefusedError(f"{what}: {told}.", code=found[0].code)
+    destination = fit(_plan(table, to, state), to.name, to.found, state, FileFormat())
+    schema_id = state.layout.schema_id
+    if one not in (p.partition_id for p in source.partitions(table.name)):
+        return running, Fetch(which, origin.quoted, (), schema_id)
+    snapshot = source.snapshot(table, (one,), job=new_job(), probes=destination.plan.probes)
+    stack.callback(source.release, snapshot)
+    for _, error in snapshot.refused:
+        raise error
+    (frozen,) = snapshot.partitions
+    if isinstance(which, OnePart):
+        frozen = _with_one_part(what, which, frozen)
+    files = tuple(
+        BranchFile(p.part.path, p.visible_rows, p.part.bytes_on_disk, state.layout.spec_id)
+        for p in frozen.parts
+        if p.visible_rows
+    )
+    keys = (OtherKey(key_of(table.key_source), files),) if files else ()
+    copy = _WrittenParts(destination, snapshot, frozen, to.found.storages, origin.server)
+    ready = replace(running, ports=replace(running.ports, copy=copy))
+    return ready, Fetch(which, origin.quoted, keys, schema_id)
+
+
+def _plan(table: MergeTreeTable, to: RememberingTable, state: LakeTableState) -> TablePlan:
+    """Return what the lake table must be for the rows of the parts: as it is divided."""
+    iceberg = table_of(state)
+    spec = ", ".join(
+        _spec_field(str(f.transform), iceberg.schema().find_column_name(f.source_id) or "")
+        for f in divided_by(iceberg.spec())
+    )
+    return plan_table(
+        table,
+        conversions=remembered_conversions(to.name, table, {}, state),
+        strict=False,
+        partition_spec=spec or UNPARTITIONED,
+        to=to.name,
+    )
+
+
+def _spec_field(transform: str, column: str) -> str:
+    """Return a field of a partition spec as --partition-spec has it."""
+    kind, _, argument = transform.rstrip("]").partition("[")
+    name = quote_identifier(column)
+    if kind == "identity":
+        return name
+    return f"{kind}({argument}, {name})" if argument else f"{kind}({name})"
+
+
+def _with_one_part(what: str, which: OnePart, frozen: FrozenPartition) -> FrozenPartition:
+    """Return a frozen partition with one of its parts alone.
+
+    Raises:
+        NotFoundError: it has none of that name (code 234).
+    """
+    parts = tuple(p for p in frozen.parts if p.source_name == str(which.part))
+    if not parts:
+        there = ", ".join(p.source_name for p in frozen.parts[:5])
+        message = f"{what}: there is no part of that name; here are {there}."
+        raise NotFoundError(message, code=NO_REPLICA_HAS_PART)
+    return replace(frozen, parts=parts, digest=None)
+
+
+_A_NAME: Final = re.compile(r"[^/:]+\.[^/:]+")
+_A_LOCATION: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+_SHOWN: Final = 5
+
+
+def fetching(
+    path: str,
+    which: OnePartition | OnePart,
+    running: Running,
+    to: RememberingTable,
+    others: OtherTables,
+    stack: ExitStack,
+) -> tuple[Running, Fetch]:
+    """Return FETCH of a partition or part, and what runs it; everything is looked at.
+
+    Args:
+        path: what stands in quotes.
+        which: what is fetched.
+        running: what runs statements on the table.
+        to: the table.
+        others: how names of lake tables are looked up, and the session's sources.
+        stack: closes what is opened.
+
+    Raises:
+        UsageError: it is no name of a lake table and no location.
+        NotFoundError: there is no such table (code 60), place (257) or part (234).
+        RefusedError: what is there cannot be rows of the table.
+        TableFormatError: a catalog, a storage or the ledger failed.
+    """
+    what = f"Cannot run FETCH {which} FROM {quote_string(path)} on {to.name}"
+    key_of = partial(key_of_nobodys, what, which.partition_id, running, to)
+    if _A_NAME.fullmatch(path):
+        other, copy = fetched_from(what, split_identifiers(path), which, to, others)
+        return copying(running, copy), Fetch(which, str(other.name), other.keys)
+    if is_parts(path):
+        parts = stack.enter_context(FrozenPartsSource(parse_parts(path)))
+        named = parts.named(to.source.table.name)
+        origin = PartsOrigin(quote_string(path), parts, named)
+        return fetching_parts(what, origin, which, running, to, key_of, stack)
+    if path.startswith("/") and not Path(path).exists():
+        origin = _replicated(what, path, others, stack)
+        return fetching_parts(what, origin, which, running, to, key_of, stack)
+    if _A_LOCATION.match(path):
+        return _from_files(what, path, which, running, to)
+    message = (
+        f"{what}: it is neither the name of a lake table ('lake.ns.t') nor the address of Parquet "
+        "files ('/directory', 'file:///directory', 's3://bucket/directory') or of frozen parts "
+        "('parts:/directory?ddl=/file.sql')."
+    )
+    raise UsageError(message, code=BAD_ARGUMENTS)
+
+
+def _from_files(
+    what: str,
+    path: str,
+    which: OnePartition | OnePart,
+    running: Running,
+    to: RememberingTable,
+) -> tuple[Running, Fetch]:
+    state, storages = to.found.load(), to.found.storages
+    with RowPartitions(to.source, storages) as rows:
+        files = ParquetDirectory(what, path, storages, state, rows).files(which.partition_id)
+    wanted = _part(what, which, files) if isinstance(which, OnePart) else files
+    keys: tuple[OtherKey, ...] = ()
+    if wanted:
+        key = key_of_nobodys(what, which.partition_id, running, to)
+        keys = (OtherKey(key, tuple(one.file for one in wanted)),)
+    seen = {one.file.path: one for one in wanted}
+    ready = replace(running, ports=replace(running.ports, copy=ForeignFiles(seen, state, storages)))
+    return ready, Fetch(which, quote_string(path), keys, state.layout.schema_id)
+
+
+def _replicated(what: str, path: str, others: OtherTables, stack: ExitStack) -> PartsOrigin:
+    """Return the table that is replicated under a path in ZooKeeper.
+
+    Raises:
+        NotFoundError: no source of the session has one (code 999, as ClickHouse says it).
+        RefusedError: several have, and they are not replicas of one table: a path may mean another
+            table in another ZooKeeper.
+        SourceError: a source cannot be read.
+    """
+    found = [
+        (name, place, table)
+        for name, place in sorted(others.sources.items())
+        for table in tables_under(place, path)
+    ]
+    if not found:
+        sources = ", ".join(sorted(others.sources)) or "none"
+        message = (
+            f"{what}: there is no such directory on this host, and no source of the session "
+            f"({sources}) has a table that is replicated under this path in ZooKeeper. Name the "
+            "server of one as a source, or its part folders: 'parts:/directory?ddl=/file.sql'."
+        )
+        raise NotFoundError(message, code=KEEPER_EXCEPTION)
+    best = _best(found, path)
+    if best is None:
+        several = ", ".join(f"{name}.{table}" for name, _, table in found)
+        message = (
+            f"{what}: {several} are replicated under this path, which may be of different "
+            "ZooKeepers. Run it in a session with one of these sources."
+        )
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    _, place, table = best
+    source = stack.enter_context(open_source(place, is_exporting=True))
+    return PartsOrigin(quote_string(path), source, table, server_of(place))
+
+
+def _best(
+    found: list[tuple[str, SourcePlace, TableName]], path: str
+) -> tuple[str, SourcePlace, TableName] | None:
+    """Return the replica that is behind the least; None where they are not of one table.
+
+    They are where their Keepers have the same node under the path. One that has lost its Keeper, or
+    is read-only, may lack what the others have.
+
+    Raises:
+        SourceError: a source cannot be read.
+    """
+    if len(found) == 1:
+        return found[0]
+    replicas = [replica_at(place, table, path) for _, place, table in found]
+    nodes = {one.node for one in replicas}
+    if None in nodes or len(nodes) > 1:
+        return None
+    ranked = [
+        (one.lag.rank, number)
+        for number, one in enumerate(replicas)
+        if one.lag is not None and not one.lag.read_only
+    ]
+    return found[min(ranked)[1]] if ranked else None
+
+
+def _part(what: str, which: OnePart, files: tuple[ForeignFile, ...]) -> tuple[ForeignFile, ...]:
+    """Return the file that a part is: by its name, or as the files of a lake table are named.
+
+    Raises:
+        NotFoundError: none is (code 234).
+        RefusedError: several in different directories are.
+    """
+    names = {one.file.path: _name_of(which.partition_id, one) for one in files}
+    found = tuple(f for f in files if str(which.part) in (f.stem, names[f.file.path]))
+    if len(found) > 1:
+        several = " and ".join(sorted(one.file.path for one in found)[:2])
+        message = f"{what}: {several} are both named so. Name the directory of one of them."
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    if found:
+        return found
+    there = ", ".join(sorted(names.values())[:_SHOWN])
+    more = " …" if len(names) > _SHOWN else ""
+    message = (
+        f"{what}: there is no part of that name. A file is named as a part by its name without "
+        f"{'.parquet'!r}, where that is one"
+        + (f"; here are {there}{more}." if names else f"; of {which.partition_id} there is none.")
+    )
+    raise NotFoundError(message, code=NO_REPLICA_HAS_PART)
+
+
+def _name_of(partition_id: PartitionId, one: ForeignFile) -> str:
+    return str(lake_part_name(partition_id, one.file.path))
+
+
+def key_of_nobodys(
+    what: str,
+    partition_id: PartitionId,
+    running: Running,
+    to: RememberingTable,
+    identity: str = "",
+) -> Key:
+    """Return the key of rows that came from a place that no ledger knows.
+
+    It is that of the exports of the partition, so that none of them comes beside rows that may be
+    its own: those of a table that was restored have another identity.
+
+    Args:
+        what: begins errors: what cannot be run.
+        partition_id: where the rows lie.
+        running: what runs statements on the table.
+        to: the table.
+        identity: of the table that they are rows of, '' where nobody knows it.
+
+    Raises:
+        RefusedError: the partition was exported from several sources.
+    """
+    state = to.found.load()
+    rows = running.partitions.rows_of(state, partition_id)
+    keys = [row.key for row in rows if row.key.is_of_export]
+    if own := next((key for key in keys if key.source == identity), None):
+        return own
+    if odd := next((row for row in rows if not running.partitions.lying.is_own(row)), None):
+        message = (
+            f"{what}: the partition has rows of {odd.source_table}, which has another partition "
+            "key, and nobody can tell whose rows these are. Export it again, or append the rows "
+            "with another engine."
+        )
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    if len(keys) > 1:
+        message = (
+            f"{what}: the partition was exported from {len(keys)} sources (shards), and nobody can "
+            "tell whose rows these are. Export it again, or append the rows with another engine."
+        )
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    if keys:
+        return keys[0]
+    return Key(to.source.table.key_source, str(partition_id), state.layout.table_uuid)
+
+
+def copying_from_view(
+    what: str,
+    view: tuple[str, View],
+    named: Callable[[RememberedSource], OnePartition | AllPartitions],
+    running: Running,
+    to: RememberingTable,
+    stack: ExitStack,
+    *,
+    replaces: bool,
+    allow_empty: bool,
+) -> tuple[Running, CopyFromView]:
+    """Return ATTACH or REPLACE of a partition from a view, and what runs it.
+
+    Args:
+        what: begins errors: what cannot be run.
+        view: what stands behind FROM, and what it means.
+        named: says which partition is meant, of a table of a partition key.
+        running: what runs statements on the table.
+        to: the table.
+        stack: closes what is opened.
+        replaces: what is here.
+        allow_empty: no rows replace it, too.
+
+    Raises:
+        RefusedError: the columns differ (code 122), no single partition is named (code 36), or
+            rows of it do not fit into the table.
+        UsageError: the value is none of the partition key.
+        SourceError: the view cannot be evaluated.
+        DestinationError: a storage failed.
+        LedgerError: the ledger cannot be read.
+    """
+    name, means = view
+    state, storages = to.found.load(), to.found.storages
+    with RowPartitions(to.source, storages) as rows:
+        looks = ViewRows(what, storages, state, rows)
+        looks.refuse_unlike(means.schema)
+        which = named(to.source)
+        if isinstance(which, AllPartitions):
+            message = (
+                f"{what}: {name} is a temporary view, which has no partitions of its own. "
+                "Name one partition after the other."
+            )
+            raise RefusedError(message, code=BAD_ARGUMENTS)
+        key = key_of_nobodys(what, which.partition_id, running, to)
+        before = files_in(running.partitions.files(state, which.partition_id))
+        into = stack.enter_context(ScratchDirectory("fetch")).path
+        with means.written(state.location, storages) as files:
+            wanted = looks.of_partition(files, which.partition_id, into)
+    keys = (OtherKey(key, tuple(one.file for one in wanted)),) if wanted else ()
+    copy = ForeignFiles({one.file.path: one for one in wanted}, state, storages)
+    ready = replace(running, ports=replace(running.ports, copy=copy))
+    schema_id = state.layout.schema_id
+    return ready, CopyFromView(which, name, replaces, allow_empty, keys, schema_id, before)

@@ -1,0 +1,537 @@
+"""ATTACH and REPLACE PARTITION … FROM a ClickHouse table: an export, with that effect.
+
+REPLACE PARTITION … FROM a ClickHouse table: exports come, all else leaves, in one snapshot.
+
+From several shards, too: one export runs while the one before it waits to commit, and the innermost
+commits for all. What one of them says keeps all of them back; finished files are kept.
+
+What comes from a ClickHouse table: the tables behind FROM, looked at, and their exports.
+
+The conditions are ClickHouse's, between the table as it is now and what the lake table remembers,
+and are told before anything is done. A Distributed table is its local table on every shard, a
+materialized view the table that it writes to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from catalog.clickhouse.describe import ViewError
+from catalog.ledgers.memory import milliseconds
+from catalog.shards import LocalTable
+from catalog.sources import SourcePlace, open_source
+from spark_ext.actions.export import each_table, export_from_any
+from spark_ext.actions.wiring import exit_code
+from spark_ext.operations.tables import (
+    ExportsFrom,
+    OpensPorts,
+    OtherTables,
+    RememberingTable,
+    Untold,
+)
+from spark_ext.sql.session_settings import SourceTable
+from tableformat.clickhouse_codes import BAD_ARGUMENTS
+from tableformat.committer import Commit, CommitOutcome, Figures, NotSent, counted_files
+from tableformat.effects import Step
+from tableformat.errors import RefusedError, SourceError, SourceGoneError, TableFormatError
+from tableformat.export.commit import Ports
+from tableformat.export.commit_lists import store_list
+from tableformat.export.decision import Wish
+from tableformat.export.destination import WrittenClaim
+from tableformat.export.dry_run import EXPORT, REPLACE, rehearse
+from tableformat.export.job import ExportRequest
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import JobPorts, Lake, Lands
+from tableformat.export.request import AllPartitions as EveryPartition
+from tableformat.export.request import ById
+from tableformat.ledger import Key
+from tableformat.mergetree.compatibility import differences
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import TableName
+from tableformat.operations.copy_from import Replacing, Staying
+from tableformat.operations.replace_from_clickhouse import LandingReplaced
+from tableformat.operations.run import Running
+from tableformat.operations.statement import AllPartitions, OnePartition, planned, shown_partition
+from tableformat.quantities import counted
+
+__all__ = [
+    "Coming",
+    "FromClickHouse",
+    "Local",
+    "Replacement",
+    "each_once",
+    "from_clickhouse",
+    "looked_at",
+]
+
+_MOST_VIEWS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A table behind FROM as it was looked at: where it is, and whether it has the partition."""
+
+    at: LocalTable
+    table: MergeTreeTable
+    has_parts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """What a statement brings: `table` is the name behind FROM, `tables` what it stands for.
+
+    `running` runs statements on the table that it comes to, `exports` the exports. With
+    `allow_empty` an empty partition there replaces what is here.
+    """
+
+    which: OnePartition | AllPartitions
+    table: str
+    tables: tuple[Local, ...]
+    to: RememberingTable
+    running: Running
+    exports: ExportsFrom
+    replaces: bool
+    allow_empty: bool
+
+    def __str__(self) -> str:
+        """Return the statement, as messages have it."""
+        verb = "REPLACE" if self.replaces else "ATTACH"
+        return f"{verb} {self.which} FROM {self.table} on {self.to.name}"
+
+    @property
+    def filled(self) -> tuple[Local, ...]:
+        """The tables that have parts of the partition."""
+        return tuple(one for one in self.tables if one.has_parts)
+
+    def nothing_comes(self) -> RefusedError:
+        """Return the refusal of a partition that has no rows there."""
+        message = (
+            f"Cannot run {self}: {self.table} has no rows of it, and what is here would be dropped "
+            "without a word. Set allow_replace_partition_from_empty_source = 1, or use DROP "
+            "PARTITION."
+        )
+        return RefusedError(message, code=BAD_ARGUMENTS)
+
+    def request(self, one: Local) -> ExportRequest:
+        """Return the export of one of the tables."""
+        given = self.exports.settings
+        wish = Wish(
+            force=self.replaces,
+            ttl=given.manifest_ttl,
+            allow_empty=self.replaces and self.allow_empty,
+            beside=not self.replaces and given.overwrite_file_if_exists,
+            attaches=not self.replaces,
+            replaces=self.replaces,
+        )
+        of = self.which
+        request = ExportRequest(
+            table=one.at.table,
+            to=self.to.name,
+            selection=ById(of.partition_id) if isinstance(of, OnePartition) else EveryPartition(),
+            wish=wish,
+            conversions={},
+            max_retries=given.max_retries,
+            abandoned_ttl=given.abandoned_ttl,
+            limits=given.limits,
+            format=given.file_format,
+        )
+        return request.of_table(one.at.table, len(self.tables))
+
+    def export(
+        self, one: Local, opens: OpensPorts, landing: Lands | None = None
+    ) -> tuple[Outcome, ...]:
+        """Export one of the tables; what it says is the statement's to tell.
+
+        Raises:
+            TableFormatError: nothing of it can be exported, or it failed before that.
+        """
+
+        def opened(place: SourcePlace) -> JobPorts:
+            ports = opens(place)
+            return replace(ports, observer=Untold(ports.observer), landing=landing)
+
+        slots = self.exports.slots
+        return export_from_any(self.request(one), one.at.place, opened, slots=slots)
+
+    def told(self, status: Status, message: str) -> Outcome:
+        """Return an outcome of the whole statement."""
+        return Outcome(shown_partition(self.which), status, str(self.to.name), message)
+
+    def key(self, one: Local) -> Key:
+        """Return the key of the partition of one of the tables."""
+        uuid = self.to.found.load().layout.table_uuid
+        return Key(one.table.key_source, shown_partition(self.which), uuid)
+
+
+def looked_at(
+    what: str, one: LocalTable, which: OnePartition | AllPartitions, to: RememberingTable
+) -> Local:
+    """Return a table as it is now, when the conditions hold between it and the lake table."""
+    with contextlib.closing(open_source(one.place, is_exporting=True)) as source:
+        name, table = _described(source.describe, one.table)
+        found = differences(table, to.source.table)
+        if found:
+            told = "; ".join(different.text for different in found)
+            shard = f"shard {one.shard}: " if one.shard is not None else ""
+            raise RefusedError(f"{what}: {shard}{told}.", code=found[0].code)
+        if isinstance(which, OnePartition):
+            has_parts = bool(source.parts(name, which.partition_id))
+        else:
+            has_parts = bool(source.partitions(name))
+    return Local(replace(one, table=name), table, has_parts)
+
+
+def each_once(found: Iterable[Local]) -> tuple[Local, ...]:
+    """Return every table once: what a cluster calls shards may be replicas of one table.
+
+    Their rows are the same, of one key, and would be there twice where one replica is behind. Of
+    several one is taken that has the partition.
+    """
+    once: dict[str, Local] = {}
+    for one in found:
+        known = once.setdefault(one.table.key_source, one)
+        if one.has_parts and not known.has_parts:
+            once[one.table.key_source] = one
+    return tuple(once.values())
+
+
+def _described(
+    describe: Callable[[TableName], MergeTreeTable], name: TableName
+) -> tuple[TableName, MergeTreeTable]:
+    """Return a table, or the one that a materialized view writes to, by its name."""
+    for _ in range(_MOST_VIEWS):
+        try:
+            return name, describe(name)
+        except ViewError as error:
+            if error.target is None:
+                raise
+            name = error.target
+    return name, describe(name)
+
+
+@dataclass(slots=True)
+class Replacement:
+    """REPLACE while it runs: one export in the other, and the innermost commits for all."""
+
+    of: Coming
+    which: OnePartition
+    opens: OpensPorts
+    told: list[Outcome] = field(default_factory=list)
+    landed: dict[str, CommitOutcome] = field(default_factory=dict)
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Run it; yield what became of the partition of each table.
+
+        Raises:
+            TableFormatError: nothing was changed, or what failed cannot be told of one partition.
+        """
+        self._go_on(self.of.filled, (), ())
+        for one in self.told:
+            yield replace(one, status=Status.REPLACED) if one.status in _DONE else one
+
+    def _go_on(
+        self,
+        left: tuple[Local, ...],
+        gathered: tuple[tuple[Ports, Commit], ...],
+        stays: tuple[Staying, ...],
+    ) -> None:
+        """Export what is left; when nothing is, commit what was gathered.
+
+        Raises:
+            TableFormatError: an export could not be begun; nothing has landed.
+        """
+        if not left:
+            self._land(gathered, stays)
+            return
+        one, *others = left
+        begun = False
+
+        def land(ports: Ports, wanted: Commit) -> dict[str, CommitOutcome]:
+            nonlocal begun
+            begun = True
+            now = (*gathered, (ports, wanted))
+            try:
+                self._go_on(tuple(others), now, stays)
+            except TableFormatError as error:
+                self._fail(now, error)
+            return {key.key: self.landed[key.key] for key in wanted.keys}
+
+        # Those behind it are told after it, whose export ends last.
+        place = len(self.told)
+        found = self.of.export(one, self.opens, land)
+        self.told[place:place] = found
+        if begun:
+            return
+        if all(each.status is Status.EMPTY for each in found):
+            self._go_on(tuple(others), gathered, stays)
+        elif all(each.status is Status.UNCHANGED for each in found):
+            there = tuple(self._staying(one, each) for each in found)
+            self._go_on(tuple(others), gathered, (*stays, *there))
+        else:
+            self._give_up(gathered, found)
+
+    def _fail(self, gathered: tuple[tuple[Ports, Commit], ...], error: TableFormatError) -> None:
+        """Answer for exports whose commit another one was to make, or the last of them."""
+        keys = [key.key for _, wanted in gathered for key in wanted.keys]
+        if all(key in self.landed for key in keys):
+            # It was made: what failed comes after it.
+            self.of.running.ports.note(error.message)
+        # Another replica of this export's own table is as good as the one that it read.
+        gone = isinstance(error, SourceGoneError)
+        why = SourceError(error.message, code=error.code) if gone else error
+        for key in keys:
+            self.landed.setdefault(key, NotSent(why))
+
+    def _give_up(
+        self, gathered: tuple[tuple[Ports, Commit], ...], found: tuple[Outcome, ...]
+    ) -> None:
+        """Land nothing: one of the exports did not come so far."""
+        why = next(each for each in found if each.status.exit_code)
+        message = (
+            f"Cannot run {self.of}: partition {why.partition_id} of another shard is "
+            f"{why.status.value}: {why.message.rstrip('.')}. Run the statement again; finished "
+            "files are kept."
+        )
+        for _, wanted in gathered:
+            for key in wanted.keys:
+                self.landed[key.key] = NotSent(RefusedError(message, code=why.code))
+
+    def _staying(self, one: Local, found: Outcome) -> Staying:
+        """Return an export that main has already.
+
+        Raises:
+            RefusedError: it is another one by now.
+        """
+        key = self.of.key(one)
+        row = self.of.running.landing.row_of(key.hash)
+        if row is None or row.done is None:
+            raise self._changed()
+        if row.done.landed.transaction_id != found.transaction_id:
+            raise self._changed()
+        return Staying(key, row.done.landed.fingerprint)
+
+    def _changed(self) -> RefusedError:
+        return RefusedError(
+            f"Cannot run {self.of}: the partition was changed meanwhile. Run the statement again."
+        )
+
+    def _land(self, gathered: tuple[tuple[Ports, Commit], ...], stays: tuple[Staying, ...]) -> None:
+        """Commit what was gathered, and let all else leave with it.
+
+        Raises:
+            RefusedError: nothing comes, and that was not allowed (code 36).
+            TableFormatError: the table or the ledger failed before anything was sent.
+        """
+        which, running = self.which, self.of.running
+        if gathered:
+            landing = LandingReplaced(running, which, self.of.table, stays)
+            self.landed |= landing.land(gathered[0][0], self._together(gathered))
+            return
+        if not stays and not self.of.allow_empty:
+            raise self.of.nothing_comes()
+        ended = running.run(Replacing(which, self.of.table, stays=stays))
+        if ended.status is Status.REPLACED and stays:
+            there = [one for one in self.told if one.status is Status.UNCHANGED]
+            text = f"its rows are there already; {ended.rows:,} others left main"
+            rows, files = sum(one.rows for one in there), sum(one.data_files for one in there)
+            self.told = [replace(ended, rows=rows, data_files=files, message=text)]
+        elif ended.status not in (Status.UNCHANGED, Status.EMPTY) or not self.told:
+            self.told = [ended]
+
+    def _together(self, gathered: tuple[tuple[Ports, Commit], ...]) -> Commit:
+        """Return one commit of the exports of several tables.
+
+        Raises:
+            DestinationError: their list cannot be stored.
+        """
+        ports, first = gathered[0]
+        if len(gathered) == 1 or ports.storage is None:
+            return first
+        keys = tuple(key for _, wanted in gathered for key in wanted.keys)
+        landing, state = self.of.running.landing, ports.table.load()
+        rows = [landing.row_of(key.key) for key in keys]
+        written = tuple(
+            WrittenClaim(row, key.receipts, may_shrink=True, beside=False)
+            for row, key in zip(rows, keys, strict=True)
+            if row is not None
+        )
+        name = self.of.running.ports.new_transaction(ports.ledger.next_epoch()).value
+        storage = ports.storage(state.location)
+        keep = partial(store_list, storage, state.location, name, written)
+        listed = ports.effects(Step.NOTE_GROUP, keep)
+        summary = {
+            "mergeberg.source-table": self.of.table,
+            "mergeberg.group": listed.name,
+            "mergeberg.exports": str(len(written)),
+            "mergeberg.receipts": listed.location,
+            "mergeberg.receipts-sha256": listed.sha256,
+            "mergeberg.ledger": first.ledger,
+        }
+        return replace(first, keys=keys, summary=tuple(summary.items()))
+
+
+_DONE: Final = (Status.COMMITTED, Status.REPLACED)
+
+
+@dataclass(frozen=True, slots=True)
+class FromClickHouse:
+    """The statement, ready: what comes, to which catalog's table."""
+
+    coming: Coming
+    lake: Lake
+
+    def outcomes(self, *, dry_run: bool) -> Iterator[Outcome]:
+        """Run it, or say what it would do; yield what became of each partition.
+
+        Raises:
+            TableFormatError: it cannot be done, or a table, a source or the ledger failed.
+        """
+        coming = self.coming
+        replaced = coming.which if coming.replaces else None
+        if isinstance(replaced, OnePartition):
+            self._check_replaceable(replaced)
+        if dry_run:
+            yield from self._rehearsed()
+            return
+        with coming.exports.running() as opens:
+            if isinstance(replaced, OnePartition):
+                yield from Replacement(coming, replaced, opens).outcomes()
+            else:
+                yield from self._attached(opens)
+
+    def _check_replaceable(self, which: OnePartition) -> None:
+        """Refuse to replace a partition by nothing, and what cannot be planned, before any work.
+
+        Raises:
+            RefusedError: nothing would come (code 36), or main is not as it can be replaced.
+            TableFormatError: main or the ledger cannot be read.
+        """
+        coming = self.coming
+        if not coming.filled and not coming.allow_empty:
+            raise coming.nothing_comes()
+        state = coming.to.found.load()
+        coming.running.landing.refuse_moving(which, state)
+        planned(Replacing(which, coming.table), coming.running.partitions, state)
+
+    def _attached(self, opens: OpensPorts) -> Iterator[Outcome]:
+        coming = self.coming
+        ended: list[Outcome] = []
+        errors: list[TableFormatError] = []
+
+        def export_one(at: LocalTable) -> int:
+            one = next(local for local in coming.filled if local.at is at)
+            found = coming.export(one, opens)
+            ended.extend(found)
+            return exit_code(found)
+
+        at = tuple(one.at for one in coming.filled)
+        try:
+            each_table(at, export_one, coming.running.ports.note, doing="attach from")
+        except TableFormatError as error:
+            errors.append(error)
+        for one in ended:
+            yield replace(one, status=Status.ATTACHED) if one.status in _DONE else one
+        if errors:
+            raise errors[0]
+        if not ended:
+            yield coming.told(Status.EMPTY, f"{coming.table} has no part of it")
+
+    def _rehearsed(self) -> Iterator[Outcome]:
+        """Say what it would do, on what the source and the lake have now."""
+        coming = self.coming
+        did = Status.REPLACED if coming.replaces else Status.ATTACHED
+        stays: list[Key] = []
+        for one in coming.filled:
+            source = open_source(one.at.place, is_exporting=True)
+            with contextlib.closing(source):
+                rehearsal = rehearse(
+                    coming.request(one),
+                    source,
+                    self.lake,
+                    coming.to.ledger,
+                    now=milliseconds(),
+                    slots=coming.exports.slots,
+                    note=coming.running.ports.note,
+                    storage=coming.to.found.storages,
+                )
+            for found in rehearsal.forecasts:
+                comes = found.action in (EXPORT, REPLACE)
+                stays += [coming.key(one)] if found.action == Status.UNCHANGED else []
+                files = counted(found.files, "file")
+                text = f"would be {did.value} ({counted(found.rows, 'row')}, {files})"
+                yield Outcome(
+                    found.partition_id,
+                    did if comes else Status(found.action),
+                    str(coming.to.name),
+                    text if comes else found.message,
+                    rows=found.rows,
+                    data_files=found.files,
+                )
+        if coming.replaces and isinstance(coming.which, OnePartition):
+            yield self._leaves(coming.which, tuple(stays))
+        elif not coming.filled:
+            yield coming.told(Status.EMPTY, f"{coming.table} has no part of it")
+
+    def _leaves(self, which: OnePartition, stays: tuple[Key, ...]) -> Outcome:
+        """Say what would leave main."""
+        coming = self.coming
+        plan = planned(
+            Replacing(which, coming.table), coming.running.partitions, coming.to.found.load()
+        )
+        files = [f for one in plan.changes if one.key not in stays for f in one.leaves]
+        rows = sum(f.rows for f in files)
+        text = f"{counted(rows, 'row')} in {counted(len(files), 'file')} would leave main with it"
+        told = replace(coming.told(Status.REPLACED, text), rows=rows, data_files=len(files))
+        return told.of_main(counted_files(files), Figures(bytes=None))
+
+
+def from_clickhouse(
+    what: str,
+    source: SourceTable,
+    which: OnePartition | AllPartitions,
+    to: RememberingTable,
+    on: tuple[Running, Lake],
+    others: OtherTables,
+    *,
+    named: str,
+    replaces: bool,
+) -> FromClickHouse:
+    """Return a statement whose partition comes from a ClickHouse table, once its conditions hold.
+
+    Args:
+        what: begins errors: what cannot be run.
+        source: the table behind FROM.
+        which: the partitions.
+        to: the table that they come to.
+        on: what runs statements on it, and the catalog that has it.
+        others: how exports run, and whether an empty partition there replaces what is here.
+        named: the table's name as the statement has it.
+        replaces: whether it is REPLACE.
+
+    Raises:
+        NotFoundError: there is no such table (code 60).
+        RefusedError: the tables differ; all differences are told (code of the first).
+        UnsupportedError: it has no partitions.
+        SourceError: it cannot be read.
+    """
+    if replaces and isinstance(which, AllPartitions):
+        # The grammar has refused it, as ClickHouse does.
+        raise TypeError(which)
+    tables = others.exports.tables(source)
+    found = each_once(looked_at(what, one, which, to) for one in tables)
+    running, lake = on
+    coming = Coming(
+        which,
+        named,
+        found,
+        to,
+        running,
+        others.exports,
+        replaces=replaces,
+        allow_empty=others.allow_empty,
+    )
+    return FromClickHouse(coming, lake)

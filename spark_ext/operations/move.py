@@ -1,0 +1,199 @@
+"""The other table of MOVE PARTITION … TO TABLE: found, compared, and opened to be changed, too.
+
+MOVE PARTITION|PART … TO DISK|VOLUME on a lake table: where that is, and what copies files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from catalog.rewriting.copies import MovedFiles
+from catalog.rewriting.integrity import Checks
+from catalog.rewriting.rewritten_copies import copies_between
+from catalog.storages.opening import Storages
+from spark_ext.operations.tables import (
+    OtherTables,
+    RememberingTable,
+    Runners,
+    no_table,
+    other_name,
+    refuse_unlike,
+    source_of,
+)
+from spark_ext.sql.statement_text import render_command
+from spark_ext.sql.statements import DottedName, MoveToDisk, MoveToVolume
+from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
+from tableformat.committer import LakeTableState
+from tableformat.disks import Disks
+from tableformat.errors import NotFoundError, RefusedError
+from tableformat.export.leases import Leases
+from tableformat.export.outcome import Outcome
+from tableformat.iceberg.properties import RememberedSource
+from tableformat.operations.move import Moving, give_up
+from tableformat.operations.partition_files import Partitions
+from tableformat.operations.rewrite import MoveToDisk as MoveFilesToDisk
+from tableformat.operations.run import Running
+from tableformat.operations.statement import (
+    AllPartitions,
+    Copies,
+    OnePartition,
+    OperationPorts,
+    Which,
+)
+from tableformat.operations.take_out import Leave
+
+__all__ = ["moved_to", "moving_to_disk"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A MOVE between two tables that are there."""
+
+    moving: Moving
+    which: OnePartition
+
+    def run(
+        self,
+        ports: OperationPorts,  # noqa: ARG002  it has those of both tables
+        partitions: Partitions,  # noqa: ARG002
+        *,
+        dry_run: bool = False,
+    ) -> Outcome:
+        """Run it, or say what it would do."""
+        return self.moving.forecast(self.which) if dry_run else self.moving.run(self.which)
+
+
+@dataclass(frozen=True, slots=True)
+class _ToNowhere:
+    """A MOVE to a table that is not there (any more): one that was begun is given up."""
+
+    here: Running
+    leave: Leave
+    error: NotFoundError
+
+    def run(
+        self,
+        ports: OperationPorts,
+        partitions: Partitions,  # noqa: ARG002  those of `here`
+        *,
+        dry_run: bool = False,
+    ) -> Outcome:
+        """Give up what was begun, and say that the table is not there.
+
+        Raises:
+            NotFoundError: always.
+        """
+        if not dry_run:
+            with Leases(
+                ports.commit.ledger,
+                ports.owner,
+                effects=ports.commit.effects,
+                is_alive=ports.is_alive,
+                note=ports.note,
+            ) as leases:
+                give_up(self.here, leases, self.leave, f"{self.leave} was given up: {self.error}")
+        raise self.error
+
+
+def moved_to(
+    parts: tuple[str, ...],
+    which: OnePartition | AllPartitions,
+    this: RememberingTable,
+    here: Running,
+    others: OtherTables,
+    runners: Runners,
+) -> _Move | _ToNowhere:
+    """Return what moves a partition to the table of a name.
+
+    Args:
+        parts: the name behind TO TABLE.
+        which: the partition.
+        this: the table that it is in.
+        here: what runs statements on it.
+        others: how names are looked up.
+        runners: makes what runs statements on the other table.
+
+    Raises:
+        UnsupportedError: it is a table of ClickHouse.
+        RefusedError: it is the same table, or one that no export made.
+        DestinationError: a table cannot be read.
+    """
+    what = f"Cannot run MOVE {which} TO TABLE {DottedName(parts)} on {this.name}"
+    if not isinstance(which, OnePartition):
+        message = f"{what}: one partition is moved at a time, as in ClickHouse."
+        raise RefusedError(message, code=SUPPORT_IS_DISABLED)
+    name = other_name(what, parts, this.name, others)
+    catalog = others.catalog(name.catalog)
+    found = catalog.table(name)
+    if found is None:
+        return _ToNowhere(here, Leave(which, name), no_table(what))
+    source = source_of(what, found.load())
+    there = runners.on(RememberingTable(name, found, source, this.ledger), catalog.storages)
+    check = partial(_check, what, this.source, source)
+    copies = partial(_copies, this.found.storages, catalog.storages, others.checks)
+    return _Move(Moving(here, there, copies, check), which)
+
+
+def _check(
+    what: str,
+    source: RememberedSource,
+    destination: RememberedSource,
+    here: LakeTableState,
+    there: LakeTableState,
+) -> None:
+    """Refuse tables that are not alike, as they are when it is planned."""
+    refuse_unlike(what, (here, source), (there, destination), moves=True)
+
+
+def _copies(
+    source: Storages,
+    destination: Storages,
+    checks: Checks,
+    here: LakeTableState,
+    there: LakeTableState,
+) -> Copies:
+    return copies_between(here, source, there, destination, checks)
+
+
+_PLANS: Final = 2
+"""Planned again once when others changed the partition: each plan copies its files."""
+
+
+def moving_to_disk(
+    command: MoveToDisk | MoveToVolume,
+    which: Which,
+    running: Running,
+    of: RememberingTable,
+    checks: Checks,
+) -> tuple[Running, MoveFilesToDisk]:
+    """Return MOVE TO DISK or TO VOLUME of a partition or part, and what runs it.
+
+    Args:
+        command: as it was given.
+        which: what it is about.
+        running: what runs statements on the table.
+        of: the table.
+        checks: refuses files that are not as they were written.
+
+    Raises:
+        NotFoundError: there is no such disk (code 479) or volume (548).
+        RefusedError: a property of the table names no place (code 36).
+        UsageError: the disk's storage is not served, or cannot be reached as the catalog says.
+    """
+    what = f"Cannot run {render_command(command)} on {of.name}"
+    if isinstance(which, AllPartitions):
+        # The grammar has refused it.
+        raise TypeError(command)
+    disks, storages = Disks.of(of.found.load()), of.found.storages
+    match command:
+        case MoveToDisk(_, name):
+            to = disks.disk(name, what)
+        case MoveToVolume(_, name):
+            to = disks.volume(name, what)
+    for place in to.places:
+        # Refused before anything is claimed when it cannot be served.
+        storages(place)
+    ports = replace(running.ports, rewrite=MovedFiles(storages, running.ports.note, checks))
+    return replace(running, ports=ports, most_plans=_PLANS), MoveFilesToDisk(which, to, disks)

@@ -1,0 +1,252 @@
+"""Statements on lake tables: which there are, and everything they need opened.
+
+The command line, Spark SQL and Python hand over the statement as it was read, and the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Final, TypeAlias
+
+from catalog.clickhouse.rows.partitions import partition_id_of
+from catalog.iceberg.opening import OpenedCatalog
+from spark_ext.operations.copy_from import copied_from, copying
+from spark_ext.operations.fetch import copying_from_view, fetching
+from spark_ext.operations.from_clickhouse import FromClickHouse, from_clickhouse
+from spark_ext.operations.move import moved_to, moving_to_disk
+from spark_ext.operations.rewrite import ChangesRows, changing, clearing_index, optimizing
+from spark_ext.operations.tables import OtherTables, RememberingTable, Runners, source_of
+from spark_ext.sql import statements as commands
+from spark_ext.sql.session_settings import SourceTable
+from spark_ext.sql.statement_text import render_command
+from spark_ext.sql.statements import Alter, ChangeRows, Command, Optimize
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, UNKNOWN_TABLE
+from tableformat.errors import NotFoundError, RefusedError
+from tableformat.export.outcome import Outcome
+from tableformat.iceberg.properties import RememberedSource
+from tableformat.ledger import Ledger
+from tableformat.mergetree.partition_literal import (
+    All,
+    ById,
+    ByValue,
+    PartitionLiteral,
+    render_partition_literal,
+)
+from tableformat.names import (
+    LakeName,
+    PartitionId,
+    PartName,
+)
+from tableformat.operations.attach import Attach
+from tableformat.operations.copy_from import CopyFrom, CopyFromView, Fetch
+from tableformat.operations.drop_detached import DropDetached
+from tableformat.operations.forget import Forget
+from tableformat.operations.freeze import Freeze, Unfreeze
+from tableformat.operations.rewrite import ChangeRows as ChangesOfRows
+from tableformat.operations.rewrite import ClearIndex as Clearing
+from tableformat.operations.rewrite import MoveToDisk as MovingToDisk
+from tableformat.operations.rewrite import Optimize as Optimizing
+from tableformat.operations.run import Running
+from tableformat.operations.statement import AllPartitions, Alone, OnePart, OnePartition, Which
+from tableformat.operations.take_out import Detach, Drop
+
+__all__ = ["Operation", "operate", "operation_of"]
+
+Operation: TypeAlias = Alter | Optimize
+"""A statement that changes a lake table."""
+
+
+def operation_of(statement: Alter | Optimize | ChangeRows) -> Operation:
+    """Return a statement as commands: those of SQL that change rows are ALTER TABLE's."""
+    if not isinstance(statement, ChangeRows):
+        return statement
+    of = statement.table, (statement.command,), statement.cluster, statement.ending
+    return Alter(*of)
+
+
+def operate(
+    statement: Operation,
+    table: LakeName,
+    lake: OpenedCatalog,
+    ledger: Ledger,
+    note: Callable[[str], None],
+    others: OtherTables,
+    *,
+    dry_run: bool = False,
+) -> Iterator[Outcome]:
+    """Run the commands of a statement one after the other; yield what became of each partition.
+
+    Args:
+        statement: as `operation_of` returned it.
+        table: the lake table that it is about.
+        lake: the catalog that has it.
+        ledger: of the exports to it.
+        note: hears what else is to be said.
+        others: how the tables behind FROM are found.
+        dry_run: say what would be done, and do nothing.
+
+    Raises:
+        NotFoundError: there is no such table (code 60), or no such part (code 232).
+        RefusedError: it cannot be done to this table.
+        TableFormatError: the catalog, the storage or the ledger failed.
+    """
+    found = lake.table(table)
+    if found is None:
+        message = f"Cannot find the lake table {table}: its catalog has none of that name."
+        raise NotFoundError(message, code=UNKNOWN_TABLE)
+    source = source_of(f"Cannot find partitions of {table}", found.load())
+    to = RememberingTable(table, found, source, ledger)
+    with ExitStack() as stack:
+        runners = Runners(ledger, note, stack, others.checks)
+        running = runners.on(to, lake.storages)
+        # One that cannot be read keeps those before it back, too.
+        every = (statement,) if isinstance(statement, Optimize) else statement.commands
+        wanted = [_prepared(one, (running, lake), to, others, runners) for one in every]
+        for ready, one in wanted:
+            if isinstance(one, FromClickHouse):
+                yield from one.outcomes(dry_run=dry_run)
+            else:
+                yield _ended(ready, one, dry_run=dry_run)
+
+
+def _prepared(
+    command: Command | Optimize,
+    on: tuple[Running, OpenedCatalog],
+    to: RememberingTable,
+    others: OtherTables,
+    runners: Runners,
+) -> tuple[Running, _OfKeys | Alone | FromClickHouse]:
+    """Return a statement, and what runs it."""
+    running = on[0]
+    if isinstance(command, commands.MoveToTable):
+        which = _partition(command.partition, to.source)
+        move = moved_to(command.table.parts, which, to, running, others, runners)
+        return running, move
+    if isinstance(command, commands.MoveToDisk | commands.MoveToVolume):
+        return moving_to_disk(command, _which(command.of, to.source), running, to, runners.checks)
+    if isinstance(command, commands.Fetch):
+        of = _one(command.of, to.source)
+        return fetching(command.path, of, running, to, others, runners.stack)
+    if isinstance(command, ChangesRows | Optimize | commands.ClearIndex):
+        which = _partition(command.partition, to.source)
+        which = AllPartitions(each=True) if isinstance(which, AllPartitions) else which
+        if isinstance(command, Optimize):
+            return optimizing(command, which, running, to, runners.stack, others.spark)
+        if isinstance(command, commands.ClearIndex):
+            return clearing_index(command, which, running, to)
+        return changing(command, which, running, to, runners.stack, others.spark)
+    if not isinstance(command, commands.AttachFrom | commands.ReplaceFrom):
+        return running, _statement(command, to.source)
+    replaces = isinstance(command, commands.ReplaceFrom)
+    named = partial(_partition, command.partition)
+    what = f"Cannot run {render_command(command)} on {to.name}"
+    if (view := others.view(command.table.parts)) is not None:
+        return copying_from_view(
+            what, (str(command.table), view), named, running, to, runners.stack,
+            replaces=replaces, allow_empty=others.allow_empty,
+        )  # fmt: skip
+    name = others.table(command.table.parts)
+    if isinstance(name, SourceTable):
+        return running, from_clickhouse(
+            what, name, named(to.source), to, on, others,
+            named=str(command.table), replaces=replaces,
+        )  # fmt: skip
+    made = copied_from(what, command.table.parts, named, to, others, divides=replaces)
+    wanted = CopyFrom(made.which, made.other, replaces, others.allow_empty, made.named)
+    return copying(running, made.copies), wanted
+
+
+def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outcome:
+    """Run a statement, or say what it would do."""
+    if isinstance(wanted, _OfKeys):
+        return running.forecast(wanted) if dry_run else running.run(wanted)
+    return wanted.run(running.ports, running.partitions, dry_run=dry_run)
+
+
+_BY_MONTH: Final = "toYYYYMM("
+_DIGITS_OF_A_MONTH: Final = 6
+_OfKeys = (
+    Drop
+    | Detach
+    | Attach
+    | CopyFrom
+    | CopyFromView
+    | Fetch
+    | ChangesOfRows
+    | Optimizing
+    | Clearing
+    | MovingToDisk
+)
+"""What changes main, and with it what the ledger knows of keys."""
+
+
+def _statement(command: Command, source: RememberedSource) -> _OfKeys | Alone:
+    match command:
+        case commands.Drop(of):
+            return Drop(_which(of, source))
+        case commands.Detach(of):
+            return Detach(_which(of, source))
+        case commands.Attach(of):
+            return Attach(_which(of, source))
+        case commands.DropDetached(of):
+            return DropDetached(_which(of, source))
+        case commands.Freeze(partition, name):
+            which = _partition(partition, source)
+            _refuse_prefix(which, source)
+            return Freeze(which, name or None)
+        case commands.Unfreeze(name, partition):
+            return Unfreeze(_partition(partition, source), name)
+        case commands.Forget(partition):
+            return Forget(OnePartition(_id(partition, source)))
+        case _:
+            # An EXPORT never comes here, and all others were looked at before.
+            raise TypeError(command)
+
+
+def _refuse_prefix(which: OnePartition | AllPartitions, source: RememberedSource) -> None:
+    """Refuse a prefix of months, which FREEZE takes of tables of the old syntax in ClickHouse.
+
+    Raises:
+        RefusedError: it is one; as a partition it would never be there.
+    """
+    by_month = source.table.engine.partition_by.startswith(_BY_MONTH)
+    prefix = str(which.partition_id)
+    if by_month and isinstance(which, OnePartition) and len(prefix) < _DIGITS_OF_A_MONTH:
+        message = (
+            f"Cannot freeze partition {prefix}: it is the prefix of months, which ClickHouse takes "
+            "for tables of the old syntax only. Name each month, or no partition for all of them."
+        )
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+
+
+def _which(of: commands.Target, source: RememberedSource) -> Which:
+    return OnePart(of) if isinstance(of, PartName) else _partition(of, source)
+
+
+def _one(of: commands.Target, source: RememberedSource) -> OnePartition | OnePart:
+    which = _which(of, source)
+    if isinstance(which, AllPartitions):
+        # The grammar has refused it, as ClickHouse's does.
+        raise TypeError(of)
+    return which
+
+
+def _partition(
+    of: PartitionLiteral | None, source: RememberedSource
+) -> OnePartition | AllPartitions:
+    if of is None or isinstance(of, All):
+        return AllPartitions()
+    return OnePartition(_id(of, source))
+
+
+def _id(of: PartitionLiteral, source: RememberedSource) -> PartitionId:
+    """Return the id of a partition; ClickHouse says which a value names."""
+    match of:
+        case ById(partition_id):
+            return partition_id
+        case ByValue():
+            return partition_id_of(source.table, render_partition_literal(of))
+        case All():
+            raise TypeError(of)

@@ -1,0 +1,339 @@
+"""The lake tables of a statement: the one that it is about, and another one that it names.
+
+Both are found here, and compared, whatever goes from one to the other.
+
+A lake table as it is, or as a tag, a branch or a snapshot has it, by Iceberg's own names.
+
+`lake.ns.t.tag_before`, `lake.ns.t.branch_detached` and `lake.ns.t.snapshot_id_123` name what
+`lake.ns.t` had there; a table of that very name comes first (Iceberg: Spark queries, time travel).
+
+How exports run that a statement on a lake table asks for: ATTACH and REPLACE FROM ClickHouse.
+
+Each front door has its own Spark, its own words, and its own way of being stopped; the statement is
+`copying_from_clickhouse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, Protocol
+
+from pyspark.sql import SparkSession
+
+from catalog.clickhouse.rows.partitions import RowPartitions
+from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.table import IcebergTable
+from catalog.processes import may_be_alive, this_process
+from catalog.rewriting.integrity import Checks, refuse_changed_files
+from catalog.shards import LocalTable
+from catalog.sources import SourcePlace
+from catalog.storages.opening import Storages
+from spark_ext.actions.export import Stopping
+from spark_ext.actions.wiring import (
+    Places,
+    RunningSpark,
+    SparkProvider,
+    commit_ports,
+    new_transaction,
+    open_ports,
+)
+from spark_ext.operations.spark_views import View, no_view
+from spark_ext.sql.session_settings import SourceTable
+from spark_ext.sql.statement_settings import StatementSettings
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED, UNKNOWN_TABLE
+from tableformat.committer import LakeTableState
+from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
+from tableformat.export.commit import Ports
+from tableformat.export.outcome import Outcome
+from tableformat.export.ports import JobPorts, Observer, ObserverAround, Silent
+from tableformat.iceberg.copied_files import other_form
+from tableformat.iceberg.properties import RememberedSource, remembered_source
+from tableformat.ledger import Ledger
+from tableformat.mergetree.compatibility import differences
+from tableformat.names import LakeName
+from tableformat.operations.partition_files import Partitions
+from tableformat.operations.run import Running
+from tableformat.operations.statement import OperationPorts
+
+__all__ = [
+    "ExportsFrom",
+    "OpensPorts",
+    "OtherTables",
+    "RememberingTable",
+    "Runners",
+    "SelectedTable",
+    "SessionExports",
+    "StoppableExports",
+    "Untold",
+    "no_table",
+    "operation_ports",
+    "other_name",
+    "refuse_unlike",
+    "selected_table",
+    "source_of",
+]
+
+OpensPorts = Callable[[SourcePlace], JobPorts]
+"""Opens what an export acts on, with the source at a place."""
+
+
+class ExportsFrom(Protocol):
+    """Runs the exports of one statement."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks can run at a time."""
+        ...
+
+    @property
+    def settings(self) -> StatementSettings:
+        """What the statement and its session say."""
+        ...
+
+    def tables(self, source: SourceTable) -> tuple[LocalTable, ...]:
+        """Return what is read for a table: one, or one of each shard."""
+        ...
+
+    def running(self) -> AbstractContextManager[OpensPorts]:
+        """Return what opens exports as long as it is entered."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Untold(ObserverAround):
+    """An observer that hears of no outcome: the statement tells what became of it."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Keep it for oneself."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionExports:
+    """In a session that the user started; `places` have the lake, and a source of no meaning."""
+
+    spark: SparkSession
+    places: Callable[[SourcePlace], Places] = field(repr=False)
+    settings: StatementSettings
+
+    @property
+    def slots(self) -> int:
+        """How many tasks can run at a time."""
+        return self.spark.sparkContext.defaultParallelism
+
+    def tables(self, source: SourceTable) -> tuple[LocalTable, ...]:
+        """Return what is read for a table: one, or one of each shard."""
+        return source.tables()
+
+    def running(self) -> AbstractContextManager[OpensPorts]:
+        """Return what opens exports; Spark is told by others when it is to stop."""
+        return nullcontext(self._opened)
+
+    def _opened(self, place: SourcePlace) -> JobPorts:
+        return open_ports(self.places(place), RunningSpark(self.spark), Silent())
+
+
+@dataclass(frozen=True, slots=True)
+class StoppableExports:
+    """In a process of their own, until it is told to stop; `find` returns what is read."""
+
+    spark: Callable[[], SparkProvider]
+    places: Callable[[SourcePlace], Places] = field(repr=False)
+    settings: StatementSettings
+    slots: int
+    find: Callable[[SourceTable], tuple[LocalTable, ...]]
+    observer: Observer
+    until: Stopping
+
+    def tables(self, source: SourceTable) -> tuple[LocalTable, ...]:
+        """Return what is read for a table: one, or one of each shard."""
+        return self.find(source)
+
+    @contextmanager
+    def running(self) -> Iterator[OpensPorts]:
+        """Yield what opens exports, until the process is told to stop."""
+        with self.until:
+            yield partial(self._opened, self.spark())
+
+    def _opened(self, spark: SparkProvider, place: SourcePlace) -> JobPorts:
+        ports = open_ports(self.places(place), spark, self.observer)
+        return replace(ports, should_stop=lambda: self.until.is_told() or ports.should_stop())
+
+
+_MOST_ATTEMPTS: Final = 100
+"""Of a commit: others who change other partitions without a pause refuse no statement."""
+
+
+def operation_ports(table: IcebergTable, ledger: Ledger) -> Ports:
+    """Return what the commit protocol acts on for a statement."""
+    ports = commit_ports(table, ledger)
+    return replace(ports, storage=table.storages, most_attempts=_MOST_ATTEMPTS)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherTables:
+    """How the table behind FROM is found.
+
+    `table` says what a name means, `catalog` opens a catalog by its name, `exports` runs those of
+    a statement whose table is ClickHouse's. `allow_empty` is the setting
+    allow_replace_partition_from_empty_source; `checks` refuses files that are not as they were
+    written. `sources` are those of the session, by name. `view` returns the temporary view that a
+    name means. `spark` is the session, where the statement was given in one.
+    """
+
+    table: Callable[[tuple[str, ...]], SourceTable | LakeName]
+    catalog: Callable[[str], OpenedCatalog]
+    exports: ExportsFrom
+    allow_empty: bool = False
+    checks: Checks = refuse_changed_files
+    sources: Mapping[str, SourcePlace] = field(default_factory=dict, repr=False)
+    view: Callable[[tuple[str, ...]], View | None] = no_view
+    spark: SparkSession | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RememberingTable:
+    """A lake table of a statement, and what it remembers of ClickHouse."""
+
+    name: LakeName
+    found: IcebergTable
+    source: RememberedSource
+    ledger: Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Runners:
+    """Makes what runs statements on lake tables; what that opens is closed with `stack`."""
+
+    ledger: Ledger
+    note: Callable[[str], None]
+    stack: ExitStack
+    checks: Checks
+
+    def on(self, table: RememberingTable, storages: Storages) -> Running:
+        """Return what runs statements on a table."""
+        rows = self.stack.enter_context(RowPartitions(table.source, storages))
+        commit = operation_ports(table.found, self.ledger)
+        location = table.found.load().location
+        intact = partial(self.checks, table.found.storages, location, self.note)
+        ports = OperationPorts(
+            commit, this_process(), may_be_alive, new_transaction, self.note, intact
+        )
+        lies = Partitions(
+            table.name, table.found, self.ledger, rows, commit.effects, table.source.table
+        )
+        return Running(ports, table.name, lies)
+
+
+def other_name(what: str, parts: tuple[str, ...], this: LakeName, others: OtherTables) -> LakeName:
+    """Return the lake table that a statement names beside its own.
+
+    Raises:
+        UnsupportedError: it is a table of ClickHouse.
+        RefusedError: it is the same table.
+    """
+    name = others.table(parts)
+    if isinstance(name, SourceTable):
+        message = (
+            f"{what}: it is a table of ClickHouse. EXPORT PARTITION … TO TABLE {this} brings "
+            "its partitions."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    if name == this:
+        message = f"{what}: it is the same table, and its rows would be there twice."
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    return name
+
+
+def no_table(what: str) -> NotFoundError:
+    """Return the error that there is no other table."""
+    return NotFoundError(f"{what}: its catalog has no table of that name.", code=UNKNOWN_TABLE)
+
+
+def source_of(what: str, state: LakeTableState) -> RememberedSource:
+    """Return the ClickHouse table that a lake table remembers: its partition key counts.
+
+    Raises:
+        RefusedError: it remembers none.
+        DestinationError: what it remembers cannot be read.
+    """
+    source = remembered_source(state.properties)
+    if source is None:
+        message = (
+            f"{what}: it was not made by an export, so that it remembers no partition key of "
+            "ClickHouse. Use the statements of the engine that made it."
+        )
+        raise RefusedError(message)
+    return source
+
+
+def refuse_unlike(
+    what: str,
+    source: tuple[LakeTableState, RememberedSource],
+    destination: tuple[LakeTableState, RememberedSource],
+    *,
+    moves: bool = False,
+    divides: bool = True,
+) -> None:
+    """Refuse tables between which a partition cannot be put.
+
+    `divides`: what divides them into partitions is the same, too.
+
+    Raises:
+        RefusedError: they differ; all differences are told (code of the first).
+        UnsupportedError: only their columns in the lake do.
+    """
+    (state, of), (there, to) = source, destination
+    found = differences(of.table, to.table, moves=moves, divides=divides)
+    if found:
+        told = "; ".join(one.text for one in found)
+        raise RefusedError(f"{what}: {told}.", code=found[0].code)
+    if of.conversions != to.conversions:
+        message = f"{what}: their columns were exported with other conversions."
+        raise RefusedError(message, code=BAD_ARGUMENTS)
+    if odd := other_form(state, there, divides=divides):
+        message = (
+            f"{what}: files of one cannot be written as those of the other, because {odd}. Change "
+            "the lake table with ALTER TABLE, or export the partition from ClickHouse instead."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+_SNAPSHOT: Final = "snapshot_id_"
+_REFERENCES: Final = ("tag_", "branch_")
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedTable:
+    """A table of a catalog, and one state of it, whose `main` is the snapshot that is meant."""
+
+    table: IcebergTable
+    state: LakeTableState
+
+
+def selected_table(catalog: OpenedCatalog, name: LakeName) -> SelectedTable | None:
+    """Return what a name means; None when there is no such table, tag, branch or snapshot.
+
+    Raises:
+        DestinationError: the catalog cannot be read.
+    """
+    found = catalog.table(name)
+    if found is not None:
+        return SelectedTable(found, found.load())
+    *namespace, table = name.namespace
+    found = catalog.table(LakeName(name.catalog, tuple(namespace), table)) if namespace else None
+    if found is None:
+        return None
+    state = found.load()
+    snapshot = _snapshot(found, state, name.name)
+    return None if snapshot is None else SelectedTable(found, replace(state, main=snapshot))
+
+
+def _snapshot(table: IcebergTable, state: LakeTableState, selector: str) -> int | None:
+    if selector.startswith(_SNAPSHOT):
+        number = selector.removeprefix(_SNAPSHOT)
+        return int(number) if number.isdecimal() and int(number) in state.snapshots else None
+    kind = next((one for one in _REFERENCES if selector.startswith(one)), None)
+    return table.references(state).get(selector.removeprefix(kind)) if kind else None

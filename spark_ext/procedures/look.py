@@ -1,0 +1,419 @@
+"""Procedures that only look: at the partitions and parts of a table.
+
+The procedure that makes the lake table of a ClickHouse table, without rows.
+
+The procedure that compares an exported partition with its source.
+
+The procedure that removes what dead exports left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+from catalog.clickhouse.rows.digests import FileDigests
+from catalog.ledgers.memory import milliseconds
+from catalog.shards import LocalTable
+from catalog.sources import open_source
+from spark_ext.actions.export import each_table
+from spark_ext.actions.exports import partitions_of, parts_of
+from spark_ext.actions.gc import sweep, sweep_sources
+from spark_ext.actions.verify import Comparison, Verdict, Verifying, VerifyRequest
+from spark_ext.actions.wiring import Places, RunningSpark, open_ports
+from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows, Value
+from spark_ext.procedures.export import (
+    CLUSTER,
+    CONVERT,
+    DESTINATION,
+    LAKE_TABLE,
+    PARTITION_ID,
+    SHARD,
+    SOURCE,
+)
+from spark_ext.procedures.names import CallNames
+from spark_ext.sql.catalogs import refresh, session_ledger
+from spark_ext.sql.export import joined
+from spark_ext.sql.wording import in_call
+from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
+from tableformat.export.decision import Wish
+from tableformat.export.job import ExportRequest, create_table
+from tableformat.export.ports import Silent
+from tableformat.export.request import AllPartitions, ById
+from tableformat.iceberg.manifest_scan import LiveFile, live_files
+from tableformat.iceberg.sort_order import SortedField
+from tableformat.iceberg.spec_fields import render_spec
+from tableformat.names import LakeName, PartitionId
+
+__all__ = ["CREATE_TABLE_LIKE", "GC", "PARTITIONS", "PARTS", "VERIFY_PARTITION"]
+
+_LOGGER: Final = logging.getLogger("mergeberg")
+
+
+def _partitions(call: Call) -> Rows:
+    names = CallNames.of(call)
+    named = names.table("table")
+    if isinstance(named, LakeName):
+        return _in_lake(names, named)
+    found: list[tuple[Value, ...]] = []
+
+    def list_one(one: LocalTable) -> int:
+        with contextlib.closing(open_source(one.place)) as source:
+            found.extend(
+                (
+                    p.partition_id.value, p.partition, p.parts, None, p.rows, p.bytes_on_disk,
+                    p.min_time or None, p.max_time or None, one.shard,
+                )
+                for p in partitions_of(source, one.table)
+            )  # fmt: skip
+        return 0
+
+    each_table(named.tables(cluster=call.text_or_none("cluster")), list_one, _LOGGER.info)
+    return tuple(found)
+
+
+def _in_lake(names: CallNames, name: LakeName) -> Rows:
+    table = names.existing("table", name, f"list the partitions of {name}")
+    held: defaultdict[str, list[LiveFile]] = defaultdict(list)
+    for file in live_files(table.loaded):
+        held[file.partition].append(file)
+    return tuple(
+        (
+            None, partition, None, len(files), sum(f.rows for f in files),
+            sum(f.bytes for f in files), None, None, None,
+        )
+        for partition, files in sorted(held.items())
+    )  # fmt: skip
+
+
+def _parts(call: Call) -> Rows:
+    named = CallNames.of(call).source("table")
+    text = call.text_or_none("partition_id")
+    partition_id = PartitionId(text) if text is not None else None
+    found: list[tuple[Value, ...]] = []
+
+    def list_one(one: LocalTable) -> int:
+        with contextlib.closing(open_source(one.place)) as source:
+            found.extend(
+                (
+                    p.name, p.partition_id.value, p.part_type, p.rows, p.bytes_on_disk, p.disk,
+                    p.hash_of_all_files, one.shard,
+                )
+                for p in parts_of(source, one.table, partition_id)
+            )  # fmt: skip
+        return 0
+
+    each_table(named.tables(cluster=call.text_or_none("cluster")), list_one, _LOGGER.info)
+    return tuple(found)
+
+
+PARTITIONS: Final = Procedure(
+    name="partitions",
+    description="Lists the partitions of a ClickHouse table that an export can name, or those that "
+    "a lake table has in main.",
+    parameters=(
+        Parameter("table", "STRING", "source.database.table, or [catalog.]namespace.table"),
+        CLUSTER,
+    ),
+    columns=(
+        Column("partition_id", "STRING", "ClickHouse: the id, as in system.parts"),
+        Column("partition", "STRING", "ClickHouse: the value of the key; lake: month=2024-01"),
+        Column("parts", "BIGINT", "ClickHouse: active parts"),
+        Column("files", "BIGINT", "lake: data files"),
+        Column("rows", "BIGINT", "rows of parts or data files, those deleted lightly included"),
+        Column("bytes", "BIGINT", "compressed bytes of parts or data files"),
+        Column("min_time", "STRING", "ClickHouse: the least time in it, if the key tells"),
+        Column("max_time", "STRING", "ClickHouse: the greatest time in it, if the key tells"),
+        SHARD,
+    ),
+    run=_partitions,
+)
+PARTS: Final = Procedure(
+    name="parts",
+    description="Lists the active parts of a ClickHouse table.",
+    parameters=(
+        Parameter("table", "STRING", "the ClickHouse table: source.database.table"),
+        Parameter("partition_id", "STRING", "only of this partition; NULL for all", "NULL"),
+        CLUSTER,
+    ),
+    columns=(
+        Column("name", "STRING", "the part"),
+        Column("partition_id", "STRING", "its partition"),
+        Column("part_type", "STRING", "Wide or Compact"),
+        Column("rows", "BIGINT", "its rows, those deleted lightly included"),
+        Column("bytes_on_disk", "BIGINT", "its compressed bytes"),
+        Column("disk", "STRING", "the disk that it is on"),
+        Column("hash_of_all_files", "STRING", "what it holds"),
+        SHARD,
+    ),
+    run=_parts,
+)
+
+
+@dataclass(slots=True)
+class _Noting(Silent):
+    """Keeps what the plan has to say."""
+
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Keep a sentence."""
+        self.notes.append(text)
+
+
+def _create(call: Call) -> Rows:
+    names = CallNames.of(call)
+    named, to = names.source("source"), names.lake("table")
+    dry_run, noting = call.flag("dry_run"), _Noting()
+    lake = names.open(to)
+    # Every shard's table is alike.
+    like = named.tables()[0]
+    places = Places(like.place, lake, session_ledger(names.names.settings, lake))
+    request = ExportRequest(
+        like.table,
+        to,
+        AllPartitions(),
+        Wish(),
+        call.pairs("convert"),
+        strict=call.flag("strict"),
+        partition_spec=call.text_or_none("partition_spec"),
+    )
+    ports = open_ports(places, RunningSpark(call.spark), noting)
+    with contextlib.closing(ports.ledger), contextlib.closing(ports.source):
+        made = create_table(request, ports, dry_run=dry_run)
+    refresh(call.spark, to)
+    status = "exists" if not made.is_new else "create" if dry_run else "created"
+    return (
+        (
+            str(to),
+            status,
+            len(made.plan.columns.columns),
+            render_spec(made.plan.spec.fields),
+            ", ".join(map(_shown, made.plan.order)) or None,
+            in_call(" ".join(noting.notes)) or None,
+        ),
+    )
+
+
+def _shown(one: SortedField) -> str:
+    nulls = "FIRST" if one.nulls_first else "LAST"
+    return f"{one.field} {'DESC' if one.descending else 'ASC'} NULLS {nulls}"
+
+
+CREATE_TABLE_LIKE: Final = Procedure(
+    name="create_table_like",
+    description="Makes the lake table of a ClickHouse table as an export would, without rows. One "
+    "that is there and fits stays as it is.",
+    parameters=(
+        LAKE_TABLE,
+        SOURCE,
+        CONVERT,
+        Parameter("partition_spec", "STRING", "for example month(ts); NULL to derive it", "NULL"),
+        Parameter(
+            "strict", "BOOLEAN", "refuse other kinds of values, columns, and orders", "false"
+        ),
+        Parameter("dry_run", "BOOLEAN", "say what would be made, and do nothing", "false"),
+    ),
+    columns=(
+        Column("destination_table", "STRING", "the lake table"),
+        Column("status", "STRING", "created, create (it would be), or exists"),
+        Column("columns", "INT", "its columns"),
+        Column("partition_spec", "STRING", "how it is divided; unpartitioned for not at all"),
+        Column("sort_order", "STRING", "how files are sorted; NULL for not at all"),
+        Column("message", "STRING", "what the mapping has to say"),
+    ),
+    run=_create,
+)
+
+
+def _verify(call: Call) -> Rows:
+    names = CallNames.of(call)
+    named, to = names.source("source"), names.destination("table")
+    one_id = PartitionId(call.text("partition_id"))
+    request = VerifyRequest(named.table, to, ById(one_id), call.pairs("convert"))
+    lake = names.existing_destination("table", to, f"verify {named.table} in {to}")
+    found: list[tuple[Comparison, int | None]] = []
+    errors: list[TableFormatError] = []
+    with contextlib.closing(names.open_ledger(to)) as ledger:
+
+        def verify_one(one: LocalTable) -> int:
+            wanted = replace(request, table=one.table)
+            with open_source(one.place) as source, FileDigests(lake.storages) as digests:
+                compared = Verifying(wanted, source, lake, ledger, digests).run()
+                found.extend((comparison, one.shard) for comparison in compared)
+            return 0
+
+        tables = named.tables(cluster=call.text_or_none("cluster"))
+        try:
+            each_table(tables, verify_one, _LOGGER.info, doing="verify")
+        except TableFormatError as error:
+            errors.append(error)
+    _check_equal(request, found, errors)
+    return tuple(
+        (
+            one.partition_id, one.verdict.value, one.compared_with or None, one.rows, one.columns,
+            one.data_files, one.rows_per_second, in_call(one.message) or None, shard,
+        )
+        for one, shard in found
+    )  # fmt: skip
+
+
+def _check_equal(
+    request: VerifyRequest,
+    found: list[tuple[Comparison, int | None]],
+    errors: list[TableFormatError],
+) -> None:
+    """Check that the lake holds what the source holds: a script must not go on when it does not.
+
+    Raises:
+        DestinationError: it does not; every difference is named. Or a side cannot be read.
+        RefusedError: nothing can be said.
+        TableFormatError: one of `errors`, behind what was found.
+    """
+    unequal = [(one, shard) for one, shard in found if one.verdict is not Verdict.EQUAL]
+    wrong = [_unequal(request, unequal), *errors] if unequal else errors
+    if wrong:
+        raise joined(wrong, "")
+
+
+def _unequal(
+    request: VerifyRequest, wrong: list[tuple[Comparison, int | None]]
+) -> TableFormatError:
+    """Return the error about what is not equal; differences say more than that nobody can tell."""
+    differs = [one for one in wrong if one[0].verdict is Verdict.DIFFERS]
+    worst = (differs or wrong)[0][0]
+    what = f"find {request.table} equal in" if differs else f"compare {request.table} with"
+    said = " ".join(_said(one, shard) for one, shard in differs or wrong)
+    is_outside = worst.verdict in (Verdict.DIFFERS, Verdict.FAILED)
+    kind = DestinationError if is_outside else RefusedError
+    message = f"Cannot {what} {request.to}: {said}"
+    return kind(message, code=worst.code)
+
+
+def _said(one: Comparison, shard: int | None) -> str:
+    at = "" if shard is None else f" of shard {shard}"
+    reasons = [one.message.rstrip(".")] if one.message else []
+    reasons += [str(difference) for difference in one.differences]
+    return f"partition {one.partition_id}{at}: {one.verdict.value}: {'; '.join(reasons)}."
+
+
+VERIFY_PARTITION: Final = Procedure(
+    name="verify_partition",
+    description="Compares an exported partition with its source: rows, and of each column NULLs, "
+    "least, greatest and a checksum. It is an error when they are not equal.",
+    parameters=(
+        DESTINATION,
+        SOURCE,
+        PARTITION_ID,
+        Parameter(
+            "convert", "MAP<STRING, STRING>", "conversions that the lake table lost", "map()"
+        ),
+        CLUSTER,
+    ),
+    columns=(
+        Column("partition_id", "STRING", "the partition"),
+        Column("status", "STRING", "equal"),
+        Column("compared_with", "STRING", "source, or the digest that the export kept"),
+        Column("rows", "BIGINT", "rows that were compared"),
+        Column("columns", "BIGINT", "columns that were compared"),
+        Column("data_files", "BIGINT", "files that were read"),
+        Column("rows_per_second", "BIGINT", "how fast the lake was read"),
+        Column("message", "STRING", "what the source did since, where it did"),
+        SHARD,
+    ),
+    run=_verify,
+)
+
+
+def _gc(call: Call) -> Rows:
+    names = CallNames.of(call)
+    if call.text_or_none("table") is None and call.text_or_none("source") is None:
+        message = "Cannot clean up: name the lake table by `table`, or a `source`, or both."
+        raise UsageError(message)
+    age, removes = _age(call), not call.flag("dry_run")
+    cluster = call.text_or_none("cluster")
+    if cluster is not None and call.text_or_none("source") is None:
+        message = (
+            f"Cannot look on the hosts of {cluster}: nobody says which server knows them. Name one "
+            "by `source`."
+        )
+        raise UsageError(message)
+    places = names.hosts("source", cluster=cluster)
+    if call.text_or_none("table") is None:
+        with contextlib.closing(names.open_ledger()) as ledger:
+            swept = sweep_sources(ledger, places, older_than=age, removes=removes)
+    else:
+        name = names.destination("table")
+        lake = names.existing_destination("table", name, f"clean up {name}")
+        with contextlib.closing(names.open_ledger(name)) as ledger:
+            swept = sweep(lake, ledger, places, older_than=age, removes=removes)
+    swept.check_every_host()
+    action = "removed" if removes else "remove"
+    return tuple(
+        (
+            action if one.may_go else "keep",
+            one.kind.value,
+            one.partition_id or None,
+            one.bytes,
+            one.location,
+            in_call(one.why),
+        )
+        for one in swept.things
+    )
+
+
+def _age(call: Call) -> int:
+    """Return how old something has to be, in milliseconds; 0 when nobody says it.
+
+    Raises:
+        UsageError: the time is not over.
+    """
+    text = call.text_or_none("older_than")
+    if text is None:
+        return 0
+    age = milliseconds() - int(datetime.fromisoformat(text).timestamp() * 1000)
+    if age <= 0:
+        message = (
+            f"Cannot clean up what is older than {text}: that time is not over. Give `older_than` "
+            "one in the past, or leave it out."
+        )
+        raise UsageError(message)
+    return age
+
+
+GC: Final = Procedure(
+    name="gc",
+    description="Tells what dead exports left behind, in a lake table and in a source, with the "
+    "proof of each, and with dry_run => false removes it.",
+    parameters=(
+        Parameter(
+            "table",
+            "STRING",
+            "the lake table: [catalog.]namespace.table, or hive.`uri`; without it only `source` is "
+            "looked at",
+            "NULL",
+        ),
+        Parameter(
+            "source",
+            "STRING",
+            "look for staging tables there: a source, or a table of it",
+            "NULL",
+        ),
+        Parameter("cluster", "STRING", "on every host of this cluster of the source", "NULL"),
+        Parameter("older_than", "TIMESTAMP", "only what was begun before it", "NULL"),
+        Parameter("dry_run", "BOOLEAN", "only tell", "true"),
+    ),
+    columns=(
+        Column("action", "STRING", "remove (it would be), removed, or keep"),
+        Column("kind", "STRING", "data file, receipt, manifest, staging table, ..."),
+        Column("partition_id", "STRING", "of whose export"),
+        Column("bytes", "BIGINT", "its size"),
+        Column("location", "STRING", "where it is"),
+        Column("why", "STRING", "why it may go, or stays"),
+    ),
+    run=_gc,
+)

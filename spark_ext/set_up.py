@@ -1,0 +1,185 @@
+"""Gives a Spark session the SQL of mergeberg, when it starts or while it runs.
+
+| who | does |
+|---|---|
+| a Python program | `configure(SparkSession.builder).getOrCreate()` |
+| a notebook whose session is there | `enable(spark)` |
+| spark-sql, Thrift, Connect | `spark-sql $(python -m spark_ext)`: the same settings as arguments |
+
+Iceberg's own settings and jar stay the user's; only its extensions are named too, because half of
+Iceberg's SQL is missing without them.
+
+A Python driver answers for the Java side: statements of its sessions reach it without a process.
+
+The callback comes back on the connection of the thread that gave the statement. The callback server
+is for the others: a Thrift server that runs inside a Python driver has threads of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any, Final
+
+from py4j.java_gateway import JavaClass
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+from spark_ext.jvm.jar import require_jar
+from spark_ext.sql.dispatch import answer, interrupted
+from tableformat.errors import UsageError
+
+__all__ = ["configure", "enable", "merged", "register", "settings"]
+
+_SELECTABLE: Final = 1024
+"""Py4J waits by select(), which knows no file descriptor from this number on (FD_SETSIZE)."""
+
+
+class _Answering:
+    """The Python end of `mergeberg.spark.PyAnswer`."""
+
+    def __init__(self, context: SparkContext) -> None:
+        """Answer for the sessions of a context."""
+        self._context: Final = context
+
+    def answer(self, request: str, session: Any) -> str:
+        """Return the answer to a request of a session, given as Java has it."""
+        try:
+            return answer(request, SparkSession(self._context, session))
+        except KeyboardInterrupt:
+            # It would leave Java waiting for an answer on this connection.
+            return interrupted()
+
+    class Java:
+        """What Py4J asks of an object that Java calls."""
+
+        implements: Final = ["mergeberg.spark.PyAnswer"]
+
+
+def register(spark: SparkSession) -> None:
+    """Let this process answer for every session of the application, until it ends.
+
+    It may be called again, and must be when the application was stopped and started anew. In a
+    process with too many open files a child process answers each statement instead, with a warning:
+    Java would wait for ever.
+
+    Args:
+        spark: a session that was started with the jar (`spark_ext.set_up`).
+    """
+    context = spark.sparkContext
+    gateway: Any = context._gateway  # noqa: SLF001  as PySpark's foreachBatch does
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    bridge = gateway.jvm.mergeberg.spark.PyBridge
+    waiting = gateway._callback_server.server_socket  # noqa: SLF001  as above
+    if waiting.fileno() < _SELECTABLE:
+        bridge.register(_Answering(context))
+        return
+    bridge.register(None)
+    waiting.close()
+    # So that the next call starts another.
+    gateway._callback_server = None  # noqa: SLF001  as above
+    warnings.warn(
+        f"This process has more than {_SELECTABLE} open files, and Py4J cannot wait for Spark in "
+        "it: each statement of mergeberg starts a process of its own, which takes seconds. Close "
+        "files and call spark_ext.enable(spark) again.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+_CATALOG: Final = ("spark.sql.catalog.mergeberg", "mergeberg.spark.Catalog")
+_JARS: Final = "spark.jars"
+_EXTENSIONS: Final = "spark.sql.extensions"
+# Ours first: then Iceberg's parser is the outermost, as Iceberg expects it.
+_NAMES: Final = (
+    "mergeberg.spark.Extensions",
+    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+)
+
+
+class _Builder(SparkSession.Builder):
+    """A builder whose sessions are answered by this process."""
+
+    def getOrCreate(self) -> SparkSession:  # noqa: N802  the name is PySpark's
+        """Return a session, started or active, with everything."""
+        # PySpark reads it when a session starts; without it workers are the `python3` of the PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        session: SparkSession = super().getOrCreate()
+        enable(session)
+        return session
+
+
+def settings() -> dict[str, str]:
+    """Return the settings that a session needs, for this Python and its jar.
+
+    Raises:
+        NotFoundError: this installation has no jar.
+    """
+    return {
+        _JARS: str(require_jar()),
+        _EXTENSIONS: ",".join(_NAMES),
+        _CATALOG[0]: _CATALOG[1],
+        # Where no Python is the driver, the child that answers is this one.
+        "spark.mergeberg.python": sys.executable,
+    }
+
+
+def merged(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings joined with a session's own, which keep their jars and extensions.
+
+    Raises:
+        NotFoundError: this installation has no jar.
+    """
+    ours = settings()
+    for name in (_JARS, _EXTENSIONS):
+        theirs = [part for part in given.get(name, "").split(",") if part.strip()]
+        added = [part for part in ours[name].split(",") if part not in theirs]
+        ours[name] = ",".join(theirs + added)
+    return ours
+
+
+def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """Return a builder with the settings of another one and ours.
+
+    Args:
+        builder: as it is configured so far; `spark.jars` and `spark.sql.extensions` are kept.
+
+    Raises:
+        NotFoundError: this installation has no jar.
+    """
+    made = _Builder()
+    made._options = dict(builder._options)  # noqa: SLF001  there is no other way to read them
+    for name, value in merged({**made._options}).items():  # noqa: SLF001
+        made.config(name, value)
+    return made
+
+
+def enable(spark: SparkSession) -> None:
+    """Give a session that is there the SQL of mergeberg, whatever it was started with.
+
+    A session that has it already is only told that this process answers. Sessions made of it
+    by `newSession` have to be enabled themselves.
+
+    Args:
+        spark: a session of this process's own application.
+
+    Raises:
+        NotFoundError: this installation has no jar.
+        UsageError: the session is a Connect client's.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        message = (
+            "Cannot enable mergeberg: the session is a Spark Connect client's, and has no JVM. "
+            "Start the server with the settings that `python -m spark_ext` prints."
+        )
+        raise UsageError(message)
+    jvm: Any = spark._jvm  # noqa: SLF001
+    if not isinstance(jvm.mergeberg.spark.Extensions, JavaClass):
+        spark.sql(f"ADD JAR '{require_jar()}'")
+    jvm.mergeberg.spark.Extensions.install(spark._jsparkSession)  # noqa: SLF001
+    if spark.conf.get(_CATALOG[0], None) is None:
+        spark.conf.set(*_CATALOG)
+    register(spark)

@@ -1,0 +1,279 @@
+"""`mergeberg.system.replicated_partition_exports`: the exports, one row for each partition.
+
+The columns of RQ…SystemTables.Exports by their names, then ours (readings 11, 17). A row says what
+the last export of a partition into a table is, or became, whatever statements on the lake table do
+with its rows; `statement`, `changed_by` and `rows_in_main` are of these. Rows stay when the TTL of
+the manifest is over, and `expired` says so.
+
+`mergeberg.system.events` and `metrics`: what was counted, and what runs now.
+
+By ClickHouse's names: PartsExports, PartsExportFailures and PartsExportDuplicated count source
+parts since the ledger was made, Export the partitions that are being exported now (RQ…Logging,
+RQ…Metrics.Export, reading 17).
+
+`mergeberg.system.part_log`: what was tried of each source part, as ClickHouse logs merges.
+
+RQ…Logging, reading 17. A row is about one source part; where no part is known, because the export
+was refused or failed before, one row with an empty `part_name` is about the partition. So sums over
+rows count nothing twice.
+
+Times of the ledger as the system tables have them: Spark's TIMESTAMP, as ISO text in JSON.
+
+The ledger that a session's system tables tell of: the one that its exports are recorded in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
+
+from spark_ext.actions.exports import (
+    LOOKING,
+    KnownDestinations,
+    ListedExport,
+    failed_parts,
+    in_ledger,
+    list_exports,
+    processed,
+)
+from spark_ext.procedures.declared import Call, Column, Rows, SystemTable, Value
+from spark_ext.sql.catalogs import has_ledger, open_destination_in, open_session_ledger
+from tableformat.errors import TableFormatError
+from tableformat.history import MEANINGS, MOST_EVENTS, RUNNING_EXPORTS, Counter, Event
+from tableformat.ledger import Ledger, State
+
+__all__ = [
+    "EVENTS",
+    "METRICS",
+    "PART_LOG",
+    "REPLICATED_PARTITION_EXPORTS",
+    "event_row",
+    "export_row",
+    "known_ledger",
+    "of_parts",
+    "timestamp",
+]
+
+
+@contextlib.contextmanager
+def known_ledger(conf: Mapping[str, str]) -> Iterator[Ledger | None]:
+    """Open the ledger of a session, and close it; None while there is none.
+
+    It is the one that `spark.mergeberg.ledger` names, else the one beside the warehouse of the
+    built-in catalog, where the session has that one.
+
+    Args:
+        conf: the settings of the session.
+
+    Raises:
+        UsageError: a setting is malformed.
+        UnsupportedError: another kind of ledger.
+        LedgerError: it cannot be opened.
+    """
+    if not has_ledger(conf):
+        yield None
+        return
+    with contextlib.closing(open_session_ledger(conf)) as ledger:
+        yield ledger if ledger.is_made() else None
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def timestamp(milliseconds: int) -> str:
+    """Return a time since 1970 as ISO text with its offset, exact to the millisecond."""
+    return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+
+
+_LOGGER: Final = logging.getLogger("mergeberg")
+
+
+def _run(call: Call) -> Rows:
+    with known_ledger(call.conf) as ledger:
+        found = () if ledger is None else tuple(list_exports(ledger))
+    lake = KnownDestinations(
+        partial(open_destination_in, call.conf, looks_only=True, time_outs=LOOKING)
+    )
+    return tuple(export_row(one, _processed(one, lake)) for one in found)
+
+
+def export_row(one: ListedExport, processed_number: int) -> tuple[Value, ...]:
+    """Return a row of the table.
+
+    Args:
+        one: the export.
+        processed_number: how many of its parts are wholly in finished files.
+    """
+    row, of = one.row, one.export
+    is_done = of.state is State.COMPLETED
+    return (
+        row.source_table,
+        row.destination_table,
+        row.key.partition_id,
+        one.status.value,
+        len(one.parts),
+        processed_number,
+        failed_parts(one, processed_number),
+        timestamp(of.begun),
+        timestamp(row.updated),
+        of.query_id,
+        of.transaction_id,
+        one.snapshot_id if is_done else None,
+        of.error,
+        one.changed_by,
+        one.statement,
+        one.rows_in_main,
+        one.expired,
+        of.rows,
+        of.data_files,
+        of.bytes,
+    )
+
+
+def _processed(one: ListedExport, lake: KnownDestinations) -> int:
+    try:
+        return len(processed(one, lake))
+    except TableFormatError as error:
+        # A lake that does not answer must not hide the exports that fail for it.
+        _LOGGER.warning("%s: %s", one.row.destination_table, error)
+        return len(in_ledger(one))
+
+
+REPLICATED_PARTITION_EXPORTS: Final = SystemTable(
+    name="replicated_partition_exports",
+    description="The exports of partitions: those under way, and what became of the others.",
+    columns=(
+        Column("source_table", "STRING", "the ClickHouse table"),
+        Column("destination_table", "STRING", "the lake table"),
+        Column("partition_id", "STRING", "the partition's id, as in system.parts"),
+        Column(
+            "status", "STRING", "IN_PROGRESS, INTERRUPTED, FAILED, KILLED, COMPLETED or ARCHIVED"
+        ),
+        Column("parts_total", "BIGINT", "source parts of the partition, as it was frozen"),
+        Column("parts_processed", "BIGINT", "those that are wholly in finished files"),
+        Column("parts_failed", "BIGINT", "of FAILED and KILLED, those that are not"),
+        Column("create_time", "TIMESTAMP", "when the export was begun"),
+        Column("update_time", "TIMESTAMP", "when the ledger last heard of it"),
+        Column("query_id", "STRING", "the statement that works on it, or did; for KILL QUERY"),
+        Column("transaction_id", "STRING", "the export, also in the names of its files"),
+        Column("snapshot_id", "BIGINT", "of COMPLETED, the snapshot that made it visible"),
+        Column("last_error", "STRING", "why it did not end, '' when nothing went wrong"),
+        Column(
+            "changed_by",
+            "STRING",
+            "the last statement on the lake table that changed it since, '' for none",
+        ),
+        Column(
+            "statement",
+            "STRING",
+            "the statement on the lake table that has claimed its rows and not ended, '' for none",
+        ),
+        Column(
+            "rows_in_main",
+            "BIGINT",
+            "rows of the partition in main, 0 after DROP; NULL where the ledger does not know",
+        ),
+        Column(
+            "expired",
+            "BOOLEAN",
+            "of COMPLETED, whether the TTL of its manifest is over: it may be exported again",
+        ),
+        Column("rows", "BIGINT", "rows of the export, 0 before its files are there"),
+        Column("data_files", "BIGINT", "its data files"),
+        Column("bytes", "BIGINT", "the size of its data files"),
+    ),
+    run=_run,
+)
+
+
+_VALUE: Final = Column("value", "BIGINT", "how many")
+_DESCRIPTION: Final = Column("description", "STRING", "what is counted")
+
+
+def _counted(call: Call, names: Collection[str]) -> Rows:
+    with known_ledger(call.conf) as ledger:
+        found = {} if ledger is None else ledger.counters()
+    return tuple((name, value, MEANINGS[name]) for name, value in found.items() if name in names)
+
+
+EVENTS: Final = SystemTable(
+    name="events",
+    description="What exports counted since the ledger was made, in source parts.",
+    columns=(Column("event", "STRING", "the counter's name"), _VALUE, _DESCRIPTION),
+    run=lambda call: _counted(call, frozenset(Counter)),
+)
+METRICS: Final = SystemTable(
+    name="metrics",
+    description="What runs now.",
+    columns=(Column("metric", "STRING", "the metric's name"), _VALUE, _DESCRIPTION),
+    run=lambda call: _counted(call, {RUNNING_EXPORTS}),
+)
+
+
+def _part_log_rows(call: Call) -> Rows:
+    with known_ledger(call.conf) as ledger:
+        found = () if ledger is None else ledger.events(None, MOST_EVENTS)
+    return tuple(event_row(event) for event in of_parts(found))
+
+
+def of_parts(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield the events without those of partitions whose parts have their own.
+
+    Args:
+        events: as a ledger gives them, or in any other order.
+    """
+    noted = tuple(events)
+    with_parts = {_attempt(event) for event in noted if event.part_name}
+    return (e for e in noted if e.part_name or _attempt(e) not in with_parts)
+
+
+def _attempt(event: Event) -> tuple[int, str, str, str, str]:
+    """Return what the events of one attempt at a partition share."""
+    return event.time, event.table, event.destination, event.partition_id, event.transaction_id
+
+
+def event_row(event: Event) -> tuple[Value, ...]:
+    """Return a row of the table."""
+    return (
+        timestamp(event.time),
+        event.kind.value,
+        event.table,
+        event.destination,
+        event.partition_id,
+        event.part_name,
+        event.status,
+        event.rows,
+        event.bytes_read,
+        event.bytes_written,
+        event.duration,
+        event.query_id,
+        event.transaction_id,
+        event.error,
+    )
+
+
+PART_LOG: Final = SystemTable(
+    name="part_log",
+    description="What was exported, refused and failed, part by part; the latest of it.",
+    columns=(
+        Column("event_time", "TIMESTAMP", "when it had ended"),
+        Column("event_type", "STRING", "EXPORT_PARTITION"),
+        Column("table", "STRING", "the ClickHouse table"),
+        Column("destination_table", "STRING", "the lake table"),
+        Column("partition", "STRING", "the partition's id"),
+        Column("part_name", "STRING", "the source part; '' where no part is known"),
+        Column("status", "STRING", "committed, replaced, already_exported, refused, failed, ..."),
+        Column("rows", "BIGINT", "the part's rows, rows deleted by DELETE FROM included"),
+        Column("bytes_read", "BIGINT", "its compressed bytes in ClickHouse"),
+        Column("bytes_written", "BIGINT", "its share of the bytes of the files"),
+        Column("duration_ms", "BIGINT", "of the whole partition"),
+        Column("query_id", "STRING", "the statement"),
+        Column("transaction_id", "STRING", "the export"),
+        Column("error", "STRING", "why it failed or was refused, '' otherwise"),
+    ),
+    run=_part_log_rows,
+)

@@ -1,1 +1,0 @@
-"""Statements on lake tables with arguments that have names: one list for every door."""

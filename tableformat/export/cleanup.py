@@ -1,0 +1,391 @@
+"""Step 10 of the commit protocol for data files: what a dead export left behind is removed.
+
+Only when it is proved that nothing of it can land any more (`give_up.py`), on an M loaded afterwards
+in which no snapshot refers to the file, and by whoever has the key's lease. The ledger says
+COMPLETED, KILLED or FAILED before anything goes. Data file, then receipt, then the claim on the
+row's list `old`: whoever goes on after a crash still knows what to look for. A claim of the last
+days stays there without its parts: a worker that was held up may still write a file of it, which
+then is found and known. A superseded owner, or one that does not know whether its export landed,
+never comes here.
+
+The end of a run: a bounded share of what is expired in its destination is cleaned up.
+
+What dead exports left behind, of whatever partition, goes with the proof of protocol.md step 10
+(`give_up.py`). An export that was interrupted and not resumed for `abandoned_ttl` is first given up
+for good: FAILED, by step 9 (RQ…Cleanup). Nothing that goes wrong here changes what the run says of
+its partitions; the rest is the next run's, or `gc`'s.
+
+Which source snapshots are still of use: those of exports that were begun and can be resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from tableformat.committer import LakeTableState
+from tableformat.disks import Disks
+from tableformat.effects import Step
+from tableformat.errors import TableFormatError
+from tableformat.export.commit import Ports, load_table
+from tableformat.export.give_up import Verdict, kill, verdict, verdicts
+from tableformat.export.leases import Leases
+from tableformat.export.ports import JobPorts
+from tableformat.export.slices import stored_receipts
+from tableformat.file_names import RECEIPTS, exported_by
+from tableformat.ledger import Claim, Ledger, Row, State
+from tableformat.storage import Storage, StoredObject
+
+__all__ = [
+    "ABANDONED_TTL",
+    "MOST_EXPORTS",
+    "MOST_FILES",
+    "STAYS_KNOWN",
+    "Cleaned",
+    "Cleaning",
+    "Expired",
+    "Left",
+    "staging_in_use",
+]
+
+STAYS_KNOWN: Final = 7 * 86_400_000
+"""Milliseconds for which the claim of a dead export stays on `old` after its files are gone."""
+MOST_FILES: Final = 1000
+"""Files that an export removes at its end; what is more is left to `gc`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What one export of a key left behind: data files, begun or finished, and receipts."""
+
+    transaction_id: str
+    files: tuple[StoredObject, ...]
+    receipts: tuple[StoredObject, ...]
+    verdict: Verdict
+
+    @property
+    def bytes(self) -> int:
+        """Of all of it."""
+        return sum(o.size for o in (*self.files, *self.receipts))
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What was removed."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """Cleans one table at `location`; `storage` opens what a location belongs to."""
+
+    ports: Ports
+    storage: Callable[[str], Storage]
+    location: str
+
+    def clean(self, key: str, *, most: int = MOST_FILES) -> Cleaned:
+        """Remove what dead exports of a key left behind; the caller has the key's lease.
+
+        Args:
+            key: the hash of the ledger key.
+            most: how many data files may go.
+
+        Raises:
+            RefusedError: the table is of another ledger.
+            DestinationError: the table or its files cannot be read, or a file does not go.
+            LedgerError: the ledger cannot be read or written.
+        """
+        state = load_table(self.ports)
+        row = self.ports.effects(Step.READ_LEDGER, partial(self.ports.ledger.read, key))
+        if row is None:
+            return Cleaned()
+        files, receipts = self.files_of(row, state), self.receipts_of(key)
+        return self.remove(row, self.left(row, state, files, receipts), most=most)
+
+    def files_of(self, row: Row, state: LakeTableState) -> tuple[StoredObject, ...]:
+        """Return the data files, begun and finished, where exports of a key put them.
+
+        That is the directories of those that landed, and of what receipts of others name, and where
+        there are others their like on every disk, for copies that were begun; where none landed,
+        the whole data directory.
+        """
+        landed = [x.transaction_id for x in row.landed]
+        paths = self.ports.table.refers_to(state, row.key.hash, landed)
+        others = [c.transaction_id for c in row.old if c.transaction_id not in landed]
+        if paths:
+            below = f"{self.receipts}/{row.key.hash}"
+            paths |= {
+                r.file_path
+                for t in others
+                for r in stored_receipts(self.storage(below), f"{below}/{t}")
+            }
+        directories = {path.rsplit("/", 1)[0] for path in paths} or {state.data_location}
+        if others:
+            directories |= Disks.of(state).alike(paths)
+        found = {o for d in directories for o in self.begun_and_finished(d)}
+        return tuple(sorted(o for o in found if _key(o) == row.key.hash))
+
+    def receipts_of(self, key: str) -> tuple[StoredObject, ...]:
+        """Return the receipts of all exports of a key, begun and finished, and kept digests."""
+        return self.begun_and_finished(f"{self.receipts}/{key}")
+
+    @property
+    def receipts(self) -> str:
+        """Where receipts are."""
+        return f"{self.location.rstrip('/')}/{RECEIPTS}"
+
+    def begun_and_finished(self, below: str) -> tuple[StoredObject, ...]:
+        """Return all objects below a location."""
+        storage = self.storage(below)
+        return self.ports.effects(
+            Step.FIND_DEAD_FILES, lambda: storage.list(below) + storage.list_unfinished(below)
+        )
+
+    def left(
+        self,
+        row: Row,
+        state: LakeTableState,
+        files: Iterable[StoredObject],
+        receipts: Iterable[StoredObject],
+    ) -> tuple[Left, ...]:
+        """Return what each export of a key left behind, with the verdict on it.
+
+        Args:
+            row: the key's row, read after `state` was loaded.
+            state: the table's metadata, loaded anew.
+            files: all data files with the key's name.
+            receipts: all of the key.
+        """
+        key = row.key.hash
+        files, receipts = tuple(files), tuple(receipts)
+        known = {c.transaction_id for c in (row.claim, *row.old)}
+        known |= {_of(o) for o in files} | {_directory(o) for o in receipts}
+        known |= {x.transaction_id for x in row.landed}
+        referred = {t: self.ports.table.refers_to(state, key, (t,)) for t in sorted(known)}
+        judged = verdicts(row, state, referred, known)
+        return tuple(
+            self._left(row, t, files, receipts, referred[t], judged[t]) for t in sorted(known)
+        )
+
+    def _left(
+        self,
+        row: Row,
+        transaction_id: str,
+        files: tuple[StoredObject, ...],
+        receipts: tuple[StoredObject, ...],
+        referred: frozenset[str],
+        judged: Verdict,
+    ) -> Left:
+        """Return what is left of one export; nothing that snapshots refer to, and its receipts."""
+        names = {_name(path) for path in referred}
+        of_it = tuple(o for o in receipts if _directory(o) == transaction_id)
+        return Left(
+            transaction_id,
+            tuple(o for o in files if _of(o) == transaction_id and _name(o.location) not in names),
+            tuple(o for o in of_it if o not in _wanted(row, transaction_id, of_it, names, judged)),
+            judged,
+        )
+
+    def remove(self, row: Row, left: tuple[Left, ...], *, most: int) -> Cleaned:
+        """Remove what may go: data files, receipts, and then their claims on `old`."""
+        files = size = 0
+        gone: set[str] = set()
+        for one in left:
+            if not one.verdict.may_go:
+                continue
+            if files + len(one.files) > most:
+                break
+            for found in one.files:
+                self._delete(Step.CLEAN_FILE, found)
+            for found in one.receipts:
+                self._delete(Step.CLEAN_RECEIPT, found)
+            files, size = files + len(one.files), size + one.bytes
+            gone.add(one.transaction_id)
+        kept, claim = self._kept(row, gone), _noted(row, gone)
+        if (kept, claim) != (row.old, row.claim):
+            after = replace(row, old=kept, claim=claim, updated=self.ports.clock())
+            # Whoever has moved the row meanwhile finds nothing there, and takes the claim off.
+            self.ports.effects(Step.CLEAN_CLAIM, partial(self.ports.ledger.write, after))
+        return Cleaned(files, size)
+
+    def _kept(self, row: Row, gone: set[str]) -> tuple[Claim, ...]:
+        """Return the list `old` without the parts of what is gone, nor what is long gone."""
+        since = self.ports.clock() - STAYS_KNOWN
+        slim = (
+            replace(c, parts=(), staging=()) if c.transaction_id in gone else c for c in row.old
+        )
+        return tuple(c for c in slim if c.transaction_id not in gone or c.begun > since)
+
+    def _delete(self, step: Step, found: StoredObject) -> None:
+        storage = self.storage(found.location)
+        self.ports.effects(step, partial(storage.delete, found.location))
+
+
+def _noted(row: Row, gone: set[str]) -> Claim:
+    """Return the claim of a row without its recipe when it was given up and its files are gone."""
+    given_up = row.state in (State.KILLED, State.FAILED)
+    if not given_up or row.claim.transaction_id not in gone:
+        return row.claim
+    return replace(row.claim, recipe="", staging=())
+
+
+def _wanted(
+    row: Row,
+    transaction_id: str,
+    receipts: tuple[StoredObject, ...],
+    names: set[str],
+    judged: Verdict,
+) -> tuple[StoredObject, ...]:
+    """Return which receipts of an export are of use, with its digest: only of one that landed.
+
+    Those of files in snapshots, which `verify` reads; where there are none, one, which tells where
+    its rows were (`foreign_rows.py`). The digest as long as there is something to compare.
+    """
+    if not any(x.transaction_id == transaction_id for x in row.landed):
+        return ()
+    if not judged.may_go:
+        return receipts
+    last = row.done is not None and row.done.landed.transaction_id == transaction_id
+    finished = tuple(o for o in receipts if not _name(o.location).startswith("."))
+    digests = tuple(o for o in finished if not _slice_and_attempt(o))
+    written = tuple(o for o in finished if _slice_and_attempt(o))
+    of_files = tuple(o for o in written if _is_of_any(o, names))
+    return (*(of_files or written[:1]), *(digests if last or names else ()))
+
+
+def _is_of_any(receipt: StoredObject, names: set[str]) -> bool:
+    end = f"-{_slice_and_attempt(receipt)}.parquet"
+    return any(name.endswith(end) for name in names)
+
+
+def _slice_and_attempt(receipt: StoredObject) -> str:
+    """Return `<slice>-<attempt>` of a receipt, '' of the digest, which stands among them."""
+    stem = _name(receipt.location).partition(".")[0]
+    return stem if stem.partition("-")[0].isdecimal() else ""
+
+
+def _name(location: str) -> str:
+    return location.rsplit("/", 1)[-1]
+
+
+def _directory(one: StoredObject) -> str:
+    return one.location.rsplit("/", 2)[-2]
+
+
+def _key(one: StoredObject) -> str:
+    found = exported_by(one.location)
+    return found[0] if found else ""
+
+
+def _of(one: StoredObject) -> str:
+    found = exported_by(one.location)
+    return found[1] if found else ""
+
+
+MOST_EXPORTS: Final = 16
+"""Keys that a run cleans up at its end."""
+ABANDONED_TTL: Final = 7 * 86_400
+"""Seconds after which an interrupted export is given up, where the user says nothing."""
+_MOST_FILES: Final = 256
+_MOST_MILLISECONDS: Final = 3_000
+_MOST_ATTEMPTS: Final = 3
+_NOBODY: Final = "interrupted, and nobody went on with it"
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Cleans up in one destination, at `location`.
+
+    `abandoned_ttl` is seconds since the ledger last heard of an interrupted export, after which it
+    is given up; 0 is never.
+    """
+
+    ports: JobPorts
+    commit_ports: Ports
+    leases: Leases
+    location: str
+    abandoned_ttl: int = ABANDONED_TTL
+
+    def clean(self) -> None:
+        """Clean up a share; what goes wrong is only told."""
+        try:
+            self._clean()
+        except TableFormatError as error:
+            self.ports.observer.note(
+                f"what earlier exports left behind stays: {error} `mergeberg gc` removes it"
+            )
+
+    def _clean(self) -> None:
+        begun, ledger = self.ports.clock(), self.ports.ledger
+        rows = self.ports.effects(Step.FIND_EXPIRED, lambda: tuple(ledger.rows()))
+        candidates = [r for r in rows if self._is_expired(r, begun) or any(_left(r))]
+        if not candidates:
+            return
+        state = load_table(self.commit_ports)
+        done, turn = 0, begun % len(candidates)
+        # Not always the same ones first: of some not everything may go yet.
+        for row in (*candidates[turn:], *candidates[:turn]):
+            late = self.ports.clock() - begun > _MOST_MILLISECONDS
+            if done == MOST_EXPORTS or late or self.ports.should_stop():
+                return
+            is_expired = self._is_expired(row, begun)
+            if row.key.destination == state.layout.table_uuid and (
+                is_expired or _is_dead(row, state)
+            ):
+                self._one(row, give_up=is_expired)
+                done += 1
+
+    def _one(self, row: Row, *, give_up: bool) -> None:
+        """Clean up after one key, under its lease; a key that somebody works on is left alone."""
+        key = row.key.hash
+        if self.leases.take(key) is not None:
+            return
+        try:
+            if give_up:
+                now = self.ports.effects(Step.READ_LEDGER, lambda: self.ports.ledger.read(key))
+                if now is None or now.version != row.version:
+                    return
+                few = replace(self.commit_ports, most_attempts=_MOST_ATTEMPTS)
+                kill(few, key, state=State.FAILED, why=row.last_error or _NOBODY)
+            cleaning = Cleaning(self.commit_ports, self.ports.storage, self.location)
+            cleaning.clean(key, most=_MOST_FILES)
+        finally:
+            self.leases.release(key)
+
+    def _is_expired(self, row: Row, now: int) -> bool:
+        """Whether an export was interrupted long ago."""
+        begun = row.state is State.RUNNING and row.move is None
+        ttl = self.abandoned_ttl
+        return begun and ttl != 0 and row.updated + ttl * 1000 < now
+
+
+def _left(row: Row) -> Iterator[Claim]:
+    """Yield the claims that nothing was removed of yet; a removed one has no recipe or parts."""
+    yield from (c for c in row.old if c.parts)
+    if row.state in (State.KILLED, State.FAILED) and row.claim.recipe:
+        yield row.claim
+
+
+def _is_dead(row: Row, state: LakeTableState) -> bool:
+    return any(verdict(row, state, 0, c.transaction_id).may_go for c in _left(row))
+
+
+def staging_in_use(
+    ledger: Ledger, is_useless: Callable[[Row], bool] = lambda _: False
+) -> frozenset[str]:
+    """Return the names that `Source.sweep_leftovers` keeps: of claims that did not end.
+
+    Args:
+        ledger: of the exports.
+        is_useless: whether nothing would be saved by going on with a claim.
+    """
+    return frozenset(
+        name
+        for row in ledger.rows()
+        if row.state is State.RUNNING and row.claim.staging and not is_useless(row)
+        for name in row.claim.staging
+    )

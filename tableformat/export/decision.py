@@ -1,0 +1,447 @@
+"""Whether a partition is exported, and if not, what is said instead: the table of DESIGN 5.5, pure.
+
+The caller has the lease, the ledger row, the content of the source partition, and what one loaded
+state of the table holds of the key. What is not answered here is claimed: a new epoch, by
+compare-and-set.
+
+Whether a partition is exported, by who asks: an export, or a statement that says what it does.
+
+Of a partition that is archived nothing is exported, whoever asks (`archived.py`).
+
+ATTACH and REPLACE PARTITION … FROM a ClickHouse table are exports with that effect (decision 0013).
+What is said instead of an export is `claim.answer`'s. A statement is refused by no time to live,
+and what it brings is what the source has when it is run: ATTACH never takes a row out, and REPLACE
+leaves nothing else there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tableformat.committer import FileInMain
+from tableformat.errors import UsageError
+from tableformat.export.archived import refuse_archived
+from tableformat.export.content import Content, how_it_differs, is_merged
+from tableformat.export.main_state import Holding, Kind
+from tableformat.export.outcome import Status
+from tableformat.ledger import (
+    MANIFEST_TTL,
+    Archived,
+    Claim,
+    Key,
+    Landed,
+    MoveIntent,
+    Record,
+    Row,
+    State,
+    last_export,
+)
+from tableformat.mergetree.table import KeeperNode, known_by_name
+from tableformat.quantities import counted
+
+__all__ = [
+    "Answer",
+    "Go",
+    "Wish",
+    "answer",
+    "answered",
+    "check_wish",
+    "claimed",
+    "in_tree",
+    "seen_twice",
+    "settled",
+    "shrinks",
+    "source_gone",
+    "unfinished",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How the user asked. `ttl` in seconds is for the record that is made now; 0 is for ever.
+
+    `force` exports again what is exported, also with fewer rows; with `allow_empty` with none.
+    `beside`: a first export goes on where main has files of others. `whole`, with `force`:
+    everything that main holds in the lake partition is replaced, whoever wrote it. `same_table`:
+    the source table is the one that was exported, although its node in Keeper is another;
+    `same_as`: it is the one that was exported under this identity. `supersedes`, with `force`: in a
+    tree of Hive directories what was exported is replaced, although who lists them sees old and new
+    files for a while. `shards` is how many tables of
+    this name hold rows of the same partitions. `attaches` and `replaces`: it is ATTACH or REPLACE
+    PARTITION … FROM the table.
+    """
+
+    force: bool = False
+    ttl: int = MANIFEST_TTL
+    allow_empty: bool = False
+    beside: bool = False
+    whole: bool = False
+    same_table: bool = False
+    same_as: str = ""
+    shards: int = 1
+    supersedes: bool = False
+    attaches: bool = False
+    replaces: bool = False
+
+    @property
+    def is_of_statement(self) -> bool:
+        """Whether a statement on the lake table asks."""
+        return self.attaches or self.replaces
+
+
+def check_wish(wish: Wish) -> Wish:
+    """Return a wish whose parts mean something together.
+
+    Raises:
+        UsageError: they do not.
+    """
+    if wish.allow_empty and not wish.force:
+        message = "Cannot use --allow-empty alone: it only adds to --force. Give both."
+        raise UsageError(message)
+    if wish.whole and not wish.force:
+        message = (
+            "Cannot use --replace-partition alone: it says what --force replaces. Give both, or "
+            "neither for an export that leaves files of others where they are."
+        )
+        raise UsageError(message)
+    if wish.whole and wish.beside:
+        message = (
+            "Cannot use --replace-partition with --overwrite-file-if-exists: the one removes files "
+            "of others, the other keeps them. Give one of them."
+        )
+        raise UsageError(message)
+    return wish
+
+
+def in_tree(wish: Wish) -> Wish:
+    """Return a wish as a tree of Hive directories takes it.
+
+    Files of others never leave a tree, so that its whole partition is what was exported of it.
+    """
+    return replace(wish, whole=False, supersedes=wish.whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Why nothing is exported: said to the user, nothing is changed.
+
+    `left` is what a statement left of the export in main, where it is not what landed.
+    """
+
+    status: Status
+    message: str
+    left: tuple[FileInMain, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The partition is to be exported. `resume` is the claim that may be gone on with.
+
+    `empties`: the source partition is gone, and the user wants its rows in the lake to go as well.
+    """
+
+    resume: Claim | None = None
+    empties: bool = False
+
+
+def answer(
+    row: Row | None, content: Content | None, wish: Wish, held: Holding, now: int
+) -> Answer | Go:
+    """Return what is said instead of exporting, or that the partition is to be exported.
+
+    Args:
+        row: the key's row, None when it was never exported.
+        content: what the source partition holds; None when it has no active part any more.
+        wish: how the user asked.
+        held: what main holds of the key.
+        now: milliseconds since 1970.
+    """
+    if row is not None and row.move is not None:
+        return Answer(Status.REFUSED, unfinished(row, row.move))
+    if row is None or row.done is None:
+        return _first(row, held, wish)
+    done = row.done
+    if content is None:
+        empties = wish.force and wish.allow_empty and not wish.whole
+        if empties and held.is_certain and held.rows:
+            return Go(empties=True)
+        return source_gone(done, held)
+    if wish.force:
+        return Go(_left(row)) if held.is_known or wish.whole else _unclear(held)
+    same = content.fingerprint == done.landed.fingerprint
+    merged = not same and is_merged(done, content)
+    if same or merged:
+        return _same(row, done, held, now, merged=merged)
+    return _other(row, done, content, held, now)
+
+
+def _first(row: Row | None, held: Holding, wish: Wish) -> Answer | Go:
+    if held.is_certain or (wish.force and wish.whole):
+        return Go(_left(row))
+    if row is None:
+        return Answer(Status.REFUSED, f"{held.text} Use the ledger that exported it.")
+    return _unclear(held)
+
+
+def _left(row: Row | None) -> Claim | None:
+    """Return the claim of an export that was begun and neither landed nor given up."""
+    begun = row is not None and row.state is State.RUNNING and not row.claim.statement
+    return row.claim if row is not None and begun else None
+
+
+def _unclear(held: Holding) -> Answer:
+    return Answer(
+        Status.REFUSED,
+        f"{held.text} Exporting it again could double rows, or undo what was done to them.",
+    )
+
+
+def source_gone(done: Record, held: Holding) -> Answer:
+    """Say that it was exported: what happens to the source alone takes no rows out of the lake."""
+    status = Status.ALREADY_EXPORTED if held.holds(done.landed) else Status.REFUSED
+    return Answer(status, f"the source partition no longer exists; {held.about(done.landed)}")
+
+
+def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> Answer | Go:
+    if not held.holds(done.landed):
+        if held.edited:
+            status = Status.ALREADY_EXPORTED if done.refuses(now) else Status.UNCHANGED
+            text = f"the source is as it was exported. {held.text}"
+            return Answer(status, text, held.files)
+        if held.kind is Kind.GONE and not done.refuses(now):
+            return Go(_left(row))
+        return Answer(Status.REFUSED, f"{held.about(done.landed)} {_way_round(held)}")
+    since = f"{counted(done.landed.rows, 'row')} in the lake, snapshot {done.landed.snapshot_id}."
+    if done.refuses(now):
+        return Answer(Status.ALREADY_EXPORTED, since)
+    return Answer(Status.UNCHANGED, f"its parts were merged; {since}" if merged else since)
+
+
+def _way_round(held: Holding) -> str:
+    if held.edited:
+        return "Use --force to export it again, which undoes that."
+    if held.kind is Kind.GONE:
+        return "Export it again after its manifest TTL, or with --force."
+    if held.is_known:
+        return "Use --force to export it again."
+    return "Exporting it again could double rows, or undo what was done to them."
+
+
+def _other(row: Row, done: Record, content: Content, held: Holding, now: int) -> Answer | Go:
+    text = (
+        "the source partition differs from what was exported in snapshot "
+        f"{done.landed.snapshot_id}: {how_it_differs(done, content)}"
+    )
+    if part := _made_anew(row.key, done, content):
+        return Answer(
+            Status.REFUSED,
+            f"{text}. Its part {part} was another one then, and only its name tells this table "
+            f"apart ({row.key.source}): it was made anew, or another one was renamed to it. Export "
+            "it into another lake table, or use --force to replace what was exported.",
+        )
+    if done.refuses(now):
+        if done.ttl == 0:
+            why = "it was exported with the manifest TTL 0, never again. Use --force to replace it."
+        else:
+            why = (
+                f"the export is younger than its manifest TTL of {done.ttl} s. Wait, or use "
+                "--force to replace it."
+            )
+        return Answer(Status.REFUSED, f"{text}, and {why}")
+    if held.edited or held.as_left or held.kind is Kind.ELSEWHERE:
+        return Answer(Status.REFUSED, f"{text}. {held.text} {_way_round(held)}")
+    if not held.is_certain:
+        return _unclear(held)
+    if content.rows < held.rows:
+        return Answer(Status.REFUSED, shrinks(held.rows, content.rows))
+    return Go(_left(row))
+
+
+def _made_anew(key: Key, done: Record, content: Content) -> str:
+    """Return a part that shows another table under the name that alone tells it apart, or ''.
+
+    Block numbers begin again in a table that is made anew, and no part of it is one that was there.
+    """
+    if known_by_name(key.source) is None:
+        return ""
+    then = {p.name: p.hash_of_all_files for p in done.parts}
+    now = {p.name: p.hash_of_all_files for p in content.parts}
+    if not {*then.values()}.isdisjoint(now.values()):
+        return ""
+    return min((name for name in now if name in then), default="")
+
+
+def seen_twice(said: Answer | Go, held: Holding, wish: Wish) -> Answer | Go:
+    """Refuse to replace files of a tree of Hive directories where that was not asked for.
+
+    Readers of commit files are moved from the old files to the new ones by one act, those that list
+    directories by none (docs/decisions/0010-hive-destination.md).
+    """
+    if isinstance(said, Answer) or wish.supersedes or not held.files:
+        return said
+    text = (
+        f"the tree holds {counted(held.rows, 'row')} of it, and who lists its directories would "
+        "see old and "
+        "new rows until `mergeberg gc` removes the old files. Use --force --replace-partition to "
+        "replace them all the same, or export to another tree, or to an Iceberg table"
+    )
+    return Answer(Status.REFUSED, text)
+
+
+def unfinished(row: Row, move: MoveIntent) -> str:
+    """Say that a MOVE of a partition was begun, which nothing passes over."""
+    return (
+        f"{row.claim.statement} was begun and is not finished: its rows may be in {move.table} "
+        "already. Run that statement again, which finishes it or gives it up"
+    )
+
+
+def shrinks(before: int, after: int) -> str:
+    """Say that a replacement would leave fewer rows in the lake: refused without --force."""
+    options = "--force --allow-empty" if after == 0 else "--force"
+    return (
+        f"main holds {counted(before, 'row')} of it, the source {after:,} now: replacing them "
+        "would lose "
+        f"{before - after:,}. Use {options} if they are to go."
+    )
+
+
+def claimed(
+    row: Row | None,
+    key: Key,
+    *,
+    names: tuple[str, str],
+    claim: Claim,
+    ttl: int,
+    now: int,
+    keeper_node: KeeperNode | None = None,
+    division: str | None = None,
+) -> Row:
+    """Return the row of a new claim.
+
+    One that goes on with the last transaction takes its place; any other leaves that one's files
+    behind, on the list `old`, as given up when the row was. A source table of which no node, or
+    no division, is known keeps the one that the row knows.
+    """
+    if row is None:
+        source, destination = names
+        made = Row(key, source, destination, State.RUNNING, claim, now, now, ttl=ttl)
+        return replace(made, keeper_node=keeper_node, division=division)
+    settled_before = {x.transaction_id for x in row.landed} | {claim.transaction_id}
+    left = () if row.claim.transaction_id in settled_before else (row.claim,)
+    behind = (*(c for c in row.old if c.transaction_id != claim.transaction_id), *left)
+    if row.state in (State.KILLED, State.FAILED):
+        behind = tuple(replace(c, given_up=True) for c in behind)
+    return replace(
+        row,
+        state=State.RUNNING,
+        claim=claim,
+        updated=now,
+        ttl=ttl,
+        old=behind,
+        last_error="",
+        keeper_node=keeper_node or row.keeper_node,
+        division=row.division if division is None else division,
+    )
+
+
+def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
+    """Return the row after an export of it was seen to have landed (protocol.md step 8).
+
+    The claim of the row may be a later one, which then is left behind; its epoch stays the row's,
+    so that epochs never go back. After a statement the record is still that of the last export.
+    """
+    others = (c for c in (*row.old, row.claim) if c.transaction_id != landed.transaction_id)
+    made = None if landed.statement else _record(row, landed, claim, now)
+    return replace(
+        row.with_landed(landed),
+        state=State.COMPLETED,
+        claim=replace(claim, epoch=row.claim.epoch),
+        done=made or row.done,
+        changed=landed if made is None else None,
+        old=tuple(others),
+        updated=now,
+        last_error="",
+    )
+
+
+def _record(row: Row, landed: Landed, claim: Claim, now: int) -> Record:
+    """Return the record of what landed; what a statement wrote anew is of the same export."""
+    made = Record(landed, claim.parts, claim.bytes, now, row.ttl, columns=claim.columns)
+    if claim.by_statement and row.done is not None:
+        before = last_export(row)
+        columns = row.done.columns
+        return replace(made, begun=before.begun, query_id=before.query_id, columns=columns)
+    return replace(made, begun=claim.begun, query_id=claim.query_id)
+
+
+def answered(
+    row: Row | None, content: Content | None, wish: Wish, held: Holding, now: int
+) -> Answer | Go:
+    """Return what is said instead of exporting, or that the partition is to be exported.
+
+    Args:
+        row: the key's row, None when it was never exported.
+        content: what the source partition holds; None when it has no active part any more.
+        wish: how the user asked.
+        held: what main holds of the key.
+        now: milliseconds since 1970.
+    """
+    if row is not None and row.move is not None:
+        return Answer(Status.REFUSED, unfinished(row, row.move))
+    if not wish.is_of_statement:
+        if row is not None and row.archived is not None:
+            return _archived(row, row.archived, content, wish, held)
+        return answer(row, content, wish, held, now)
+    if content is None:
+        return Answer(Status.EMPTY, "the source has no part of it")
+    if row is not None and _has_it(row, content, held):
+        return Answer(Status.UNCHANGED, f"its rows are there already: {held.text}")
+    if row is not None and row.archived is not None:
+        return _of_archived(row, row.archived, content)
+    if wish.attaches and (held.files or not held.is_known):
+        return Answer(Status.REFUSED, there_twice(held))
+    return Go(_begun(row, content))
+
+
+def _archived(
+    row: Row, archived: Archived, content: Content | None, wish: Wish, held: Holding
+) -> Answer:
+    """Say of an archived partition what is true of main, or refuse: none of it is exported."""
+    if row.done is not None and not wish.force:
+        if content is None:
+            return source_gone(row.done, held)
+        if _has_it(row, content, held):
+            landed = row.done.landed
+            text = f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}."
+            return Answer(Status.ALREADY_EXPORTED, text)
+    return _of_archived(row, archived, content)
+
+
+def _of_archived(row: Row, archived: Archived, content: Content | None) -> Answer:
+    rows, parts = (content.rows, len(content.parts)) if content is not None else (0, 0)
+    return Answer(Status.REFUSED, refuse_archived(row, archived, rows, parts))
+
+
+def there_twice(held: Holding) -> str:
+    """Say that main may have rows that are to be attached."""
+    return (
+        f"main has rows of this partition of the source already, and they could be there twice. "
+        f"{held.text} Use REPLACE PARTITION, or DROP PARTITION first."
+    )
+
+
+def _has_it(row: Row, content: Content, held: Holding) -> bool:
+    """Whether main has an export of the key, whole, and the source is as it was then."""
+    done = row.done
+    if done is None or not held.holds(done.landed):
+        return False
+    return content.fingerprint == done.landed.fingerprint or is_merged(done, content)
+
+
+def _begun(row: Row | None, content: Content) -> Claim | None:
+    """Return the claim of an export that was begun, if what it froze is what the source has."""
+    if row is None or row.state is not State.RUNNING or row.claim.statement:
+        return None
+    same = row.claim.fingerprint == content.fingerprint or is_merged(row.claim, content)
+    return row.claim if same else None

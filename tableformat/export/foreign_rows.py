@@ -1,0 +1,297 @@
+"""Files of others where an export goes: its first files land beside them only when that was asked.
+
+A file is ours when the ledger knows the key in its name, of whatever source, as a key of this very
+table: a copy of the table carries names of another one's keys. Files of others that a statement
+copied stay files of others, and may hold rows that an export has. Rule: coverage.md reading 16
+(ClickHouse's `export_merge_tree_part_overwrite_file_if_exists`), protocol.md step 6.
+
+What leaves main when a whole lake partition is replaced (`--force --replace-partition`).
+
+Everything that main holds there: files of the key, files that other engines made of them, and rows
+of others. It is allowed only where nothing else can be lost with it: the spec is one to one with
+the source's partitions (`iceberg/one_to_one.py`), no file lies in another partition as well, and
+no other key of this ledger has rows there. Those of another key are in files of its name, or, where
+other engines rewrote them, nobody knows where: then its receipts tell in which lake partition they
+were (DESIGN 5.5; protocol.md step 6; RQ…ForceExport, RQ…Shards).
+
+Computed from M and the ledger read after it, in every turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from tableformat.committer import LakeTable, LakeTableState, Leaving, PartitionFile
+from tableformat.effects import Effects, Step
+from tableformat.errors import RefusedError
+from tableformat.export.main_state import Holding, Kind, holding
+from tableformat.export.slices import stored_receipts
+from tableformat.file_names import RECEIPTS, exported_by
+from tableformat.ledger import Ledger, Row
+from tableformat.quantities import counted
+from tableformat.storage import Storage
+
+__all__ = [
+    "BESIDE_OTHERS",
+    "OwnKeys",
+    "WholePartitions",
+    "foreign_among",
+    "goes_on",
+    "leaving_of",
+    "no_lake_partition",
+    "refuse_foreign",
+]
+
+BESIDE_OTHERS: Final = "Cannot export into this lake partition: "
+"""How the refusal begins: rows are there already, which is counted as a duplicate (reading 16)."""
+_SHOWN: Final = 3
+
+
+class OwnKeys:
+    """Says whether the ledger knows a key hash as one of a table; a key once known stays known."""
+
+    def __init__(self, ledger: Ledger, destination: str) -> None:
+        """Start without having asked the ledger."""
+        self._ledger = ledger
+        self._destination = destination
+        self._known: set[str] = set()
+
+    def __call__(self, key: str) -> bool:
+        """Return whether it is; asks the ledger once for each that is.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
+        if key not in self._known:
+            row = self._ledger.read(key)
+            if row is None or row.key.destination != self._destination:
+                return False
+            if not row.key.is_of_export:
+                return False
+            self._known.add(key)
+        return True
+
+
+def foreign_among(files: Iterable[PartitionFile], own: OwnKeys) -> tuple[PartitionFile, ...]:
+    """Return the files that no export of the ledger wrote.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    return tuple(f for f in files if not (f.key and own(f.key)))
+
+
+def goes_on(held: Holding, *, beside: bool, force: bool) -> bool:
+    """Whether an export goes on whatever files others have there.
+
+    One that replaces files of its own does. Where somebody took its files away, files that others
+    added may hold their rows: a user who always goes on `beside` others has not said that these do
+    not, one who uses `force` has.
+    """
+    return bool(held.files) or (beside and (force or held.kind is not Kind.GONE))
+
+
+def refuse_foreign(
+    table: LakeTable,
+    state: LakeTableState,
+    partition: tuple[str | None, ...],
+    own: OwnKeys,
+    held: Holding,
+) -> None:
+    """Refuse an export that would be the only one of its key beside files of others.
+
+    Args:
+        table: the destination.
+        state: what main is taken from.
+        partition: the Iceberg values, as in `Receipt`, of the spec of `state`.
+        own: says whose key a file's name carries.
+        held: what main holds of the key: none of its files.
+
+    Raises:
+        RefusedError: there are such files; it names the snapshots that added them.
+        DestinationError: main cannot be read.
+        LedgerError: the ledger cannot be read.
+    """
+    found = foreign_among(table.files_in(state, partition), own)
+    if found:
+        rows = sum(f.rows for f in found)
+        held_rows = f" with {counted(rows, 'row')}" if not state.tree else ""
+        gone = held.kind is Kind.GONE
+        message = (
+            f"{BESIDE_OTHERS}main has {counted(len(found), 'file')}{held_rows} "
+            f"there that no export of this ledger wrote, added by {_by(found, state)}. "
+            f"{held.text + ' ' if gone else ''}If they are other rows, go on beside them with "
+            f"{'--force ' if gone else ''}--overwrite-file-if-exists; they stay."
+        )
+        raise RefusedError(message)
+
+
+def _by(found: tuple[PartitionFile, ...], state: LakeTableState) -> str:
+    if state.tree:
+        return f"others, for example {found[0].path}"
+    ids = list(dict.fromkeys(f.snapshot_id for f in found))
+    told = [
+        f"snapshot {i} ({state.snapshots[i].operation if i in state.snapshots else 'expired'})"
+        for i in ids[:_SHOWN]
+    ]
+    return ", ".join(told) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
+
+
+_WHAT = "Cannot replace the whole lake partition"
+
+
+def leaving_of(held: Holding) -> Leaving:
+    """Return what leaves main when only files of the key do."""
+    size = sum(f.bytes for f in held.files)
+    return Leaving(tuple(f.path for f in held.files), held.rows, bytes=size)
+
+
+def no_lake_partition() -> RefusedError:
+    """Return the refusal of a source partition without rows, which have no partition values."""
+    return RefusedError(
+        f"{_WHAT}: the source partition has no rows, which would tell which one it is. Use "
+        "--force --allow-empty without --replace-partition, or delete the rows in the lake."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WholePartitions:
+    """Says of the lake partitions of one table what leaves them."""
+
+    effects: Effects
+    table: LakeTable
+    ledger: Ledger
+    own: OwnKeys
+    storage: Callable[[str], Storage]
+    _seen: dict[tuple[str, str], frozenset[tuple[int, tuple[str | None, ...]]]] = field(
+        default_factory=dict
+    )
+
+    def leaving(
+        self,
+        state: LakeTableState,
+        key: str,
+        partition: tuple[str | None, ...],
+        held: Holding,
+    ) -> Leaving:
+        """Return everything that leaves main when the whole partition is replaced.
+
+        Args:
+            state: M.
+            key: the hash of the key that replaces it.
+            partition: its Iceberg values, as in `Receipt`, of the spec of `state`.
+            held: what main holds of the key, wherever.
+
+        Raises:
+            RefusedError: rows that are not of this source partition would go with it.
+            DestinationError: main, or receipts, cannot be read.
+            LedgerError: the ledger cannot be read.
+        """
+        found = self.table.files_in(state, partition)
+        others = [f for f in found if f.key != key]
+        foreign = foreign_among(others, self.own)
+        self._refuse_in_part(found)
+        if len(foreign) < len(others):
+            raise self._of_other_key([f for f in others if f not in foreign])
+        if foreign and (hidden := self._hidden(state, key, partition)):
+            raise _may_be_hidden(hidden)
+        rows = {f.path: f.rows for f in held.files} | {f.path: f.rows for f in found}
+        sizes = {f.path: f.bytes for f in held.files} | {f.path: f.bytes for f in found}
+        return Leaving(
+            tuple(rows),
+            sum(rows.values()),
+            len(foreign),
+            sum(f.rows for f in foreign),
+            sum(sizes.values()),
+        )
+
+    def _refuse_in_part(self, found: tuple[PartitionFile, ...]) -> None:
+        one = next((f for f in found if not f.whole), None)
+        if one is not None:
+            message = (
+                f"{_WHAT}: {one.path} is of an earlier partition spec and may hold rows of others. "
+                "Rewrite the table's data files with another engine, and run the command again."
+            )
+            raise RefusedError(message)
+
+    def _of_other_key(self, files: list[PartitionFile]) -> RefusedError:
+        """Return the refusal of a partition in which another key has files."""
+        of_key = files[0].key
+        row = self.effects(Step.READ_LEDGER, partial(self.ledger.read, of_key))
+        mine = [f for f in files if f.key == of_key]
+        return RefusedError(
+            f"{_WHAT}: main has {counted(len(mine), 'file')} with "
+            f"{counted(sum(f.rows for f in mine), 'row')} there "
+            f"of {_named(row)}, which this ledger exported, too. Use --force without "
+            "--replace-partition, which removes files of the partition's own exports only."
+        )
+
+    def _hidden(
+        self, state: LakeTableState, key: str, partition: tuple[str | None, ...]
+    ) -> Row | None:
+        """Return another key of which files of others in a partition may hold rows, if any."""
+        counts = Counter(exported_by(path) for path in self.table.paths_in_main(state))
+        for row in self.effects(Step.READ_LEDGER, lambda: tuple(self.ledger.rows())):
+            of = row.key.hash
+            if of == key or row.key.destination != state.layout.table_uuid:
+                continue
+            mark = state.mark(of)
+            unsettled = mark is not None and mark.epoch > row.done_epoch
+            complete = any(counts[of, x.transaction_id] == x.data_files > 0 for x in row.landed)
+            if complete and not unsettled:
+                continue
+            exports = {
+                x.transaction_id
+                for x in row.landed
+                if not x.statement and (x.rows or not x.data_files)
+            }
+            if unsettled and mark is not None:
+                exports.add(mark.transaction_id)
+            lay_here = any(self._may_lie_in(state, of, t, partition) for t in sorted(exports))
+            if lay_here and not self._is_away(state, row):
+                return row
+        return None
+
+    def _may_lie_in(
+        self,
+        state: LakeTableState,
+        key: str,
+        transaction_id: str,
+        partition: tuple[str | None, ...],
+    ) -> bool:
+        """Whether the receipts of an export do not show that it lies in other partitions."""
+        seen = self._seen.get((key, transaction_id))
+        if seen is None:
+            below = f"{state.location.rstrip('/')}/{RECEIPTS}/{key}/{transaction_id}"
+            receipts = self.effects(
+                Step.FIND_FILES, lambda: stored_receipts(self.storage(below), below)
+            )
+            seen = frozenset((r.spec_id, r.partition) for r in receipts)
+            self._seen[key, transaction_id] = seen
+        here = (state.layout.spec_id, partition)
+        return not seen or any(one == here or one[0] != here[0] for one in seen)
+
+    def _is_away(self, state: LakeTableState, row: Row) -> bool:
+        """Whether main was moved to where no export of a key is, or a statement took it out."""
+        files_at = partial(self.table.files_of, state, row.key.hash)
+        kind = holding(row, state, row.key.hash, files_at).kind
+        taken = kind is Kind.GONE and row.changed is not None
+        return taken or kind in (Kind.MOVED, Kind.ELSEWHERE)
+
+
+def _named(row: Row | None) -> str:
+    if row is None:
+        return "another partition"
+    return f"partition {row.key.partition_id} of {row.source_table} ({row.key.source})"
+
+
+def _may_be_hidden(row: Row) -> RefusedError:
+    return RefusedError(
+        f"{_WHAT}: files that others wrote there may hold rows of {_named(row)}, which this ledger "
+        "exported, too. Delete the rows of this lake partition with another engine, then export "
+        "both partitions again with --force."
+    )

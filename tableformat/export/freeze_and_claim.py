@@ -1,0 +1,432 @@
+"""A partition on its way through the job: to be exported (`Work`), then ours (`Claimed`).
+
+The source snapshot of a group: what a dead run froze is found again, the rest frozen afresh.
+
+A snapshot is given back at the end, except what an export that did not end may go on with: as long
+as its parts are frozen, nothing that happens to the source makes its finished files useless.
+
+Step 1 of the commit protocol: a frozen partition is claimed, anew or where the last run ended.
+
+The claim goes on with the transaction of an interrupted one when its files would be the same: the
+same parts, read and cut in the same way (`recipe_of`). Then finished files need not be written
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tableformat.committer import LakeTableState
+from tableformat.effects import Step
+from tableformat.errors import SourceError
+from tableformat.export.content import Content, is_merged
+from tableformat.export.decision import Answer, Wish, claimed, shrinks
+from tableformat.export.destination import Destination, plan_slices
+from tableformat.export.foreign_rows import (
+    OwnKeys,
+    WholePartitions,
+    goes_on,
+    no_lake_partition,
+    refuse_foreign,
+)
+from tableformat.export.main_state import Holding
+from tableformat.export.namesakes import known_node
+from tableformat.export.outcome import Status
+from tableformat.export.plan import SizeRatio, frozen_content
+from tableformat.export.ports import JobPorts
+from tableformat.export.slices import Slice, finished_files, recipe_of
+from tableformat.ledger import Claim, Key, Row, Stale, State
+from tableformat.mergetree.compatibility import division_of
+from tableformat.mergetree.digest_sql import DigestColumn, empty_digest
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import PartitionId
+from tableformat.quantities import counted
+from tableformat.receipt import Receipt
+from tableformat.source import (
+    FrozenPartition,
+    LeftPart,
+    LeftSnapshot,
+    PartsLayout,
+    Probe,
+    SourceSnapshot,
+)
+
+__all__ = ["Begun", "Claimed", "Claiming", "Freezing", "Frozen", "Planned", "Work"]
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A claim that did not end and has finished files: what may be gone on with."""
+
+    claim: Claim
+    receipts: tuple[Receipt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A partition that is to be exported: its ledger row, what main holds, what may be resumed.
+
+    `state` is the M that `held` was told from, `content` what the source partition held when the
+    run looked at it.
+    """
+
+    key: Key
+    row: Row | None
+    held: Holding
+    state: LakeTableState
+    resume: Begun | None
+    content: Content
+    begun: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A partition that is ours: its slices, and the files that are finished, by slice number.
+
+    `note` says what the user should know of what was frozen, '' for nothing.
+    """
+
+    row: Row
+    frozen: FrozenPartition
+    slices: tuple[Slice, ...]
+    finished: Mapping[int, Receipt]
+    begun: int
+    note: str = ""
+
+    @property
+    def unfinished(self) -> tuple[Slice, ...]:
+        """The slices that have no file yet."""
+        return tuple(s for s in self.slices if s.number not in self.finished)
+
+
+_NO_PARTS: Final = PartsLayout("", "", "", "", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A snapshot of a group; `handles` tells for each partition the handle that holds it.
+
+    `abandoned` are handles of begun exports of the group that are not gone on with.
+    """
+
+    snapshot: SourceSnapshot
+    handles: Mapping[PartitionId, tuple[str, ...]]
+    abandoned: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Freezing:
+    """Freezes partitions of one table; every partition is asked `probes` and digested."""
+
+    ports: JobPorts
+    table: MergeTreeTable
+    probes: tuple[Probe, ...]
+    digest: tuple[DigestColumn, ...]
+
+    def freeze(self, work: Iterable[Work]) -> Frozen:
+        """Return all partitions of a group, found again or frozen now, and those refused.
+
+        Raises:
+            SourceError: the source cannot be used at all, or what is to be gone on with is nowhere.
+        """
+        found = self._find(work)
+        frozen = self._completed(work, found)
+        refused = (*frozen.snapshot.refused, *self._lost(work, found))
+        gone = self._gone(work)
+        partitions = (*frozen.snapshot.partitions, *gone)
+        snapshot = replace(frozen.snapshot, partitions=partitions, refused=refused)
+        handles = {p.partition_id: () for p in gone} | dict(frozen.handles)
+        begun = (w.row.claim.staging for w in work if w.row and w.row.state is State.RUNNING)
+        names = dict.fromkeys(name for staging in begun for name in staging)
+        return Frozen(snapshot, handles, tuple(n for n in names if n not in snapshot.handle))
+
+    def _completed(self, work: Iterable[Work], found: SourceSnapshot | None) -> Frozen:
+        """Freeze what was not found again.
+
+        Raises:
+            SourceError: there is nothing to freeze, and nothing was found.
+        """
+        ids = tuple(PartitionId(w.key.partition_id) for w in work if w.content.parts)
+        held = {p.partition_id: found.handle for p in found.partitions} if found else {}
+        rest = tuple(i for i in ids if i not in held)
+        if not rest:
+            if found is None and (lost := self._lost(work, found)):
+                raise lost[0][1]
+            return Frozen(found or SourceSnapshot(self.table, _NO_PARTS, (), (), ()), held)
+        self.ports.observer.note(f"freezing {counted(len(rest), 'partition')}")
+        fresh = self.ports.effects(Step.SNAPSHOT_SOURCE, lambda: self._fresh(rest))
+        if found is None:
+            return Frozen(fresh, {p.partition_id: fresh.handle for p in fresh.partitions})
+        partitions = found.partitions + fresh.partitions
+        both = replace(
+            fresh,
+            layout=fresh.layout.over(fresh.table, partitions),
+            partitions=partitions,
+            handle=(*found.handle, *fresh.handle),
+        )
+        return Frozen(both, held | {p.partition_id: fresh.handle for p in fresh.partitions})
+
+    def release(self, frozen: Frozen, keep: frozenset[str]) -> None:
+        """Give back what no export that may be gone on with needs.
+
+        When that fails nothing is lost but space: it is told, and the next run gives it back.
+        """
+        snapshot = frozen.snapshot
+        both = replace(snapshot, handle=(*snapshot.handle, *frozen.abandoned))
+        try:
+            self.ports.effects(Step.RELEASE_SOURCE, lambda: self.ports.source.release(both, keep))
+        except SourceError as error:
+            stay = ", ".join(name for name in both.handle if name not in keep)
+            self.ports.observer.note(
+                f"the source keeps the frozen parts in {stay}, the next export there drops them: "
+                f"{error}"
+            )
+
+    def _lost(
+        self, work: Iterable[Work], found: SourceSnapshot | None
+    ) -> tuple[tuple[PartitionId, SourceError], ...]:
+        """Return the partitions that neither the source nor a snapshot has any more."""
+        held = {p.partition_id for p in found.partitions} if found else set()
+        gone = (PartitionId(w.key.partition_id) for w in work if not w.content.parts and w.resume)
+        return tuple((i, self._is_lost(i)) for i in gone if i not in held)
+
+    def _gone(self, work: Iterable[Work]) -> tuple[FrozenPartition, ...]:
+        """Return the partitions that are not in the source any more, and are to go in the lake."""
+        digest = empty_digest(self.digest) if self.digest else None
+        return tuple(
+            FrozenPartition(PartitionId(w.key.partition_id), (), (), digest)
+            for w in work
+            if not w.content.parts and w.resume is None
+        )
+
+    def _is_lost(self, partition_id: PartitionId) -> SourceError:
+        return SourceError(
+            f"Cannot go on with the export of partition {partition_id} of {self.table.name}: the "
+            "source has no active part of it any more, and what an interrupted run had frozen is "
+            "gone, too. Attach its parts again, or restore them."
+        )
+
+    def _find(self, work: Iterable[Work]) -> SourceSnapshot | None:
+        """Return what is still frozen for claims that may be gone on with, None for nothing."""
+        wanted = {
+            PartitionId(w.key.partition_id): _left(w.resume.claim)
+            for w in work
+            if w.resume is not None and w.resume.claim.staging
+        }
+        if not wanted:
+            return None
+        found = self.ports.effects(
+            Step.FIND_SNAPSHOT,
+            lambda: self.ports.source.find_snapshot(
+                self.table, wanted, probes=self.probes, digest=self.digest
+            ),
+        )
+        return found if found.partitions else None
+
+    def _fresh(self, ids: tuple[PartitionId, ...]) -> SourceSnapshot:
+        return self.ports.source.snapshot(
+            self.table, ids, job=self.ports.job, probes=self.probes, digest=self.digest
+        )
+
+
+def _left(claim: Claim) -> LeftSnapshot:
+    parts = tuple(LeftPart(p.name, p.hash_of_all_files, p.rows) for p in claim.parts)
+    return LeftSnapshot(claim.staging, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A partition that can be claimed: the row to be written, and what `Claimed` will have."""
+
+    work: Work
+    row: Row
+    frozen: FrozenPartition
+    slices: tuple[Slice, ...]
+    finished: Mapping[int, Receipt]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What a claim would be, and its slices."""
+
+    claim: Claim
+    slices: tuple[Slice, ...]
+    resumed: bool
+
+
+class Claiming:
+    """Claims partitions of one table for one destination."""
+
+    def __init__(
+        self, ports: JobPorts, destination: Destination, wish: Wish, *, slots: int
+    ) -> None:
+        """Remember what all partitions share."""
+        self._ports = ports
+        self._to = destination
+        self._wish = wish
+        self._slots = slots
+        self._own = OwnKeys(ports.ledger, destination.layout.table_uuid)
+        self._whole = WholePartitions(
+            ports.effects, destination.lake, ports.ledger, self._own, ports.storage
+        )
+        self._partitions = 1
+        self._epochs: Iterator[int] = iter(())
+        self.ratio = SizeRatio()
+
+    def begin(self, partitions: int) -> None:
+        """Begin with a group, of which all rows have been read.
+
+        Its epochs are drawn together, and after that: an epoch is greater than that of every claim
+        in a row that is still the one that was read.
+        """
+        self._partitions = partitions
+        self._epochs = iter(())
+
+    def plan(
+        self, work: Work, one: FrozenPartition, frozen: Frozen, first_number: int
+    ) -> Planned | Answer:
+        """Return the claim of what was really frozen, with the files that it need not write.
+
+        Args:
+            work: what is known of the partition.
+            one: the partition.
+            frozen: the snapshot that holds it.
+            first_number: of its first slice; numbers are unique in a group.
+
+        Raises:
+            RefusedError: the partition does not lie in one Iceberg partition (code 36), main has
+                files of others there, or everything there cannot be replaced.
+            DestinationError: receipts of an earlier attempt, or main, cannot be read.
+            LedgerError: the ledger gives no epoch.
+        """
+        if said := self._too_small(work, one):
+            return said
+        cut = self._resumed(work, one, frozen) or self._anew(one, frozen)
+        if cut.slices:
+            self._look_there(work, cut.slices[0].partition)
+        row = claimed(
+            work.row,
+            work.key,
+            names=(str(self._to.table.name), str(self._to.name)),
+            claim=cut.claim,
+            ttl=self._wish.ttl,
+            now=self._ports.clock(),
+            keeper_node=known_node(self._to.table),
+            division=division_of(self._to.table),
+        )
+        slices = tuple(
+            replace(s, number=first_number + i, epoch=cut.claim.epoch)
+            for i, s in enumerate(cut.slices)
+        )
+        receipts = work.resume.receipts if work.resume is not None and cut.resumed else ()
+        storage = self._ports.storage(self._to.location)
+        finished = self._ports.effects(
+            Step.CHECK_FINISHED, lambda: finished_files(slices, receipts, storage)
+        )
+        return Planned(work, row, one, slices, finished, _note(work, cut))
+
+    def claim(self, planned: tuple[Planned, ...]) -> tuple[Claimed | Answer, ...]:
+        """Make one compare-and-set for each, all in one go.
+
+        Raises:
+            LedgerError: the ledger failed; what was claimed is gone on with by the next run.
+        """
+        rows = tuple(p.row for p in planned)
+        written = self._ports.effects(Step.CLAIM, lambda: self._ports.ledger.write_all(rows))
+        text = "another run claimed this partition at the same moment"
+        return tuple(
+            Answer(Status.IN_PROGRESS, text)
+            if isinstance(row, Stale)
+            else Claimed(row, p.frozen, p.slices, p.finished, p.work.begun, p.note)
+            for p, row in zip(planned, written, strict=True)
+        )
+
+    def _epoch(self) -> int:
+        """Return an epoch of the group; one that is drawn in vain harms nobody."""
+        drawn = next(self._epochs, None)
+        if drawn is None:
+            drawn = self._ports.ledger.next_epoch(self._partitions)
+            self._epochs = iter(range(drawn + 1, drawn + self._partitions))
+        return drawn
+
+    def _look_there(self, work: Work, partition: tuple[str | None, ...]) -> None:
+        """Refuse before hours of writing what the commit would refuse after them (step 6)."""
+        wish = self._wish
+        if wish.is_of_statement:
+            # ATTACH adds beside whatever is there, and of REPLACE the statement's plan tells.
+            return
+        if wish.whole:
+            self._whole.leaving(work.state, work.key.hash, partition, work.held)
+        elif not goes_on(work.held, beside=wish.beside, force=wish.force):
+            refuse_foreign(self._to.lake, work.state, partition, self._own, work.held)
+
+    def _too_small(self, work: Work, frozen: FrozenPartition) -> Answer | None:
+        """Refuse to take rows out of main without being told to; nothing is nothing to export."""
+        before, now = work.held.rows, frozen.visible_rows
+        if now == 0 and self._wish.whole:
+            raise no_lake_partition()
+        if now == 0 and (before == 0 or self._wish.is_of_statement):
+            return Answer(Status.EMPTY, "all its rows are deleted")
+        allowed = self._wish.force and (now > 0 or self._wish.allow_empty)
+        if now < before and not allowed:
+            return Answer(Status.REFUSED, shrinks(before, now))
+        return None
+
+    def _resumed(self, work: Work, one: FrozenPartition, frozen: Frozen) -> _Cut | None:
+        """Return the last claim with a new epoch, when its files would be the same."""
+        if work.resume is None:
+            return None
+        last = work.resume.claim
+        if frozen_content(self._to.table, one).fingerprint != last.fingerprint:
+            return None
+        slices = self._slices(one, last, frozen)
+        if self._recipe(frozen.snapshot, slices) != last.recipe:
+            return None
+        staging = frozen.handles[one.partition_id]
+        query_id = self._ports.query_id
+        again = replace(last, epoch=self._epoch(), staging=staging, query_id=query_id)
+        return _Cut(again, slices, resumed=True)
+
+    def _anew(self, one: FrozenPartition, frozen: Frozen) -> _Cut:
+        content = frozen_content(self._to.table, one)
+        epoch = self._epoch()
+        made = Claim(
+            epoch=epoch,
+            transaction_id=self._ports.new_transaction(epoch).value,
+            fingerprint=content.fingerprint,
+            begun=self._ports.clock(),
+            parts=content.parts,
+            columns=content.columns,
+            staging=frozen.handles[one.partition_id],
+            bytes_ratio=self.ratio.value,
+            slots=self._slots,
+            query_id=self._ports.query_id,
+        )
+        slices = self._slices(one, made, frozen)
+        recipe = self._recipe(frozen.snapshot, slices)
+        return _Cut(replace(made, recipe=recipe), slices, resumed=False)
+
+    def _slices(self, one: FrozenPartition, made: Claim, frozen: Frozen) -> tuple[Slice, ...]:
+        key = self._to.key(one.partition_id).hash
+        return plan_slices(self._to, one, key, made, ranges=frozen.snapshot.layout.ranges)
+
+    def _recipe(self, snapshot: SourceSnapshot, slices: tuple[Slice, ...]) -> str:
+        return recipe_of(self._to.write_plan(snapshot, self._ports.job, ()), slices)
+
+
+def _note(work: Work, planned: _Cut) -> str:
+    """Say that an older content is exported, because it was frozen by a run that began files."""
+    claim, now = planned.claim, work.content
+    begun = work.resume is not None and work.resume.claim.fingerprint == claim.fingerprint
+    if claim.fingerprint == now.fingerprint or is_merged(claim, now) or not begun:
+        return ""
+    rows = sum(p.rows for p in claim.parts)
+    told = (
+        f"an interrupted run had frozen it with {rows:,} rows, and that is what was exported; the "
+    )
+    if not now.parts:
+        return f"{told}source partition is gone since"
+    return f"{told}source has {now.rows:,} now. Export it again after its manifest TTL"

@@ -1,0 +1,432 @@
+"""What `gc` finds in one table, and removes: what dead exports left behind, with the proof of each.
+
+The proofs are those of `give_up.py`; age only filters. A thing that nothing is proved of is told as
+kept, with the reason. Files that no export of this ledger wrote are not judged, and those that
+others named are not even looked at: they may be another engine's, and in use.
+
+A begun file goes when nobody holds the key's lease: no file that anybody relies on has that name,
+and a writer that is still there can only fail. A receipt without its file says nothing.
+
+What `gc` finds beside the files of keys: manifests and lists of commits, with the proofs.
+
+A manifest, or manifest list, of ours tells by its name which sequence number its attempt wanted;
+names of other writers are not looked at. So does the metadata file that a catalog without a server
+leaves when it loses the race to be the table's: it holds a snapshot of ours that the table passed.
+Lists are judged with all exports on them (`give_up.py`).
+
+What `gc` tells of: something that may be in nobody's use.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache, partial
+from typing import Any, Final
+
+from tableformat.committer import LakeTableState
+from tableformat.disks import Disks
+from tableformat.effects import Step
+from tableformat.errors import DestinationError, LedgerError
+from tableformat.export.cleanup import Cleaning, Left
+from tableformat.export.commit import load_table
+from tableformat.export.commit_lists import ListedExport, list_location, listed_in
+from tableformat.export.give_up import Listing, Verdict, list_verdict, manifest_verdict
+from tableformat.export.leases import Leases
+from tableformat.file_names import exported_by, is_stop_mark, sequence_number_in, view_begun
+from tableformat.ledger import LeaseHeld, Row, State
+from tableformat.names import TransactionId
+from tableformat.receipt import Receipt
+from tableformat.storage import StoredObject
+
+__all__ = ["Kind", "MetadataSweeping", "Sweeping", "Thing"]
+
+
+class Kind(StrEnum):
+    """What lies there."""
+
+    DATA_FILE = "data file"
+    BEGUN_FILE = "begun file"
+    RECEIPT = "receipt"
+    MANIFEST = "manifest"
+    METADATA = "metadata file"
+    SNAPSHOT = "snapshot"
+    LIST = "list of a commit"
+    STOP_MARK = "mark to stop"
+    VIEW_ROWS = "rows of a view"
+    STAGING_TABLE = "staging table"
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """Something that may be in nobody's use: what and where, and whether and why it may go."""
+
+    kind: Kind
+    location: str
+    bytes: int
+    may_go: bool
+    why: str
+    partition_id: str = ""
+
+
+_PATH_PROPERTY = "write.metadata.path"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSweeping:
+    """Judges what lies below a table's metadata directory and belongs to no single key.
+
+    What is younger than `older_than` milliseconds at `now` stays. `someone_works` says whether an
+    export into the table of a uuid is under way.
+    """
+
+    cleaning: Cleaning
+    older_than: int
+    now: int
+    someone_works: Callable[[str], bool]
+
+    def find(self, state: LakeTableState, row_of: Callable[[str], Row | None]) -> Iterator[Thing]:
+        """Yield what is in nobody's use, and what may be of use to living requests.
+
+        What snapshots refer to, and lists that a ledger could be rebuilt from, are not told.
+
+        Args:
+            state: the table's metadata, loaded anew.
+            row_of: the ledger row of a key hash, read after `state` was loaded.
+
+        Raises:
+            DestinationError: the table or its files cannot be read.
+            LedgerError: the ledger cannot be read.
+        """
+        default = f"{self.cleaning.location.rstrip('/')}/metadata"
+        metadata = state.properties.get(_PATH_PROPERTY, default).rstrip("/")
+        own = self.cleaning.receipts
+        found = self._list(metadata)
+        used = frozenset(_name(p) for p in self.cleaning.ports.table.metadata_files(state))
+        versions = [v for name in used if (v := _version(name)) is not None]
+        for one in found:
+            if not one.location.startswith(f"{own}/") and _name(one.location) not in used:
+                yield from self._manifest(one, state)
+                if versions and min(versions) < (_version(one.location) or 0) <= max(versions):
+                    yield from self._lost_race(one, state)
+        lists = f"{list_location(self.cleaning.location)}/"
+        below_own = found if own.startswith(f"{metadata}/") else self._list(own)
+        for one in below_own:
+            if one.location.startswith(lists):
+                yield from self._commit_list(one, state, row_of)
+            elif is_stop_mark(one.location, own):
+                yield self._of_the_living(Kind.STOP_MARK, one, state, "its job is over")
+            elif (began := view_begun(one.location, own)) is not None:
+                # Nothing refers to it; a statement that still reads it fails, and changes nothing.
+                proved = Verdict(may_go=True, why="of a view, while a statement divided its rows")
+                judged = self._filtered(proved, began)
+                yield Thing(Kind.VIEW_ROWS, one.location, one.size, judged.may_go, judged.why)
+
+    def _of_the_living(
+        self, kind: Kind, one: StoredObject, state: LakeTableState, why: str
+    ) -> Thing:
+        """Judge what only a job that works on the table has a use for."""
+        works = self.someone_works(state.layout.table_uuid)
+        why = "an export into the table is under way" if works else why
+        return Thing(kind, one.location, one.size, may_go=not works, why=why)
+
+    def _list(self, below: str) -> tuple[StoredObject, ...]:
+        return self.cleaning.begun_and_finished(below)
+
+    def _manifest(self, one: StoredObject, state: LakeTableState) -> Iterator[Thing]:
+        """Judge a manifest that no snapshot refers to."""
+        number = sequence_number_in(one.location, state.layout.table_uuid)
+        if number is not None:
+            judged = self._filtered(manifest_verdict(number, state), _dead_since(number, state))
+            yield Thing(Kind.MANIFEST, one.location, one.size, judged.may_go, judged.why)
+
+    def _lost_race(self, one: StoredObject, state: LakeTableState) -> Iterator[Thing]:
+        """Judge a metadata file that is not the table's, with the number of one that is.
+
+        It was to follow on a version that another one has followed on. Those from before the oldest
+        version that the table remembers may have been its own.
+        """
+        wanted = self._wanted(one, state)
+        if wanted is not None and wanted <= state.last_sequence_number:
+            judged = self._filtered(
+                Verdict(may_go=True, why="of a commit that lost its race: another one came first"),
+                _dead_since(wanted, state),
+            )
+            yield Thing(Kind.METADATA, one.location, one.size, judged.may_go, judged.why)
+
+    def _wanted(self, one: StoredObject, state: LakeTableState) -> int | None:
+        """Return the sequence number of the attempt of ours that a metadata file was made for."""
+        try:
+            raw: dict[str, Any] = json.loads(self._read(one))
+            last = max(raw["snapshots"], key=lambda s: s["sequence-number"])
+            number = sequence_number_in(last["manifest-list"], state.layout.table_uuid)
+        except (ValueError, KeyError, TypeError, DestinationError):
+            # Somebody else's, or gone by now.
+            return None
+        return number if last["snapshot-id"] not in state.snapshots else None
+
+    def _commit_list(
+        self, one: StoredObject, state: LakeTableState, row_of: Callable[[str], Row | None]
+    ) -> Iterator[Thing]:
+        """Judge the list of a commit with all exports on it.
+
+        A begun one names nothing that anybody relies on; who still writes it can only fail.
+        """
+        if _name(one.location).startswith("."):
+            yield self._of_the_living(Kind.LIST, one, state, "never finished")
+            return
+        try:
+            listed = listed_in(one.location, self._read(one))
+        except (LedgerError, DestinationError) as error:
+            yield Thing(Kind.LIST, one.location, one.size, may_go=False, why=str(error))
+            return
+        if any(e.destination != state.layout.table_uuid for e in listed):
+            why = "not ours to judge: of another table that was in this place"
+            yield Thing(Kind.LIST, one.location, one.size, may_go=False, why=why)
+            return
+        verdict = list_verdict([self._listing(e, state, row_of) for e in listed], state)
+        if verdict is None:
+            return
+        name = _name(one.location).removesuffix(".json")
+        began = TransactionId(name).milliseconds if name.isdecimal() else 0
+        judged = self._filtered(verdict, began)
+        yield Thing(Kind.LIST, one.location, one.size, judged.may_go, judged.why)
+
+    def _listing(
+        self, one: ListedExport, state: LakeTableState, row_of: Callable[[str], Row | None]
+    ) -> Listing:
+        key = one.key.hash
+        referred = self.cleaning.ports.table.refers_to(state, key, (one.transaction_id,))
+        return Listing(row_of(key), one.transaction_id, one.epoch, len(referred))
+
+    def _read(self, one: StoredObject) -> bytes:
+        effects, storage = self.cleaning.ports.effects, self.cleaning.storage(one.location)
+        return effects(Step.FIND_DEAD_FILES, partial(storage.read, one.location))
+
+    def _filtered(self, proved: Verdict, began: int) -> Verdict:
+        if proved.may_go and self.older_than and began > self.now - self.older_than:
+            return Verdict(may_go=False, why=f"{proved.why}, and younger than --older-than")
+        return proved
+
+
+def _dead_since(number: int, state: LakeTableState) -> int:
+    """Return when the table passed a sequence number: no attempt at it was begun later."""
+    passed = (s.made for s in state.snapshots.values() if s.sequence_number >= number)
+    return min(passed, default=0)
+
+
+def _version(location: str) -> int | None:
+    """Return the number of a metadata file, None for other names."""
+    number, _, rest = _name(location).partition("-")
+    return int(number) if number.isdecimal() and rest.endswith(".metadata.json") else None
+
+
+def _name(location: str) -> str:
+    return location.rsplit("/", 1)[-1]
+
+
+_NOT_OURS: Final = Verdict(
+    may_go=False, why="not ours to judge: the ledger does not know this export"
+)
+_BEGUN: Final = Verdict(may_go=True, why="left unfinished by an interrupted export")
+_NO_FILE: Final = Verdict(may_go=True, why="its file is not there")
+
+
+@dataclass(frozen=True, slots=True)
+class _OfKey:
+    """Everything that exports of one key left, as it was listed."""
+
+    files: list[StoredObject]
+    receipts: list[StoredObject]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweeping:
+    """Sweeps one table. What is younger than `older_than` milliseconds at `now` stays."""
+
+    cleaning: Cleaning
+    leases: Leases
+    holder: Callable[[str], LeaseHeld | None]
+    older_than: int
+    now: int
+
+    def find(self) -> tuple[Thing, ...]:
+        """Return everything that dead exports left, and what may be of use to living ones.
+
+        Raises:
+            RefusedError: the table is of another ledger.
+            DestinationError: the table or its files cannot be read.
+            LedgerError: the ledger cannot be read.
+        """
+        state = self._load()
+        found: list[Thing] = []
+        for key, listed in sorted(self._listed(state).items()):
+            found += self._told(key, listed, state)
+        return (*found, *self._metadata())
+
+    def sweep(self) -> tuple[Thing, ...]:
+        """Remove what may go, key by key under its lease; return what went, and what stayed.
+
+        Raises:
+            RefusedError: the table is of another ledger.
+            DestinationError: the table or its files cannot be read, or a file does not go.
+            LedgerError: the ledger cannot be read or written.
+        """
+        state = self._load()
+        found: list[Thing] = []
+        for key, listed in sorted(self._listed(state).items()):
+            told = self._told(key, listed, state)
+            if not any(one.may_go for one in told):
+                found += told
+                continue
+            held = self.leases.take(key)
+            try:
+                found += self._swept(key, listed, held)
+            finally:
+                self.leases.release(key)
+        for one in (metadata := self._metadata()):
+            if one.may_go:
+                step = Step.CLEAN_ATTEMPT if one.kind is not Kind.LIST else Step.CLEAN_RECEIPT
+                self._delete(step, one.location)
+        return (*found, *metadata)
+
+    def _metadata(self) -> tuple[Thing, ...]:
+        """Judge what belongs to no single key, on an M loaded after data files were removed."""
+        state = self._load()
+        swept = MetadataSweeping(self.cleaning, self.older_than, self.now, self._someone_works)
+        return tuple(swept.find(state, cache(partial(self._row, state=state))))
+
+    def _someone_works(self, destination: str) -> bool:
+        """Whether somebody has the lease of any export into a table that did not end."""
+        ports = self.cleaning.ports
+        rows = ports.effects(Step.READ_LEDGER, lambda: tuple(ports.ledger.rows()))
+        running = (r for r in rows if r.state is State.RUNNING)
+        return any(
+            self.holder(r.key.hash) is not None for r in running if r.key.destination == destination
+        )
+
+    def _told(self, key: str, listed: _OfKey, state: LakeTableState) -> list[Thing]:
+        """Judge what the exports of a key left; nothing is done."""
+        row = self._row(key, state)
+        if row is None:
+            return _not_ours(listed)
+        left = self.cleaning.left(row, state, listed.files, listed.receipts)
+        held = self.holder(key)
+        return [thing for one in left for thing in self._things(row, one, held)]
+
+    def _swept(self, key: str, listed: _OfKey, held: LeaseHeld | None) -> list[Thing]:
+        """Judge the exports of a key anew, on an M loaded under the lease, and remove."""
+        state = self._load()
+        row = self._row(key, state)
+        if row is None:
+            return _not_ours(listed)
+        left = self.cleaning.left(row, state, listed.files, listed.receipts)
+        things = [(one, self._things(row, one, held)) for one in left]
+        whole = [replace(one, verdict=self._judged(one, held)) for one in left]
+        most = sum(len(one.files) for one in left)
+        self.cleaning.remove(row, tuple(whole), most=most)
+        gone = {one.transaction_id for one in whole if one.verdict.may_go}
+        for one, of_it in things:
+            for thing in of_it:
+                if thing.may_go and one.transaction_id not in gone:
+                    step = Step.CLEAN_RECEIPT if thing.kind is Kind.RECEIPT else Step.CLEAN_FILE
+                    self._delete(step, thing.location)
+        return [thing for _, of_it in things for thing in of_it]
+
+    def _delete(self, step: Step, location: str) -> None:
+        storage = self.cleaning.storage(location)
+        self.cleaning.ports.effects(step, partial(storage.delete, location))
+
+    def _load(self) -> LakeTableState:
+        return load_table(self.cleaning.ports)
+
+    def _row(self, key: str, state: LakeTableState) -> Row | None:
+        """Return the row of a key of this very table."""
+        ports = self.cleaning.ports
+        row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key))
+        ours = row is not None and row.key.destination == state.layout.table_uuid
+        return row if ours else None
+
+    def _listed(self, state: LakeTableState) -> dict[str, _OfKey]:
+        """List the data directory, its like on other disks, and the receipts, each once, by key."""
+        found: dict[str, _OfKey] = {}
+        places = Disks.of(state).places.values()
+        for one in sorted({o for p in places for o in self.cleaning.begun_and_finished(p)}):
+            export = exported_by(one.location)
+            if export is not None:
+                found.setdefault(export[0], _OfKey([], [])).files.append(one)
+        for one in self.cleaning.begun_and_finished(self.cleaning.receipts):
+            key, _, rest = one.location.partition(f"{self.cleaning.receipts}/")[2].partition("/")
+            if rest.count("/") == 1:
+                found.setdefault(key, _OfKey([], [])).receipts.append(one)
+        return found
+
+    def _judged(self, left: Left, held: LeaseHeld | None) -> Verdict:
+        """Return the verdict on all that an export left: age filters what is proved."""
+        if not left.verdict.may_go:
+            return left.verdict
+        return self._filtered(left, held, left.verdict)
+
+    def _filtered(self, left: Left, held: LeaseHeld | None, proved: Verdict) -> Verdict:
+        if held is not None:
+            return Verdict(may_go=False, why=f"{held.owner} works on its partition")
+        if TransactionId(left.transaction_id).milliseconds > self.now - self.older_than:
+            return Verdict(may_go=False, why=f"{proved.why}, and younger than --older-than")
+        return proved
+
+    def _things(self, row: Row, left: Left, held: LeaseHeld | None) -> list[Thing]:
+        """Tell what an export left, one by one."""
+        judged = self._judged(left, held)
+        known = left.transaction_id in _known(row)
+        found = []
+        for one in (*left.files, *left.receipts):
+            kind = _kind(one, left)
+            said = judged
+            if known and not left.verdict.may_go:
+                said = self._apart(one, kind, left, held)
+            found.append(
+                Thing(kind, one.location, one.size, said.may_go, said.why, row.key.partition_id)
+            )
+        return found
+
+    def _apart(self, one: StoredObject, kind: Kind, left: Left, held: LeaseHeld | None) -> Verdict:
+        """Judge a single object of an export that is kept."""
+        if kind is Kind.BEGUN_FILE:
+            return self._filtered(left, held, _BEGUN)
+        if kind is Kind.RECEIPT and self._names_no_file(one):
+            return self._filtered(left, held, _NO_FILE)
+        return left.verdict
+
+    def _names_no_file(self, one: StoredObject) -> bool:
+        """Whether a receipt can be read, and the file that it names is not there."""
+        effects, storages = self.cleaning.ports.effects, self.cleaning.storage
+        try:
+            text = effects(Step.FIND_DEAD_FILES, partial(storages(one.location).read, one.location))
+            receipt = Receipt.from_json(text.decode())
+        except (LedgerError, DestinationError, UnicodeDecodeError):
+            return False
+        below = receipt.file_path.rsplit("/", 1)[0]
+        there = effects(Step.FIND_DEAD_FILES, partial(storages(below).list, below))
+        names = {o.location.rsplit("/", 1)[-1] for o in there}
+        return receipt.file_path.rsplit("/", 1)[-1] not in names
+
+
+def _known(row: Row) -> set[str]:
+    claims = {c.transaction_id for c in (row.claim, *row.old)}
+    return claims | {x.transaction_id for x in row.landed}
+
+
+def _kind(one: StoredObject, left: Left) -> Kind:
+    if one.location.rsplit("/", 1)[-1].startswith("."):
+        return Kind.BEGUN_FILE
+    return Kind.DATA_FILE if one in left.files else Kind.RECEIPT
+
+
+def _not_ours(listed: _OfKey) -> list[Thing]:
+    return [
+        Thing(kind, one.location, one.size, _NOT_OURS.may_go, _NOT_OURS.why)
+        for kind, objects in ((Kind.DATA_FILE, listed.files), (Kind.RECEIPT, listed.receipts))
+        for one in objects
+    ]

@@ -1,0 +1,586 @@
+"""Step 9 of the commit protocol: an export is given up for good, and nothing of it lands later.
+
+Kill is a claim of its own: from then on whoever worked on the key is superseded. What was sent
+before may still be applied, so that KILLED or FAILED is written only when the sequence number has
+passed every such request; an empty commit, the fence, brings that about where nobody else does
+(holes 9 and 10). The actions of the model: Claim, Load, Look, Stage "fence", Fail.
+
+Which exports of a key can never land any more, so that their files may go: pure.
+
+Protocol.md step 10 allows to delete data files when every request that would make them visible is
+dead in M and no snapshot of M refers to them. This file proves the first; it never looks at an age.
+
+* KILLED or FAILED is written only when all requests of that epoch and of older ones are dead
+  (step 9), and such a row is never gone on with: its own transaction and those on `old` are dead.
+  They stay dead when the key is claimed anew, and their claims on `old` say so.
+* An export of epoch E that landed in a snapshot of sequence number s was staged on a metadata that
+  was loaded after the claim of E. Whatever an older epoch sent was staged on the metadata before
+  that claim, and so has a number of s at most: dead in every M with seq(M) >= s. A transaction
+  whose last claim has an older epoch than E is dead with it.
+* Requests of the landed transaction itself were staged before its mark was seen, with a number of
+  s at most: files of it that did not land never will. They are told from those that did because
+  the snapshots refer to as many files of it as landed. Where its snapshot was expired, what no
+  other snapshot refers to is gone for good: a new one is made of those that there are. In a tree
+  of Hive directories an export that a later one replaced is gone for good, too, once its files are
+  kept for readers no more.
+* A manifest is dead when seq(M) has reached the sequence number that its name tells
+  (`file_names.py`), whoever staged it.
+
+Of the lists of commits a rebuilt ledger needs those of exports that a snapshot refers to, and for
+each key the one of the last that landed: without it nobody would know that there was one, and rows
+that others rewrote since would be exported again.
+
+Everything else is kept, and why is said.
+
+Where an export stands, in one word for people: what `exports list` and `exports show` say.
+
+The row's state alone does not tell: RUNNING is every export that was claimed and neither landed nor
+was given up, and every statement on the lake table that works on its rows. Whether somebody works
+on it, the lease and its owner tell; why nobody does, the last error. FAILED of a RUNNING row is the
+everyday failure: the next run goes on with what is finished (coverage.md reading 9;
+RQ…PartialProgress).
+
+`exports forget`: a completed export no longer refuses another one. Nothing else is forgotten.
+
+Epoch, fingerprint and landed snapshots stay, and with them what prevents rows from being exported
+twice (DESIGN 5.5; coverage.md reading 30, N-23, P-10, P-11).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import Final, Literal
+
+from tableformat.committer import LakeTableState, Staged, Superseded, Unknown
+from tableformat.effects import Step
+from tableformat.errors import DestinationError, LedgerError, RefusedError
+from tableformat.export.archived import unarchive_command
+from tableformat.export.commit import (
+    Ports,
+    check_table_of_ledger,
+    discard_dead_attempts,
+    first_snapshot,
+    held_in_main,
+    load_table,
+    send_empty,
+    settle_mark,
+    unsettled_mark,
+)
+from tableformat.export.decision import unfinished
+from tableformat.export.leases import one_lease
+from tableformat.ledger import (
+    Claim,
+    Landed,
+    LeaseHeld,
+    Ledger,
+    Owner,
+    Row,
+    Stale,
+    State,
+    last_export,
+)
+from tableformat.quantities import counted
+
+__all__ = [
+    "BEING_CANCELLED",
+    "INTERRUPTED_ERROR",
+    "QUERY_KILLED",
+    "GivenUp",
+    "KillOutcome",
+    "Listing",
+    "NotUnderWay",
+    "Standing",
+    "TooLate",
+    "Verdict",
+    "forget",
+    "is_resumable",
+    "kill",
+    "list_verdict",
+    "manifest_verdict",
+    "moved_meanwhile",
+    "refuse_archived",
+    "standing",
+    "verdict",
+    "verdicts",
+    "works_on_it",
+]
+
+BEING_CANCELLED: Final = "it is being cancelled"
+"""On a row whose export is given up: tells the owner before why it was superseded."""
+QUERY_KILLED: Final = "its query was killed"
+"""The same, of the whole statement: its run begins nothing else, either."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """It did not land and cannot any more; the row says so. `fences` empty commits were made."""
+
+    row: Row
+    fences: int
+
+
+@dataclass(frozen=True, slots=True)
+class TooLate:
+    """It has landed, and is settled; `in_main` is false when main was moved away from it since."""
+
+    row: Row
+    snapshot_id: int
+    in_main: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotUnderWay:
+    """There is nothing to give up: never claimed (`row` is None), completed, or given up before."""
+
+    row: Row | None
+
+
+KillOutcome = GivenUp | TooLate | NotUnderWay | Superseded | Unknown
+
+
+@dataclass(slots=True)
+class _GivingUp:
+    """How far it is: the row of our claim, seq(M0), and every fence before it is sent."""
+
+    row: Row
+    state: State
+    first: int | None = None
+    fences: list[Staged] = field(default_factory=list)
+    evidence: str = "no answer yet"
+
+    def all_is_dead(self, state: LakeTableState) -> bool:
+        """Whether no request of ours or of an older epoch can be applied any more."""
+        seen = state.last_sequence_number
+        older = self.first is not None and seen > self.first
+        return older and all(seen >= a.sequence_number for a in self.fences)
+
+
+def _nothing(_row: Row) -> None:
+    """Do nothing."""
+
+
+def kill(
+    ports: Ports,
+    key: str,
+    *,
+    state: Literal[State.KILLED, State.FAILED],
+    why: str = "",
+    on_claim: Callable[[Row], None] = _nothing,
+    ends_move: bool = False,
+) -> KillOutcome:
+    """Give the export of a key up for good, unless it has landed.
+
+    Nothing is deleted here; `Unknown` and `Superseded` leave the row as it is.
+
+    Args:
+        ports: what to act on; the caller has the key's lease.
+        key: the hash of the ledger key.
+        state: what the row says afterwards.
+        why: the error that is the reason, '' for the one that the row has.
+        on_claim: called once when the export is taken over, with the row that says so.
+        ends_move: a MOVE that has the key ends with it; the caller knows what the other table has.
+
+    Raises:
+        RefusedError: the table is of another ledger, its metadata was put back, or a MOVE that is
+            not finished has the key.
+    """
+    table = ports.effects(Step.LOAD_METADATA, ports.table.load)
+    check_table_of_ledger(table, ports.ledger)
+    why = why or (BEING_CANCELLED if state is State.KILLED else "")
+    claimed = _claim(ports, key, why, ends_move=ends_move)
+    if not isinstance(claimed, Row):
+        return claimed
+    on_claim(claimed)
+    work = _GivingUp(claimed, state)
+    try:
+        return _give_up(ports, work)
+    except (DestinationError, LedgerError) as error:
+        return Unknown(str(error))
+
+
+def _claim(ports: Ports, key: str, why: str, *, ends_move: bool) -> Row | NotUnderWay | Superseded:
+    """Step 1: a new epoch; the transaction stays recorded, so that a landing of it is told."""
+    for attempt in range(1, ports.most_attempts + 1):
+        row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key))
+        if row is None or row.state is not State.RUNNING:
+            return NotUnderWay(row)
+        if row.move is not None and not ends_move:
+            message = (
+                f"Cannot give up partition {row.key.partition_id}: {unfinished(row, row.move)}."
+            )
+            raise RefusedError(message)
+        claimed = replace(
+            row,
+            claim=replace(row.claim, epoch=ports.ledger.next_epoch()),
+            updated=ports.clock(),
+            last_error=why or row.last_error,
+        )
+        written = ports.effects(Step.CLAIM, partial(ports.ledger.write, claimed))
+        if isinstance(written, Row):
+            return written
+        ports.pause(attempt)
+    return Superseded("its row was written by others again and again")
+
+
+def _give_up(ports: Ports, work: _GivingUp) -> KillOutcome:
+    for attempt in range(1, ports.most_attempts + 1):
+        found = _turn(ports, work, may_send=attempt < ports.most_attempts)
+        if found is not None:
+            return found
+        if work.evidence:
+            ports.pause(attempt)
+    text = (
+        f"{len(work.fences)} empty commits were sent so that nothing sent before can land, and "
+        f"none is known to be applied; the last: {work.evidence}"
+    )
+    return Unknown(text)
+
+
+def _turn(ports: Ports, work: _GivingUp, *, may_send: bool) -> KillOutcome | None:
+    """Load M once and look (steps 2 to 5); end, or commit a fence, and None."""
+    state = load_table(ports)
+    if work.first is None:
+        work.first = state.last_sequence_number
+    row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, work.row.key.hash))
+    if row is None or not _is_ours(row, state, work):
+        return Superseded("another run has claimed the partition since")
+    mark = unsettled_mark(row, state)
+    if mark is not None:
+        after = settle_mark(ports, row, state, mark)
+        return _too_late(ports, after, state) if isinstance(after, Row) else None
+    if work.all_is_dead(state):
+        kept = f"{row.last_error}; " if row.last_error not in ("", BEING_CANCELLED) else ""
+        told = kept + _since(state)
+        after = replace(row, state=work.state, updated=ports.clock(), last_error=told)
+        written = ports.effects(Step.GIVE_UP, partial(ports.ledger.write, after))
+        if isinstance(written, Stale):
+            return None
+        _discard(ports, work)
+        return GivenUp(written, len(work.fences))
+    if may_send:
+        _fence(ports, state, work)
+    return None
+
+
+def _since(state: LakeTableState) -> str:
+    """Say from when on nothing of it can land: what an operator compares a late request with."""
+    return (
+        f"given up: nothing sent before snapshot {state.main} (sequence number "
+        f"{state.last_sequence_number}) can land any more"
+    )
+
+
+def _is_ours(row: Row, state: LakeTableState, work: _GivingUp) -> bool:
+    """Whether nobody has claimed the key since (step 4)."""
+    mark = state.mark(row.key.hash)
+    epoch = work.row.claim.epoch
+    later = mark is not None and mark.epoch > epoch
+    return row.claim.epoch == epoch and row.state is State.RUNNING and not later
+
+
+def _too_late(ports: Ports, row: Row, state: LakeTableState) -> KillOutcome | None:
+    landed = row.settled
+    if landed is None:
+        return None
+    held = held_in_main(ports, row, state, row.key.hash)
+    by_line = bool(landed.statement) and state.is_ancestor(landed.snapshot_id)
+    return TooLate(row, landed.snapshot_id, in_main=held.holds(landed) or by_line)
+
+
+def _fence(ports: Ports, state: LakeTableState, work: _GivingUp) -> None:
+    """Commit nothing, without a mark: every request staged on M or earlier is dead then."""
+    if state.main is None:
+        first_snapshot(ports, lambda _: None)
+        return
+    staged, sent = send_empty(ports, state, "fence")
+    work.fences.append(staged)
+    work.evidence = "" if sent.applied else sent.error
+
+
+def _discard(ports: Ports, work: _GivingUp) -> None:
+    """Remove the manifests of fences that were not applied; what the answer says does not wait."""
+    with contextlib.suppress(DestinationError):
+        discard_dead_attempts(ports, work.fences)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether what an export left behind may go, files that snapshots refer to apart, and why."""
+
+    may_go: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One export on the list of a commit, by the epoch of its claim then.
+
+    `row` is the key's, None when the ledger does not know it; `referred` counts the files of the
+    transaction in snapshots.
+    """
+
+    row: Row | None
+    transaction_id: str
+    epoch: int
+    referred: int
+
+
+def verdicts(
+    row: Row,
+    state: LakeTableState,
+    referred: Mapping[str, Collection[str]],
+    transaction_ids: Collection[str],
+) -> dict[str, Verdict]:
+    """Return the verdict on each transaction of a key.
+
+    Args:
+        row: the key's row, read after `state` was loaded.
+        state: the table's metadata, loaded anew.
+        referred: by transaction the files that any snapshot of `state` refers to.
+        transaction_ids: those that left something behind.
+    """
+    return {t: verdict(row, state, len(referred.get(t, ())), t) for t in transaction_ids}
+
+
+def verdict(row: Row, state: LakeTableState, referred: int, transaction_id: str) -> Verdict:
+    """Return the verdict on one transaction; `referred` counts its files in snapshots."""
+    seen = state.last_sequence_number
+    if row.landed and max(x.sequence_number for x in row.landed) > seen:
+        return Verdict(may_go=False, why="the table's metadata was put back to an older file")
+    landed = next((x for x in row.landed if x.transaction_id == transaction_id), None)
+    if landed is not None:
+        return _of_landed(row, state, referred, landed)
+    claim = row.claim_of(transaction_id)
+    if claim is None:
+        return Verdict(may_go=False, why="not ours to judge: the ledger does not know this export")
+    if referred:
+        return Verdict(may_go=False, why=f"snapshots refer to {counted(referred, 'file')} of it")
+    return _of_claim(row, seen, claim)
+
+
+def _of_claim(row: Row, seen: int, claim: Claim) -> Verdict:
+    if row.state in (State.KILLED, State.FAILED):
+        return Verdict(may_go=True, why=f"its export was given up ({row.state})")
+    if claim.given_up:
+        return Verdict(may_go=True, why="its export was given up")
+    later = (x for x in row.landed if claim.epoch < x.epoch and 0 < x.sequence_number <= seen)
+    proof = next(later, None)
+    if proof is not None and claim is not row.claim:
+        return Verdict(may_go=True, why=f"a later export landed in snapshot {proof.snapshot_id}")
+    if claim is row.claim and row.state is State.RUNNING:
+        return Verdict(may_go=False, why="its export can be gone on with, or cancelled")
+    return Verdict(
+        may_go=False, why="a request of it may still be applied until a later export has landed"
+    )
+
+
+def _of_landed(row: Row, state: LakeTableState, referred: int, landed: Landed) -> Verdict:
+    under_way = row.state is State.RUNNING and row.claim.transaction_id == landed.transaction_id
+    if under_way or not 0 < landed.sequence_number <= state.last_sequence_number:
+        return Verdict(may_go=False, why="whether a request of it is under way cannot be told")
+    if landed.transaction_id in state.replaced:
+        if referred:
+            why = "a later export replaced it, and readers may still use its files"
+            return Verdict(may_go=False, why=why)
+        return Verdict(may_go=True, why="a later export replaced it")
+    if landed.snapshot_id not in state.snapshots:
+        text = f"it landed in {landed.snapshot_id}, which was expired, and no snapshot refers to it"
+        return Verdict(may_go=True, why=text)
+    if referred != landed.data_files or not referred:
+        return Verdict(
+            may_go=False,
+            why=f"which of its files landed cannot be told: {landed.data_files} did, snapshots "
+            f"refer to {referred}",
+        )
+    return Verdict(may_go=True, why=f"not among the files that landed in {landed.snapshot_id}")
+
+
+def list_verdict(listed: Iterable[Listing], state: LakeTableState) -> Verdict | None:
+    """Return the verdict on the list of a commit: it may go when none of its exports needs it.
+
+    None when a ledger that is lost could be rebuilt from it.
+
+    Args:
+        listed: the exports on it.
+        state: the table's metadata, loaded anew.
+    """
+    exports = tuple(listed)
+    if any(_is_of_use(one, state) for one in exports):
+        return None
+    ours = any(one.row is not None for one in exports)
+    for one in exports:
+        if one.row is None and ours:
+            # This ledger listed it together with the others: its partition was forgotten since.
+            continue
+        if one.row is None:
+            text = "not ours to judge: the ledger does not know an export on it"
+            return Verdict(may_go=False, why=text)
+        if not _is_outlived(one.row, one, state.last_sequence_number):
+            text = "a request of it may still be applied, or its export gone on with"
+            return Verdict(may_go=False, why=text)
+    return Verdict(may_go=True, why="no export on it is in the table, or can be any more")
+
+
+def _is_of_use(one: Listing, state: LakeTableState) -> bool:
+    """Whether a rebuilt ledger would say of a key what it should because of one listed export."""
+    landed = one.row.landed if one.row is not None else ()
+    same = [x for x in landed if x.transaction_id == one.transaction_id]
+    this = next((x for x in same if x.epoch == one.epoch), None)
+    if this is None:
+        return bool(one.referred) and not same
+    last = max(landed, key=lambda x: x.epoch)
+    return this == last or bool(one.referred) or this.snapshot_id in state.snapshots
+
+
+def _is_outlived(row: Row, one: Listing, seen: int) -> bool:
+    """Whether no request of this epoch of a listed export can be applied any more."""
+    if row.state in (State.KILLED, State.FAILED):
+        return one.epoch <= row.claim.epoch
+    claim = row.claim_of(one.transaction_id)
+    if claim is not None and claim.given_up:
+        return one.epoch <= claim.epoch
+    if row.state is State.RUNNING and row.claim.transaction_id == one.transaction_id:
+        return False
+    later = (x for x in row.landed if 0 < x.sequence_number <= seen)
+    return any(x.epoch > one.epoch or x.transaction_id == one.transaction_id for x in later)
+
+
+def manifest_verdict(sequence_number: int, state: LakeTableState) -> Verdict:
+    """Return the verdict on a manifest or manifest list that no snapshot of `state` refers to.
+
+    Args:
+        sequence_number: that the snapshot of its attempt would have.
+        state: the table's metadata.
+    """
+    if sequence_number > state.last_sequence_number:
+        return Verdict(may_go=False, why="the request for its attempt may still be applied")
+    text = (
+        f"of an attempt at sequence number {sequence_number}, which the table has passed "
+        "without it, or of a snapshot that was expired"
+    )
+    return Verdict(may_go=True, why=text)
+
+
+INTERRUPTED_ERROR: Final = "interrupted"
+"""The last error of an export that its user ended; one that is killed leaves none."""
+_NO_ERRORS: Final = ("", INTERRUPTED_ERROR, BEING_CANCELLED, QUERY_KILLED)
+
+
+class Standing(StrEnum):
+    """Where the export of a partition stands."""
+
+    IN_PROGRESS = "IN_PROGRESS"
+    INTERRUPTED = "INTERRUPTED"
+    FAILED = "FAILED"
+    KILLED = "KILLED"
+    COMPLETED = "COMPLETED"
+    ARCHIVED = "ARCHIVED"
+
+
+def standing(row: Row, *, worked_on: bool) -> Standing:
+    """Return where an export stands; `worked_on`: an owner that may be alive has its lease."""
+    of = last_export(row)
+    if of.state is State.COMPLETED and row.archived is not None:
+        return Standing.ARCHIVED
+    if of.state is not State.RUNNING:
+        return Standing(of.state.value)
+    if worked_on:
+        return Standing.IN_PROGRESS
+    return Standing.INTERRUPTED if of.error in _NO_ERRORS else Standing.FAILED
+
+
+def is_resumable(row: Row, *, worked_on: bool) -> bool:
+    """Whether the next run may go on with what is finished."""
+    return last_export(row).state is State.RUNNING and not worked_on
+
+
+def forget(
+    ledger: Ledger, row: Row, *, owner: Owner, is_alive: Callable[[Owner], bool], now: int
+) -> str:
+    """End the refusal of a row's completed export; say what was done, in a sentence.
+
+    One that refuses nothing any more is left as it is.
+
+    Args:
+        ledger: where the row is.
+        row: as it was read.
+        owner: this process, which holds the key's lease meanwhile.
+        is_alive: whether the owner of a lease may still work.
+        now: milliseconds since 1970.
+
+    Raises:
+        RefusedError: an export of it runs, none has completed, it is archived, or the row moved
+            meanwhile.
+        LedgerError: the ledger cannot be read or written.
+    """
+    key = row.key.hash
+    lease = one_lease(ledger, key, owner, is_alive=is_alive)
+    if isinstance(lease, LeaseHeld):
+        raise works_on_it(row, lease, now)
+    try:
+        return _forgotten(ledger, ledger.read(key) or row, now)
+    finally:
+        ledger.release(lease)
+
+
+def _forgotten(ledger: Ledger, row: Row, now: int) -> str:
+    done = row.done
+    if done is None:
+        raise _not_forgotten(
+            row, "no export of it has completed, so none refuses another. Export it"
+        )
+    refuse_archived(row)
+    what = f"partition {row.key.partition_id} of {row.source_table} in {row.destination_table}"
+    if not done.refuses(now):
+        why = (
+            "it was forgotten before" if done.forgotten else f"its TTL of {done.ttl} s has expired"
+        )
+        return f"{what}: nothing to do, {why}"
+    written = ledger.write(replace(row, done=replace(done, forgotten=True), updated=now))
+    if isinstance(written, Stale):
+        raise moved_meanwhile(row)
+    return (
+        f"{what}: exporting it again is no longer refused. The ledger still knows what landed, "
+        f"last in snapshot {done.landed.snapshot_id}: the same content stays as it is, other "
+        "content replaces it"
+    )
+
+
+def works_on_it(row: Row, lease: LeaseHeld, now: int) -> RefusedError:
+    """Return the refusal to forget what somebody works on at `now`."""
+    seconds = max(0, now - lease.since) // 1000
+    return _not_forgotten(
+        row, f"{lease.owner} has worked on it for {seconds} s. Wait until it has ended"
+    )
+
+
+def moved_meanwhile(row: Row) -> RefusedError:
+    """Return the refusal to forget what others changed meanwhile."""
+    return _not_forgotten(
+        row, "its ledger row was changed at the same moment. Run the command again"
+    )
+
+
+def refuse_archived(row: Row) -> None:
+    """Refuse to forget a partition whose source is gone.
+
+    Raises:
+        RefusedError: it is archived.
+    """
+    if row.archived is not None:
+        why = (
+            "it is archived, and that is no refusal of a while. To let exports replace its rows "
+            f"again, run `{unarchive_command(row)}`"
+        )
+        raise _not_forgotten(row, why)
+
+
+def _not_forgotten(row: Row, why: str) -> RefusedError:
+    return RefusedError(
+        f"Cannot forget the export of partition {row.key.partition_id} of {row.source_table} in "
+        f"{row.destination_table}: {why}."
+    )

@@ -1,0 +1,161 @@
+"""The one place where history is made: every outcome that leaves the job is noted in the ledger.
+
+What was exported, or failed, has a row for each source part. An answer that exported nothing has
+one for the partition: a schedule that asks for the same partitions every hour must not push out of
+a bounded history what was exported.
+
+What a partition's parts are, and what was written of them, the ledger row of its key tells. Noting
+proves nothing and decides nothing: a ledger that cannot keep it never fails an export that is in
+main (tableformat/history.py; RQ…Logging, RQ…Metrics; reading 17).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from tableformat.effects import Step
+from tableformat.errors import LedgerError
+from tableformat.export.destination import Destination
+from tableformat.export.foreign_rows import BESIDE_OTHERS
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import JobPorts
+from tableformat.history import Counter, Event, EventKind
+from tableformat.ledger import ExportedPart, Row
+from tableformat.names import PartitionId
+
+__all__ = ["LoggingOutcomes", "events_of"]
+
+_COUNTED: Final = {
+    Status.COMMITTED: Counter.EXPORTS,
+    Status.REPLACED: Counter.EXPORTS,
+    Status.DIFFERS: Counter.EXPORTS,
+    Status.UNVERIFIED: Counter.EXPORTS,
+    Status.ALREADY_EXPORTED: Counter.DUPLICATED,
+    Status.UNCHANGED: Counter.DUPLICATED,
+    Status.IN_PROGRESS: Counter.DUPLICATED,
+    Status.REFUSED: Counter.DUPLICATED,
+    Status.FAILED: Counter.FAILURES,
+    Status.KILLED: Counter.FAILURES,
+    Status.UNKNOWN: Counter.FAILURES,
+}
+"""What an outcome counts; those that are not here are noted, and count nothing."""
+_NO_ERRORS: Final = (Status.COMMITTED, Status.REPLACED, Status.UNCHANGED, Status.EMPTY)
+"""Outcomes whose message is no error."""
+_ERROR: Final = "Cannot "
+"""How every error begins, and no answer: of these only rows of others are called duplicates."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggingOutcomes:
+    """Notes the outcomes of one job, and lets them pass."""
+
+    ports: JobPorts
+    to: Destination
+
+    def passing(self, outcomes: Generator[Outcome, None, None]) -> Iterator[Outcome]:
+        """Yield the outcomes, each after it was noted; closing this closes what they come from."""
+        with contextlib.closing(outcomes):
+            for outcome in outcomes:
+                self._note(outcome)
+                yield outcome
+
+    def _note(self, outcome: Outcome) -> None:
+        key = self.to.key(PartitionId(outcome.partition_id))
+        try:
+            row = self.ports.ledger.read(key.hash)
+            name, now = str(self.to.table.name), self.ports.clock()
+            events = events_of(outcome, row, name, now, query_id=self.ports.query_id)
+            self.ports.effects(Step.NOTE_HISTORY, partial(self.ports.ledger.note, events))
+        except LedgerError as error:
+            self.ports.observer.note(
+                f"partition {outcome.partition_id}: it is not in the log: {error}"
+            )
+
+
+def events_of(
+    outcome: Outcome, row: Row | None, table: str, now: int, *, query_id: str = ""
+) -> tuple[Event, ...]:
+    """Return what is noted of an outcome: the partition, and each part of it when it was exported.
+
+    Args:
+        outcome: what became of the partition.
+        row: its ledger row afterwards, None when it has none.
+        table: the source table's name.
+        now: milliseconds since 1970.
+        query_id: of the statement that tried.
+    """
+    counter = _counter(outcome)
+    parts, written = _exported(outcome, row)
+    whole = Event(
+        time=now,
+        kind=EventKind.EXPORT_PARTITION,
+        table=table,
+        destination=outcome.table,
+        partition_id=outcome.partition_id,
+        part_name="",
+        status=outcome.status.value,
+        transaction_id=outcome.transaction_id or "",
+        rows=sum(p.rows for p in parts),
+        duration=round(outcome.seconds * 1000),
+        error="" if outcome.status in _NO_ERRORS else outcome.message,
+        counter=counter,
+        # What failed before its parts were known is counted all the same.
+        parts=0 if counter is None else len(parts) or outcome.parts or 1,
+        query_id=query_id,
+    )
+    if counter not in (Counter.EXPORTS, Counter.FAILURES):
+        return (whole,)
+    read = sum(p.bytes_on_disk for p in parts) if counter is Counter.EXPORTS else 0
+    whole = replace(whole, bytes_read=read, bytes_written=written)
+    shares = _shares(written, tuple(p.rows for p in parts))
+    of_parts = tuple(
+        replace(
+            whole,
+            part_name=part.name,
+            rows=part.rows,
+            bytes_read=part.bytes_on_disk if read else 0,
+            bytes_written=share,
+            counter=None,
+            parts=0,
+        )
+        for part, share in zip(parts, shares, strict=True)
+    )
+    return (*of_parts, whole)
+
+
+def _counter(outcome: Outcome) -> Counter | None:
+    counter = _COUNTED.get(outcome.status)
+    is_error = (
+        outcome.status is Status.REFUSED
+        and outcome.message.startswith(_ERROR)
+        and not outcome.message.startswith(BESIDE_OTHERS)
+    )
+    return Counter.FAILURES if is_error else counter
+
+
+def _exported(outcome: Outcome, row: Row | None) -> tuple[tuple[ExportedPart, ...], int]:
+    """Return the parts of the outcome's transaction, and the bytes of its files in main."""
+    if row is None:
+        return (), 0
+    if outcome.status is Status.IN_PROGRESS:
+        return row.claim.parts, 0
+    if outcome.transaction_id is None:
+        return (), 0
+    if row.done is not None and row.done.landed.transaction_id == outcome.transaction_id:
+        return row.done.parts, row.done.bytes
+    claim = row.claim_of(outcome.transaction_id)
+    return (claim.parts, 0) if claim is not None else ((), 0)
+
+
+def _shares(total: int, rows: tuple[int, ...]) -> Iterator[int]:
+    """Divide the bytes of files that may hold several parts by the parts' rows, none left over."""
+    before, counted, of_all = 0, 0, sum(rows)
+    for own in rows:
+        counted += own
+        until = total * counted // of_all if of_all else 0
+        yield until - before
+        before = until

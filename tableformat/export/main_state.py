@@ -1,0 +1,401 @@
+"""What of a key's exports main holds, from main itself: whole, gone, moved away from, or changed.
+
+Every answer to a user ("unchanged", "already exported") and everything that a replacement removes
+is decided here, anew in each turn (protocol.md steps 6 and 11, DESIGN 5.5). The files of an export
+are recognised by their names. Where others rewrote or deleted some of them, only the history of
+main can tell where the rows are.
+
+What a mark proves, and what of it the ledger does not know yet: pure (protocol.md, steps 5, 8).
+
+Rows and files of a landed export are never taken from main, where somebody may have deleted some
+since: then the ledger would call the rest complete. They were noted on the claim before its first
+request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final
+
+from tableformat.committer import FileInMain, KeyCommit, LakeTableState, SnapshotSeen
+from tableformat.file_names import is_of_transaction
+from tableformat.ledger import Claim, Held, Landed, Row
+from tableformat.quantities import counted
+from tableformat.table_properties import Mark
+
+__all__ = [
+    "FilesAt",
+    "Holding",
+    "Kind",
+    "changes_rows",
+    "claim_of_mark",
+    "holding",
+    "landed_from",
+    "landed_mark",
+    "unsettled_mark",
+]
+
+# How statements begin that write rows anew, and take no partition or part away.
+_EDITING: Final = re.compile(
+    r"(?:UPDATE|DELETE|CLEAR COLUMN|CLEAR INDEX|OPTIMIZE"
+    r"|MOVE PART(?:ITION ID)? '[^']*' TO (?:DISK|VOLUME)) "
+)
+
+FilesAt = Callable[[int], tuple[FileInMain, ...]]
+"""The key's files in a snapshot of the table, by its id."""
+
+
+class Kind(Enum):
+    """What main holds of a key."""
+
+    NOTHING = auto()
+    """No export of it ever landed."""
+    WHOLE = auto()
+    """All files of one export, or of several, each complete and without deletes."""
+    GONE = auto()
+    """Somebody removed its files without putting rows in their place: its rows are gone."""
+    ELSEWHERE = auto()
+    """A MOVE took its rows to another lake table."""
+    MOVED = auto()
+    """Main was moved to where no export of it is."""
+    CHANGED = auto()
+    """Others rewrote or deleted rows of it: which rows of it main holds cannot be told."""
+    STRANGE = auto()
+    """Files of it that this ledger does not know to have landed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What main holds of a key. `text` says it in a sentence; `files` are the key's, by name.
+
+    `as_left`: they are what a statement on the lake table left there, and no export; `edited`:
+    only statements that change rows, UPDATE and its like, came since the last export.
+    """
+
+    kind: Kind
+    text: str
+    files: tuple[FileInMain, ...] = ()
+    landed: tuple[Landed, ...] = ()
+    as_left: bool = False
+    edited: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether main has rows of the key in `files` and nowhere else, whoever left them so."""
+        return self.is_certain or self.as_left
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is known where the rows of all exports are: in `files`, or nowhere."""
+        return self.kind not in (Kind.CHANGED, Kind.STRANGE)
+
+    @property
+    def rows(self) -> int:
+        """Rows in the key's files."""
+        return sum(f.rows for f in self.files)
+
+    def holds(self, landed: Landed) -> bool:
+        """Whether main holds exactly this export of the key, whole."""
+        return self.kind is Kind.WHOLE and [x.transaction_id for x in self.landed] == [
+            landed.transaction_id
+        ]
+
+    def about(self, landed: Landed) -> str:
+        """Say where the rows of an export are, also when main holds others of the key."""
+        if self.kind is not Kind.WHOLE or self.holds(landed):
+            return self.text
+        others = ", ".join(str(x.snapshot_id) for x in self.landed)
+        return (
+            f"It landed in snapshot {landed.snapshot_id}, and main was moved away from it since: "
+            f"it holds the export of snapshot {others}."
+        )
+
+
+def changes_rows(statement: str) -> bool:
+    """Whether a statement writes rows anew, and takes no partition or part away."""
+    return _EDITING.match(statement) is not None
+
+
+def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt) -> Holding:
+    """Say what main holds of a key.
+
+    Args:
+        row: the key's ledger row, read after `state` was loaded; None when it has none.
+        state: the table's metadata.
+        key: the key's hash.
+        files_at: the key's files in a snapshot of `state`.
+    """
+    files = files_at(state.main) if state.main is not None else ()
+    landed = row.landed if row is not None else ()
+    if row is not None and any(x.statement for x in landed):
+        return _after_statements(row, state, key, files, files_at)
+    if files:
+        return _of_files(landed, state, key, files, files_at)
+    if not landed:
+        return Holding(Kind.NOTHING, "It was never exported.")
+    ancestors = list(state.ancestors())
+    last = next((x for s in ancestors for x in landed if x.snapshot_id == s.snapshot_id), None)
+    if row is not None and last is not None and _took_all_out(row, last):
+        text = f"No row of it is in main since snapshot {last.snapshot_id}."
+        return Holding(Kind.WHOLE, text, (), (last,))
+    if last is not None:
+        return _since(last, ancestors, key, files_at)
+    newest = landed[-1].snapshot_id
+    if state.history_is_complete:
+        text = f"It landed in snapshot {newest}, and main was moved away from it since."
+        return Holding(Kind.MOVED, text)
+    text = (
+        f"It landed in snapshot {newest}; its files are not in main, and the snapshots that would "
+        "tell where its rows are were expired."
+    )
+    return Holding(Kind.CHANGED, text)
+
+
+def _after_statements(
+    row: Row,
+    state: LakeTableState,
+    key: str,
+    files: tuple[FileInMain, ...],
+    files_at: FilesAt,
+) -> Holding:
+    """Say what main has of a key that statements changed: what the last in its line left there.
+
+    Files alone do not tell: those of an export that was dropped in part, and rewritten by others,
+    are all there again when main is moved (decision 0013).
+    """
+    ancestors = list(state.ancestors())
+    landed = {x.snapshot_id: x for x in row.landed}
+    last = next((landed[s.snapshot_id] for s in ancestors if s.snapshot_id in landed), None)
+    if last is None and state.history_is_complete:
+        newest = row.landed[-1].snapshot_id
+        text = f"It landed in snapshot {newest}, and main was moved away from it since."
+        return Holding(Kind.STRANGE if files else Kind.MOVED, text, files)
+    in_line = last is not None
+    last = last or max(row.landed, key=lambda x: x.epoch)
+    left = () if _took_all_out(row, last) else last.left
+    if left is not None and _counts(files, row, key) == frozenset(left):
+        found = _as_left(row, last, left, files)
+        edited = found.kind is not Kind.WHOLE and _is_edited(row, last, ancestors, state)
+        return replace(found, edited=edited)
+    if in_line and not last.statement:
+        return _since(last, ancestors, key, files_at, files)
+    text = f"{_done_by(last)}; its files were changed since, or what it left cannot be told."
+    return Holding(Kind.CHANGED, text, files)
+
+
+def _counts(files: tuple[FileInMain, ...], row: Row, key: str) -> frozenset[Held] | None:
+    """Return the files of a key by transaction; None where one carries deletes or is unknown."""
+    found = []
+    for one in dict.fromkeys(x.transaction_id for x in row.landed):
+        own = [f for f in files if is_of_transaction(f.path, key, one)]
+        if own:
+            found.append(Held(one, len(own), sum(f.rows for f in own)))
+    known = sum(x.data_files for x in found)
+    return None if known < len(files) or any(f.deletes for f in files) else frozenset(found)
+
+
+def _as_left(
+    row: Row, last: Landed, left: tuple[Held, ...], files: tuple[FileInMain, ...]
+) -> Holding:
+    """Say that main has what the last in its line left there."""
+    if not left and last.statement:
+        text = f"No row of it is in main since snapshot {last.snapshot_id}: {last.statement}."
+        return Holding(Kind.ELSEWHERE if last.moved_to else Kind.GONE, text)
+    whole = tuple(x for x in row.landed if not x.statement and x.left in [(one,) for one in left])
+    if len(whole) == len(left):
+        rows = sum(f.rows for f in files)
+        text = f"{counted(rows, 'row')} in the lake, snapshot {last.snapshot_id}."
+        return Holding(Kind.WHOLE, text, files, whole or (last,))
+    return Holding(Kind.CHANGED, f"{_done_by(last)}.", files, as_left=True)
+
+
+def _is_edited(
+    row: Row, last: Landed, ancestors: list[SnapshotSeen], state: LakeTableState
+) -> bool:
+    """Whether the last that landed, and all since the last export in its line, change rows only.
+
+    Of what was expired it is taken that main descends from it, where nothing shows otherwise.
+    """
+    seen = {s.snapshot_id for s in ancestors}
+    known = ancestors[-1].sequence_number if ancestors and not state.history_is_complete else 0
+    line = [
+        x
+        for x in row.landed
+        if x.epoch <= last.epoch and (x.snapshot_id in seen or x.sequence_number < known)
+    ]
+    export = max((x.epoch for x in line if not x.statement), default=None)
+    since = [x.statement for x in line if export is not None and x.epoch > export]
+    return bool(since) and all(changes_rows(statement) for statement in since)
+
+
+def _done_by(last: Landed) -> str:
+    """Say what landed, an export or a statement."""
+    what = f"{last.statement} changed it" if last.statement else "It landed"
+    return f"{what} in snapshot {last.snapshot_id}"
+
+
+def _took_all_out(row: Row, last: Landed) -> bool:
+    """Whether an export is known to have left no row: the unknown have no record."""
+    recorded = row.done is not None and row.done.landed == last
+    return recorded and (last.rows, last.data_files) == (0, 0)
+
+
+def _of_files(
+    landed: tuple[Landed, ...],
+    state: LakeTableState,
+    key: str,
+    files: tuple[FileInMain, ...],
+    files_at: FilesAt,
+) -> Holding:
+    """Say what the files that main has of a key are."""
+    found, left = [], list(files)
+    for one in landed:
+        own: list[FileInMain] = []
+        rest: list[FileInMain] = []
+        for f in left:
+            (own if is_of_transaction(f.path, key, one.transaction_id) else rest).append(f)
+        left = rest
+        if own and not _complete(one, own):
+            ancestors = list(state.ancestors())
+            if any(s.snapshot_id == one.snapshot_id for s in ancestors):
+                return _since(one, ancestors, key, files_at, files)
+            text = f"It landed in snapshot {one.snapshot_id}; its files were changed since."
+            return Holding(Kind.CHANGED, text, files)
+        found += [one] if own else []
+    if left:
+        rows = sum(f.rows for f in left)
+        text = (
+            f"Main holds {counted(len(left), 'file')} with {counted(rows, 'row')} of this very "
+            "partition that this "
+            "ledger does not know."
+        )
+        return Holding(Kind.STRANGE, text, files)
+    rows = sum(f.rows for f in files)
+    text = f"{counted(rows, 'row')} in the lake, snapshot {found[-1].snapshot_id}."
+    return Holding(Kind.WHOLE, text, files, tuple(found))
+
+
+def _complete(landed: Landed, files: list[FileInMain]) -> bool:
+    return (len(files), sum(f.rows for f in files)) == (landed.data_files, landed.rows) and not any(
+        f.deletes for f in files
+    )
+
+
+def _since(
+    landed: Landed,
+    ancestors: list[SnapshotSeen],
+    key: str,
+    files_at: FilesAt,
+    files: tuple[FileInMain, ...] = (),
+) -> Holding:
+    """Say what became of an export that main descends from.
+
+    Its rows are gone only when every snapshot that took files of it away put none in their place.
+    """
+    numbers = [s.snapshot_id for s in ancestors]
+    later = ancestors[: numbers.index(landed.snapshot_id)]
+    before = _paths(files_at(landed.snapshot_id), key, landed)
+    changed: list[SnapshotSeen] = []
+    rewritten = False
+    for one in reversed(later):
+        after = _paths(files_at(one.snapshot_id), key, landed)
+        if after != before:
+            changed.append(one)
+            rewritten = rewritten or not _only_removes(one)
+        before = after
+    what = f"It landed in snapshot {landed.snapshot_id}"
+    by = ", ".join(f"snapshot {s.snapshot_id} ({s.operation})" for s in changed)
+    if not files and changed and not rewritten:
+        return Holding(Kind.GONE, f"{what}, and its files were removed by {by}.")
+    by = f" by {by}" if by else ""
+    return Holding(Kind.CHANGED, f"{what}; its files were changed since{by}.", files)
+
+
+def _only_removes(one: SnapshotSeen) -> bool:
+    """Whether a snapshot added no data file; the summary of a delete need not say so."""
+    return one.added_files == 0 or (one.added_files is None and one.operation == "delete")
+
+
+def _paths(files: tuple[FileInMain, ...], key: str, landed: Landed) -> frozenset[tuple[str, bool]]:
+    return frozenset(
+        (f.path, f.deletes) for f in files if is_of_transaction(f.path, key, landed.transaction_id)
+    )
+
+
+def landed_mark(row: Row, state: LakeTableState, key: KeyCommit) -> Mark | None:
+    """Return the mark that proves that this content landed, by us or an earlier owner (step 5).
+
+    Of a statement on the lake table only its own transaction does: files that it writes anew may be
+    the same export as those of another one, and are elsewhere, or otherwise written.
+    """
+    mark = state.mark(key.key)
+    if mark is None:
+        return None
+    if mark.epoch == key.epoch:
+        return mark
+    if key.of_statement:
+        same = mark.transaction_id == key.transaction_id
+    else:
+        same = mark.fingerprint == key.fingerprint
+    return mark if same and mark.epoch > row.done_epoch else None
+
+
+def unsettled_mark(row: Row | None, state: LakeTableState) -> Mark | None:
+    """Return the mark of an export that landed and is not completed in the ledger yet."""
+    mark = state.mark(row.key.hash) if row is not None else None
+    if row is None or mark is None or mark.epoch <= row.done_epoch:
+        return None
+    return mark
+
+
+def claim_of_mark(row: Row, state: LakeTableState, mark: Mark) -> Claim:
+    """Return the claim that a mark proves to have landed.
+
+    A ledger that was made anew does not know it: then the snapshot's summary tells its figures,
+    where the snapshot is still there and is of this key alone; no files say that nothing does.
+    """
+    known = row.claim_of(mark.transaction_id)
+    if known is not None:
+        return known
+    if mark.is_of_statement:
+        return Claim(
+            mark.epoch,
+            mark.transaction_id,
+            mark.fingerprint,
+            row.updated,
+            statement="a statement that this ledger does not know",
+        )
+    seen = state.snapshots.get(mark.snapshot_id)
+    told = seen is not None and seen.added_rows is not None and seen.added_files is not None
+    return Claim(
+        mark.epoch,
+        mark.transaction_id,
+        mark.fingerprint,
+        row.updated,
+        rows=(seen.added_rows or 0) if seen is not None and told else 0,
+        data_files=(seen.added_files or 0) if seen is not None and told else 0,
+    )
+
+
+def landed_from(mark: Mark, state: LakeTableState, claim: Claim) -> Landed:
+    """Return what a mark proves.
+
+    Of a snapshot that was expired the table's own sequence number stands for the snapshot's: it is
+    no smaller, and no later metadata is below it.
+    """
+    seen = state.snapshots.get(mark.snapshot_id)
+    return Landed(
+        mark.epoch,
+        mark.transaction_id,
+        mark.fingerprint,
+        mark.snapshot_id,
+        seen.sequence_number if seen else state.last_sequence_number,
+        claim.rows,
+        claim.data_files,
+        claim.statement,
+        claim.holds,
+        claim.move.table if claim.move else "",
+    )

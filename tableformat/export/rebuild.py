@@ -1,0 +1,213 @@
+"""A new ledger for a table whose ledger was lost: from the lists of its commits, and from main.
+
+    read M and every list -> for each key: what of it does main hold? -> rows in the new ledger
+    -> an empty commit that gives the table to it
+
+Main decides. An export whose listed files are in main, all of them and without deletes, is
+completed. A key of which main holds nothing, and of which no ancestor of main ever did, was never
+exported. Everything else may be in files that others wrote: its row says that it landed and does
+not say where, so that no export of the key can double rows before somebody has looked. The empty
+commit also kills every request that owners with the lost ledger have under way (protocol.md,
+fence).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tableformat.committer import FileInMain, LakeTableState
+from tableformat.effects import Step
+from tableformat.errors import RefusedError
+from tableformat.export.commit import Ports, send_empty
+from tableformat.export.commit_lists import ListedExport, read_lists
+from tableformat.file_names import is_of_transaction, key_in
+from tableformat.ledger import Claim, Landed, Record, Row, Stale, State
+from tableformat.storage import Storage
+from tableformat.table_properties import LEDGER_PROPERTY, is_of_statement
+
+__all__ = ["Rebuilt", "rebuild"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What the new ledger says of one key; `proved` is false when nobody can say where it is."""
+
+    row: Row
+    proved: bool
+
+
+def rebuild(ports: Ports, storage: Storage, destination: str) -> tuple[Rebuilt, ...]:
+    """Fill a ledger from a table, and give the table to it.
+
+    Args:
+        ports: the table, and the ledger that is to be its own.
+        storage: that the table's location belongs to.
+        destination: the table's name, for people.
+
+    Raises:
+        RefusedError: the table is this ledger's already, main holds files of exports that no list
+            names, or the table did not take the new ledger.
+        LedgerError: a list is damaged, or the ledger cannot be written.
+        DestinationError: the table or its lists cannot be read.
+    """
+    for attempt in range(1, ports.most_attempts + 1):
+        state = ports.effects(Step.LOAD_METADATA, ports.table.load)
+        if state.properties.get(LEDGER_PROPERTY) == ports.ledger.identity:
+            if attempt == 1:
+                message = (
+                    f"Cannot rebuild the ledger of {destination}: {ports.ledger.uri} is its ledger "
+                    "already. Name a new one with --ledger."
+                )
+                raise RefusedError(message)
+            return tuple(_found(ports, state, storage, destination))
+        found = tuple(_found(ports, state, storage, destination))
+        _count_up(ports, max([state.highest_epoch, *(f.row.claim.epoch for f in found)]))
+        for one in found:
+            _write(ports, one.row)
+        if send_empty(ports, state, "rebuilt")[1].applied:
+            return found
+        ports.pause(attempt)
+    message = (
+        f"Cannot give {destination} a new ledger: the catalog confirmed none of the attempts. Run "
+        "the command again."
+    )
+    raise RefusedError(message)
+
+
+def _found(
+    ports: Ports, state: LakeTableState, storage: Storage, destination: str
+) -> Iterator[Rebuilt]:
+    """Say for every key that a list names what the table tells of it."""
+    by_key: dict[str, list[ListedExport]] = {}
+    for listed in read_lists(storage, state.location):
+        if listed.destination == state.layout.table_uuid:
+            by_key.setdefault(listed.key.hash, []).append(listed)
+    _refuse_unlisted(ports, state, frozenset(by_key), destination)
+    for key, exports in sorted(by_key.items()):
+        yield _row(ports, state, key, exports, destination)
+
+
+def _refuse_unlisted(
+    ports: Ports, state: LakeTableState, listed: frozenset[str], destination: str
+) -> None:
+    """Refuse when main holds files of a key that no list names: they would be exported again.
+
+    Raises:
+        RefusedError: there are such files.
+    """
+    names = {key_in(path) for path in ports.table.paths_in_main(state)} - {""}
+    unknown = names - listed
+    if unknown:
+        message = (
+            f"Cannot rebuild the ledger of {destination}: main holds files of {len(unknown)} "
+            "exports that no list below the table's metadata directory names. Restore the lists "
+            "(metadata/mergeberg/groups) from a copy, or the ledger."
+        )
+        raise RefusedError(message)
+
+
+def _row(
+    ports: Ports,
+    state: LakeTableState,
+    key: str,
+    exports: list[ListedExport],
+    destination: str,
+) -> Rebuilt:
+    """Return the row of a key."""
+    now = ports.clock()
+    last = max(exports, key=lambda e: e.epoch)
+    files = ports.table.files_of(state, key)
+    whole = {
+        e.transaction_id: e
+        for e in sorted(exports, key=lambda e: e.epoch)
+        if _is_whole(e, key, files)
+    }
+    known = ports.ledger.read(key)
+    row = Row(
+        last.key, last.source_table, destination, State.FAILED, _claim(last, now),
+        known.created if known is not None else now, now,
+        version=known.version if known is not None else 0, keeper_node=last.keeper_node,
+    )  # fmt: skip
+    if len(whole) == 1 and len(next(iter(whole.values())).files) == len(files):
+        (found,) = whole.values()
+        landed = _landed(found, state)
+        done = Record(landed, (), found.bytes, now, row.ttl)
+        completed = replace(
+            row, state=State.COMPLETED, claim=_claim(found, now), landed=(landed,), done=done,
+            keeper_node=found.keeper_node,
+        )  # fmt: skip
+        return Rebuilt(completed, proved=True)
+    if not files and _never_held(ports, state, key):
+        return Rebuilt(row, proved=True)
+    lost = replace(_landed(last, state), data_files=0)
+    text = "the ledger was rebuilt, and where the rows of this partition are cannot be told"
+    return Rebuilt(replace(row, landed=(lost,), last_error=text), proved=False)
+
+
+def _is_whole(listed: ListedExport, key: str, files: tuple[FileInMain, ...]) -> bool:
+    """Whether exactly the listed files of an export are in main, and none carries a delete.
+
+    What a statement has left is no export, however whole it is.
+    """
+    own = [f for f in files if is_of_transaction(f.path, key, listed.transaction_id)]
+    return (
+        not is_of_statement(listed.fingerprint)
+        and bool(own)
+        and sorted(f.path for f in own) == sorted(listed.files)
+        and not any(f.deletes for f in own)
+    )
+
+
+def _never_held(ports: Ports, state: LakeTableState, key: str) -> bool:
+    """Whether no ancestor of main, all of which are known, ever held a file of a key."""
+    if not state.history_is_complete:
+        return False
+    seen = state.main
+    while seen is not None:
+        if ports.table.files_of(state, key, seen):
+            return False
+        seen = state.snapshots[seen].parent_id
+    return True
+
+
+def _claim(listed: ListedExport, now: int) -> Claim:
+    return Claim(
+        listed.epoch,
+        listed.transaction_id,
+        listed.fingerprint,
+        now,
+        rows=listed.rows,
+        data_files=len(listed.files),
+        bytes=listed.bytes,
+    )
+
+
+def _landed(listed: ListedExport, state: LakeTableState) -> Landed:
+    """Return an export as landed by what main is now: that it is there is all that is known."""
+    return Landed(
+        listed.epoch,
+        listed.transaction_id,
+        listed.fingerprint,
+        state.main or 0,
+        state.last_sequence_number,
+        listed.rows,
+        len(listed.files),
+    )
+
+
+def _count_up(ports: Ports, least: int) -> None:
+    """Draw the numbers up to the greatest that the table has seen."""
+    if (missing := least - ports.ledger.highest_epoch()) > 0:
+        ports.ledger.next_epoch(missing)
+
+
+def _write(ports: Ports, row: Row) -> None:
+    written = ports.effects(Step.NOTE_LANDED, partial(ports.ledger.write, row))
+    if isinstance(written, Stale):
+        message = (
+            f"Cannot rebuild the ledger {ports.ledger.uri}: somebody else writes it at the same "
+            "time. Run the command again, alone."
+        )
+        raise RefusedError(message)

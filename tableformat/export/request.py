@@ -1,0 +1,232 @@
+"""Which partitions an export is about: one by id, one by expression, or all that a filter keeps.
+
+How much an application writes at a time: so many slices, so many bytes per second.
+
+ClickHouse has both as settings of a server, `background_move_pool_size` and
+`max_exports_bandwidth_for_server`; here they are an application's, the process that exports (DESIGN
+10). Its exports share one `Allotment`: each takes a share before its tasks begin and gives it back
+when they have ended. A share says how many slices are written at a time, and how many bytes per
+second each of them may read, and may write: the rate divided by their number, so that together they
+never exceed it, on however many hosts they run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tableformat.errors import NotFoundError, UsageError
+from tableformat.export.slices import Share
+from tableformat.mergetree.compatibility import time_column
+from tableformat.mergetree.expression_text import render_expression
+from tableformat.mergetree.summary_filter import SummaryFilter
+from tableformat.mergetree.table import MergeTreeTable, NoTimes, PartitionSummary
+from tableformat.names import PartitionId
+from tableformat.quantities import counted
+from tableformat.source import Source
+
+__all__ = [
+    "MAX_SLICES",
+    "AllPartitions",
+    "Allotment",
+    "ByExpression",
+    "ById",
+    "Limits",
+    "Selection",
+    "no_partition",
+    "select",
+]
+
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ById:
+    """The partition with this id."""
+
+    partition_id: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class ByExpression:
+    """The partition that ClickHouse finds for an expression, e.g. `202401` or `tuple('x', 3)`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllPartitions:
+    """Every partition with active parts that the filter keeps; never one whose source is gone."""
+
+    where: SummaryFilter | None = None
+
+
+Selection = ById | ByExpression | AllPartitions
+
+
+def select(
+    selection: Selection,
+    table: MergeTreeTable,
+    source: Source,
+    *,
+    was_exported: Callable[[PartitionId], bool],
+    none: Callable[[str], None],
+) -> tuple[PartitionId, ...]:
+    """Return the ids that a selection is about, in the order of the source.
+
+    Args:
+        selection: what the user said.
+        table: the source table.
+        source: where its partitions are listed.
+        was_exported: whether the ledger has a landed export of an id; such an id is known even when
+            its source partition was dropped since (coverage.md, reading 1).
+        none: hears why it is about no partition at all, with what there is.
+
+    Raises:
+        UsageError: the filter needs times that are not known.
+        NotFoundError: the id has neither active parts nor a landed export.
+    """
+    match selection:
+        case ByExpression(text):
+            return (source.find_partition(table, text),)
+        case AllPartitions(where):
+            found = source.partitions(table.name)
+            if where is not None and where.reads_times:
+                found = source.with_times(table, found)
+            chosen = tuple(p.partition_id for p in found if where is None or where.matches(p))
+            if not chosen:
+                none(no_partition(table, found, where))
+            return chosen
+        case ById(partition_id):
+            known = [p.partition_id for p in source.partitions(table.name)]
+            if partition_id in known or was_exported(partition_id):
+                return (partition_id,)
+            raise _unknown(partition_id, table, known)
+
+
+def no_partition(
+    table: MergeTreeTable, found: tuple[PartitionSummary, ...], where: SummaryFilter | None
+) -> str:
+    """Say that a selection holds no partition, and what there is."""
+    if not found or where is None:
+        return f"no partition is selected: {table.name} has no partition with active parts"
+    ids = [str(one.partition_id) for one in found]
+    there = ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"
+    times = [t for one in found for t in (one.min_time, one.max_time) if t]
+    column = time_column(table)
+    of_time = (
+        f", {column.name} from {min(times)} to {max(times)}"
+        if where.reads_times and times and not isinstance(column, NoTimes)
+        else ""
+    )
+    return (
+        f"no partition is selected: of {counted(len(ids), 'partition')} of {table.name} "
+        f"({there}{of_time}) "
+        f"none fulfils {render_expression(where.expression)}"
+    )
+
+
+def _unknown(
+    partition_id: PartitionId, table: MergeTreeTable, known: list[PartitionId]
+) -> NotFoundError:
+    shown = ", ".join(str(p) for p in known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
+    has = (
+        f"It has {counted(len(known), 'partition')}: {shown}."
+        if known
+        else "It has no partition with active parts."
+    )
+    return NotFoundError(
+        f"Cannot export partition {partition_id} of {table.name}: it has no active parts and was "
+        f"never exported. {has} List them with `mergeberg partitions {table.name}`."
+    )
+
+
+MAX_SLICES: Final = 8
+"""ClickHouse's default of `background_move_pool_size`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of an application, as one export was told them.
+
+    `bandwidth` is bytes per second, 0 for no limit; `slices` are written at a time by all exports
+    together, at least 1. With `in_turn` this export writes one after the other, and reads each
+    whole before it writes it (RQ…ParallelFormatting).
+    """
+
+    bandwidth: int = 0
+    slices: int = MAX_SLICES
+    in_turn: bool = False
+
+    def __post_init__(self) -> None:
+        """Check them.
+
+        Raises:
+            UsageError: nothing could ever be written.
+        """
+        if self.slices < 1:
+            message = (
+                f"Cannot write {self.slices} files at a time (max_slices, "
+                "background_move_pool_size): nothing would ever be exported. Give 1 or more."
+            )
+            raise UsageError(message)
+        if self.bandwidth < 0:
+            message = (
+                f"Cannot write {self.bandwidth} bytes per second (max_bandwidth, "
+                "max_exports_bandwidth_for_server). Give 1 or more, or 0 for no limit."
+            )
+            raise UsageError(message)
+
+    def at_once(self, slots: int) -> int:
+        """Return how many slices this export may write at a time where Spark could so many."""
+        return 1 if self.in_turn else min(slots, self.slices)
+
+
+class Allotment:
+    """What the exports of an application that run now have taken; for any number of threads."""
+
+    def __init__(self) -> None:
+        """Begin with nothing taken."""
+        self._changed = threading.Condition()
+        self._slices = 0
+        self._rate = 0
+
+    @property
+    def slices(self) -> int:
+        """How many slices may be being written now."""
+        return self._slices
+
+    def take(self, limits: Limits, wanted: int) -> Share | None:
+        """Take what is free, None when nothing is.
+
+        Exports with a bandwidth follow one another: the first has all of it.
+
+        Args:
+            limits: those of the export, of which others have taken their share.
+            wanted: how many slices it would write at a time.
+        """
+        with self._changed:
+            number = min(wanted, limits.slices - self._slices)
+            rate = limits.bandwidth - self._rate if limits.bandwidth else 0
+            if limits.bandwidth:
+                number = min(number, rate)
+            if number < 1:
+                return None
+            share = Share(number, rate, limits.in_turn)
+            self._slices += number
+            self._rate += share.bandwidth
+            return share
+
+    def give_back(self, share: Share) -> None:
+        """Give back what was taken."""
+        with self._changed:
+            self._slices -= share.slices
+            self._rate -= share.bandwidth
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Return when something was given back, at the latest after so many seconds."""
+        with self._changed:
+            self._changed.wait(seconds)

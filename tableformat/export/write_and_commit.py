@@ -1,0 +1,631 @@
+"""Lets the files of claimed partitions be written, and hands the partitions over to be committed.
+
+A partition is complete when each of its slices has a receipt. While others are still being written,
+complete ones are handed over every so often, so that hours of work do not become visible only at
+their end; which those are, the stored receipts say, as they do for a run that goes on with another.
+
+From finished files to an answer: files checked, noted in the ledger, committed, verified.
+
+All partitions of a call become visible in one snapshot; what stops one of them lets the others go
+on.
+
+A run whose partitions are taken over from it: it stops writing, and says by whom.
+
+All partitions of a group are written by one job, which is stopped only when none of them is ours
+any more. What is decided here is when to stop and what to say; that nothing of a partition that was
+taken over becomes visible, the commit protocol sees to (step 4).
+
+The end of an export that can never land: FAILED for good, and its files go (step 9).
+
+That is after a certain conflict: the table is not any more what the files were written for, and
+every request is dead. Whatever else ends an export leaves it resumable (coverage.md reading 9).
+
+What became of a partition, put into an outcome for the user and an error for the ledger row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import assert_never
+
+from tableformat.committer import (
+    CommitOutcome,
+    Committed,
+    Conflicted,
+    Figures,
+    NotSent,
+    Superseded,
+    Unknown,
+)
+from tableformat.effects import Step
+from tableformat.errors import (
+    DestinationError,
+    LedgerError,
+    MissingError,
+    NotBegunError,
+    RefusedError,
+    SourceError,
+    SourceGoneError,
+    StoppedError,
+    TableFormatError,
+)
+from tableformat.export.archived import undo_statement
+from tableformat.export.cleanup import Cleaning
+from tableformat.export.commit import Ports, commit
+from tableformat.export.commit_lists import store_list
+from tableformat.export.decision import Wish
+from tableformat.export.destination import Destination, Group, WrittenClaim
+from tableformat.export.freeze_and_claim import Claimed, Claiming, Frozen
+from tableformat.export.give_up import (
+    BEING_CANCELLED,
+    INTERRUPTED_ERROR,
+    QUERY_KILLED,
+    GivenUp,
+    kill,
+)
+from tableformat.export.leases import Leases
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import JobPorts, SliceWriter, Writing, Written
+from tableformat.export.slices import (
+    files_of_parts,
+    just_written,
+    stored_receipts,
+    tasks,
+    with_files,
+)
+from tableformat.export.verification import Verification
+from tableformat.ledger import Row, Stale, State
+from tableformat.quantities import counted
+from tableformat.receipt import Receipt
+
+__all__ = [
+    "Cancelled",
+    "Committing",
+    "FileWriting",
+    "Files",
+    "FinalFailure",
+    "NoneLeftError",
+    "Telling",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Tells outcomes of one destination, named `table`."""
+
+    ports: JobPorts
+    table: str
+
+    def outcome(
+        self, partition_id: str, status: Status, message: str, row: Row | None, begun: int
+    ) -> Outcome:
+        """Return an outcome with the figures of the row's completed export, or of its claim.
+
+        An answer about main has those of the export that is there, whatever was claimed since.
+        """
+        done = row.done if row is not None else None
+        in_main = done is not None and status in (Status.ALREADY_EXPORTED, Status.UNCHANGED)
+        last = done.landed if done and in_main else row.last if row is not None else None
+        return Outcome(
+            partition_id=partition_id,
+            status=status,
+            table=self.table,
+            message=message,
+            transaction_id=last.transaction_id if last else None,
+            snapshot_id=done.landed.snapshot_id if done else None,
+            rows=last.rows if last else 0,
+            data_files=last.data_files if last else 0,
+            bytes=done.bytes if done and in_main else row.bytes if row is not None else 0,
+            seconds=(self.ports.clock() - begun) / 1000,
+        )
+
+    def failed(
+        self,
+        partition_id: str,
+        error: TableFormatError,
+        row: Row | None,
+        begun: int,
+        *,
+        parts: int = 0,
+    ) -> Outcome:
+        """Return what an error made of a partition; `parts` when no claim has them."""
+        failed = self.outcome(partition_id, _status(error), str(error), row, begun)
+        gone = isinstance(error, SourceGoneError)
+        return replace(failed, code=error.code, parts=parts, source_gone=gone)
+
+    def note_error(self, row: Row, error: str, finished: tuple[Receipt, ...] = ()) -> str:
+        """Leave the last error on the row, unless it has moved on: then it is somebody else's.
+
+        Args:
+            row: as it was claimed.
+            error: why the export ends without a commit.
+            finished: the receipts of its files, by which the row says which parts are done.
+
+        Returns:
+            What the ledger said against that, as the end of a sentence; '' when it was noted.
+        """
+        try:
+            now = self.ports.ledger.read(row.key.hash)
+            if now is not None and now.claim.epoch == row.claim.epoch and _runs(now):
+                claim = now.claim
+                if finished:
+                    claim = replace(claim, parts=with_files(claim.parts, finished))
+                noted = replace(now, last_error=error, updated=self.ports.clock(), claim=claim)
+                self.ports.effects(Step.NOTE_ERROR, partial(self.ports.ledger.write, noted))
+        except LedgerError as refused:
+            return f" (and the ledger could not note it: {refused})"
+        return ""
+
+
+def _status(error: TableFormatError) -> Status:
+    match error:
+        case RefusedError():
+            return Status.REFUSED
+        case StoppedError():
+            return Status.STOPPED
+        case _:
+            return Status.FAILED
+
+
+def _runs(row: Row) -> bool:
+    return row.state is State.RUNNING
+
+
+_BY_ANOTHER = "another run claimed it while its files were written"
+_BY_CANCEL = "it was cancelled. Nothing of this run becomes visible; exporting it again begins anew"
+
+
+class NoneLeftError(TableFormatError):
+    """Every partition that is being written was taken over by others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Sees to partitions of one run that others take over."""
+
+    ports: JobPorts
+    leases: Leases
+    telling: Telling
+
+    def watch(self, claimed: tuple[Claimed, ...]) -> None:
+        """Begin to look whether they are taken over."""
+        for one in claimed:
+            self.leases.watch(one.row.key.hash, one.row.claim.epoch)
+
+    def while_any_is_ours(
+        self, claimed: Collection[Claimed], on_rows: Callable[[int], None]
+    ) -> Callable[[int], None]:
+        """Return `on_rows`, which raises once none of the partitions is ours any more.
+
+        Args:
+            claimed: those that are being written when the returned function is called.
+            on_rows: what to tell while one of them is ours.
+
+        Raises:
+            NoneLeftError: when the returned function is called then.
+        """
+
+        def told(written: int) -> None:
+            if all(self.leases.taken_over(c.row.key.hash) for c in claimed):
+                message = "Cannot go on: all partitions of this run were taken over. Look who did."
+                raise NoneLeftError(message)
+            on_rows(written)
+
+        return told
+
+    def outcome(self, one: Claimed) -> Outcome:
+        """Say what became of a partition that is not ours any more."""
+        return self._look(one)[0]
+
+    def _look(self, one: Claimed) -> tuple[Outcome, bool]:
+        """Return that, and whether the ledger says that another run has claimed it."""
+        status, text, is_anothers = Status.IN_PROGRESS, _BY_ANOTHER, False
+        try:
+            key = one.row.key.hash
+            row = self.ports.effects(Step.READ_LEDGER, partial(self.ports.ledger.read, key))
+            if row is not None and _is_given_up(row, one.row.claim.transaction_id):
+                status, text = Status.KILLED, _BY_CANCEL
+            is_anothers = row is not None and row.claim.epoch != one.row.claim.epoch
+        except LedgerError as error:
+            text = f"{text} (and the ledger could not say by whom: {error})"
+        told = self.telling.outcome(one.row.key.partition_id, status, text, one.row, one.begun)
+        return told, is_anothers
+
+    def stopped(self, one: Claimed, error: TableFormatError) -> Outcome:
+        """Say what an error made of a partition.
+
+        Whoever cancels it removes files under its run, and so does another run that has landed it.
+        """
+        ended, is_anothers = self._look(one)
+        if ended.status is Status.KILLED or (is_anothers and isinstance(error, MissingError)):
+            return ended
+        stopped = isinstance(error, StoppedError)
+        why = INTERRUPTED_ERROR if stopped else str(error)
+        text = self.telling.note_error(one.row, why, tuple(one.finished.values()))
+        failed = self.telling.failed(one.row.key.partition_id, error, one.row, one.begun)
+        said = _not_begun(one) if isinstance(error, NotBegunError) else failed.message
+        return replace(failed, message=said + text)
+
+
+def _not_begun(one: Claimed) -> str:
+    """Say how far a partition was when its run was told to stop."""
+    done, planned = len(one.finished), len(one.slices)
+    if not done:
+        return "stopped before it began"
+    return f"stopped when {done:,} of {planned:,} files were finished, which the next run keeps"
+
+
+def _is_given_up(row: Row, transaction_id: str) -> bool:
+    """Whether this very export was, or is being, given up."""
+    ours = row.claim.transaction_id == transaction_id
+    return ours and (row.state is State.KILLED or row.last_error in (BEING_CANCELLED, QUERY_KILLED))
+
+
+Files = tuple[Claimed, tuple[Receipt, ...] | TableFormatError]
+"""A partition with the receipts of all its files, or with the error for which it has not all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileWriting:
+    """Writes for one run; complete partitions are handed over every `commit_after` milliseconds."""
+
+    ports: JobPorts
+    to: Destination
+    claiming: Claiming
+    cancelled: Cancelled
+    commit_after: int
+
+    def run(
+        self, claimed: tuple[Claimed, ...], frozen: Frozen, writer: SliceWriter
+    ) -> Generator[tuple[Files, ...], None, None]:
+        """Yield every partition once, in the batches in which they are to be committed.
+
+        Args:
+            claimed: what is to be written; files that are finished already are kept.
+            frozen: that they are read from.
+            writer: that writes.
+        """
+        left = {c.row.key.hash: c for c in claimed}
+        with contextlib.closing(self._writing(left, frozen, writer)) as writing:
+            try:
+                while (written := self._write_on(writing)) is None:
+                    complete = self._complete(left.values())
+                    for one, _ in complete:
+                        del left[one.row.key.hash]
+                    if complete:
+                        yield complete
+            except TableFormatError as error:
+                yield tuple((one, error) for one in left.values())
+                return
+        todo = tuple(s for c in claimed for s in c.unfinished)
+        self.claiming.ratio.measured(todo, written.receipts)
+        yield tuple((_with_finished(one, written), _files(one, written)) for one in left.values())
+
+    def _writing(self, left: Mapping[str, Claimed], frozen: Frozen, writer: SliceWriter) -> Writing:
+        """Begin to write the files that are not finished yet."""
+        plan = self.to.write_plan(frozen.snapshot, self.ports.job, writer.versions())
+        claimed = tuple(left.values())
+        kept = sum(r.rows for c in claimed for r in c.finished.values())
+        self.ports.observer.begin(
+            len(claimed),
+            sum(c.frozen.visible_rows for c in claimed) - kept,
+            sum(p.part.bytes_on_disk for c in claimed for p in c.frozen.parts),
+        )
+        self.cancelled.watch(claimed)
+        return (
+            yield from writer.write(
+                plan,
+                tasks((s for c in claimed for s in c.unfinished), writer.slots),
+                on_rows=self.cancelled.while_any_is_ours(left.values(), self.ports.observer.rows),
+                should_stop=self.ports.should_stop,
+            )
+        )
+
+    def _write_on(self, writing: Writing) -> Written | None:
+        """Let files be written until all are, or, which is None, until it is time to commit."""
+        until = self.ports.clock() + self.commit_after
+
+        def write_on() -> Written | None:
+            while True:
+                try:
+                    next(writing)
+                except StopIteration as end:
+                    written: Written = end.value
+                    return written
+                if self.ports.clock() >= until:
+                    return None
+
+        return self.ports.effects(Step.WRITE_FILES, write_on)
+
+    def _complete(self, left: Collection[Claimed]) -> tuple[Files, ...]:
+        """Return the partitions that are complete while others are being written."""
+        found: list[Files] = []
+        for one in left:
+            below = self.to.receipts_of(one.row)
+            look = partial(stored_receipts, self.ports.storage(below), below)
+            try:
+                receipts = just_written(one.unfinished, self.ports.effects(Step.FIND_FILES, look))
+            except DestinationError as error:
+                # Nothing is lost: the writer itself says at the end what it has written.
+                self.ports.observer.note(f"nothing is committed while files are written: {error}")
+                break
+            if len(receipts) == len(one.unfinished):
+                found.append((one, _files(one, Written(receipts, ()))))
+        return tuple(found)
+
+
+def _with_finished(one: Claimed, written: Written) -> Claimed:
+    """Return a partition that also knows the files which were finished now."""
+    todo = {s.number for s in one.unfinished}
+    made = {r.slice_number: r for r in written.receipts if r.slice_number in todo}
+    return replace(one, finished={**one.finished, **made})
+
+
+def _files(one: Claimed, written: Written) -> tuple[Receipt, ...] | TableFormatError:
+    try:
+        return _receipts_of(one, written)
+    except TableFormatError as error:
+        return error
+
+
+def _receipts_of(one: Claimed, written: Written) -> tuple[Receipt, ...]:
+    """Return the receipts of a partition: one for each slice, and together all its rows.
+
+    Raises:
+        TableFormatError: a slice has no file; the error of its task.
+        SourceError: the files do not hold what the partition shows.
+    """
+    todo = {s.number for s in one.unfinished}
+    for failure in written.failures:
+        if failure.slice_number in todo:
+            raise failure.error
+    receipts = (*one.finished.values(), *(r for r in written.receipts if r.slice_number in todo))
+    receipts = tuple(sorted(receipts, key=lambda r: r.slice_number))
+    if [r.slice_number for r in receipts] != [s.number for s in one.slices]:
+        message = (
+            f"Cannot commit partition {one.row.key.partition_id}: {len(one.slices)} files were "
+            f"planned, {len(receipts)} came back. Run the command again."
+        )
+        raise SourceError(message)
+    rows = sum(r.rows for r in receipts)
+    if rows != one.frozen.visible_rows:
+        message = (
+            f"Cannot commit partition {one.row.key.partition_id}: it shows "
+            f"{one.frozen.visible_rows:,} rows, its files hold {rows:,}. Nothing became visible; "
+            "please report it with the table's definition."
+        )
+        raise SourceError(message)
+    return receipts
+
+
+@dataclass(frozen=True, slots=True)
+class FinalFailure:
+    """Ends exports into one destination."""
+
+    ports: JobPorts
+    commit_ports: Ports
+    to: Destination
+    telling: Telling
+
+    def end(self, row: Row, why: str) -> str:
+        """Give an export up whose key this run has the lease of, and remove its files.
+
+        Returns:
+            What became of it, as the end of a sentence. What cannot be proved dead stays resumable.
+        """
+        key = row.key.hash
+        try:
+            ended = kill(self.commit_ports, key, state=State.FAILED, why=why)
+            if not isinstance(ended, GivenUp):
+                return self.telling.note_error(row, why)
+            cleaning = Cleaning(self.commit_ports, self.ports.storage, self.to.location)
+            cleaned = cleaning.clean(key)
+        except TableFormatError as error:
+            noted = self.telling.note_error(row, why)
+            return f"{noted} (what it left behind stays: {error} `mergeberg gc` removes it)"
+        return f" ({counted(cleaned.files, 'file')} of it removed)" if cleaned.files else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Committing:
+    """Commits partitions into one destination."""
+
+    ports: JobPorts
+    commit_ports: Ports
+    to: Destination
+    wish: Wish
+    verification: Verification
+    telling: Telling
+    cancelled: Cancelled
+
+    def commit(
+        self, finished: tuple[tuple[Claimed, tuple[Receipt, ...]], ...]
+    ) -> Iterator[Outcome]:
+        """Make partitions visible in one snapshot; yield what became of each.
+
+        Args:
+            finished: each with the receipts of all its files.
+        """
+        ready: dict[str, tuple[Claimed, WrittenClaim]] = {}
+        checked = []
+        for one, receipts in finished:
+            try:
+                self.ports.effects(Step.CHECK_FILES, partial(self._check_files, receipts))
+                checked.append((one, receipts))
+            except TableFormatError as error:
+                yield self.cancelled.stopped(one, error)
+        for one, written in self._noted(tuple(checked)):
+            try:
+                if isinstance(written, WrittenClaim):
+                    self.verification.keep(written.row, one.frozen)
+            except TableFormatError as error:
+                yield self.cancelled.stopped(one, error)
+                continue
+            match written:
+                case None:
+                    yield self.cancelled.outcome(one)
+                case TableFormatError():
+                    yield self.cancelled.stopped(one, written)
+                case noted:
+                    ready[one.row.key.hash] = (one, noted)
+        if not ready:
+            return
+        all_of_them = tuple(written for _, written in ready.values())
+        try:
+            wanted = self.to.commit(all_of_them, self.ports.ledger, self._list(all_of_them))
+        except TableFormatError as error:
+            for one, _ in ready.values():
+                yield self.cancelled.stopped(one, error)
+            return
+        outcomes = (self.ports.landing or commit)(self.commit_ports, wanted)
+        for key, (one, written) in ready.items():
+            yield self._outcome(one, written.row, outcomes[key])
+
+    def _noted(
+        self, finished: tuple[tuple[Claimed, tuple[Receipt, ...]], ...]
+    ) -> Iterator[tuple[Claimed, WrittenClaim | TableFormatError | None]]:
+        """Note the files before the commit, so that whoever settles it later knows what it was.
+
+        Yields:
+            Each with None when another run has claimed it, or with what the ledger failed with.
+        """
+        if not finished:
+            return
+        rows = tuple(self._with_files(one, receipts) for one, receipts in finished)
+        try:
+            noted = self.ports.effects(
+                Step.NOTE_WRITTEN, partial(self.ports.ledger.write_all, rows)
+            )
+        except TableFormatError as error:
+            for one, _ in finished:
+                yield one, error
+            return
+        wish = self.wish
+        for (one, receipts), row in zip(finished, noted, strict=True):
+            if isinstance(row, Stale):
+                yield one, None
+            else:
+                own = WrittenClaim(row, receipts, wish.force, wish.beside, whole=wish.whole)
+                yield one, replace(own, attaches=wish.attaches)
+
+    def _with_files(self, one: Claimed, receipts: tuple[Receipt, ...]) -> Row:
+        """Return the row of a partition with its files on the claim."""
+        claim, paths = one.row.claim, files_of_parts(receipts)
+        return replace(
+            one.row,
+            updated=self.ports.clock(),
+            claim=replace(
+                claim,
+                rows=sum(r.rows for r in receipts),
+                data_files=len(receipts),
+                bytes=sum(r.file_bytes for r in receipts),
+                parts=tuple(replace(p, remote_paths=paths.get(p.name, ())) for p in claim.parts),
+            ),
+        )
+
+    def _check_files(self, receipts: tuple[Receipt, ...]) -> None:
+        """Look at every file once more.
+
+        Raises:
+            DestinationError: one is not there any more, or is not as long as it was.
+        """
+        for receipt in receipts:
+            found = self.ports.storage(receipt.file_path).size(receipt.file_path)
+            if found != receipt.file_bytes:
+                message = (
+                    f"Cannot commit {receipt.file_path}: it has {found:,} bytes, "
+                    f"{receipt.file_bytes:,} were written. Run the command again: it is written "
+                    "anew."
+                )
+                raise DestinationError(message)
+
+    def _list(self, written: tuple[WrittenClaim, ...]) -> Group:
+        """Store the list of what the snapshot will hold, where its summary finds it."""
+        name = self.ports.new_transaction(self.ports.ledger.next_epoch()).value
+        storage = self.ports.storage(self.to.location)
+        return self.ports.effects(
+            Step.NOTE_GROUP, partial(store_list, storage, self.to.location, name, written)
+        )
+
+    def _outcome(self, one: Claimed, row: Row, outcome: CommitOutcome) -> Outcome:
+        match outcome:
+            case Committed():
+                made = self._committed(row, outcome, one)
+                return self.verification.verified(made, row, one.frozen, outcome)
+            case Conflicted(by):
+                ending = FinalFailure(self.ports, self.commit_ports, self.to, self.telling)
+                text = f"not committed: {by}{ending.end(row, by)}"
+                return self._told(one, Status.FAILED, text, row)
+            case Superseded(by):
+                ended = self.cancelled.outcome(one)
+                killed = ended.status is Status.KILLED
+                return ended if killed else self._told(one, Status.IN_PROGRESS, by)
+            case NotSent(error):
+                return self.cancelled.stopped(one, error)
+            case Unknown(evidence):
+                text = (
+                    f"it may have landed: {evidence}. The next run finds out; nothing was deleted"
+                    f"{self.telling.note_error(row, evidence)}"
+                )
+                return self._told(one, Status.UNKNOWN, text, row)
+            case _ as never:
+                assert_never(never)
+
+    def _committed(self, row: Row, landed: Committed, one: Claimed) -> Outcome:
+        partition_id, begun = row.key.partition_id, one.begun
+        if not landed.in_main:
+            text = (
+                f"it landed in snapshot {landed.snapshot_id}, and main was moved away from it since"
+            )
+            return self.telling.outcome(partition_id, Status.REFUSED, text, row, begun)
+        status = Status.REPLACED if landed.leaves.paths else Status.COMMITTED
+        said = "; ".join(filter(None, (one.note, _told_of_others(landed))))
+        made = self.telling.outcome(partition_id, status, said, row, begun)
+        if landed.epoch != row.claim.epoch:
+            # An earlier run's files are in main: the row has their figures since it was settled.
+            settled = self.ports.ledger.read(row.key.hash) or row
+            made = _of_earlier(made, settled, landed.snapshot_id)
+        made = replace(made, snapshot_id=landed.snapshot_id)
+        came = Figures(made.data_files, made.rows, made.bytes)
+        which = f"PARTITION ID '{partition_id}'"
+        before = landed.leaves.before
+        undo = undo_statement(self.to.name, Status.REPLACED, which, partition_id, before)
+        return made.of_main(landed.leaves.figures, came, undo)
+
+    def _told(self, one: Claimed, status: Status, message: str, row: Row | None = None) -> Outcome:
+        return self.telling.outcome(
+            one.row.key.partition_id, status, message, row or one.row, one.begun
+        )
+
+
+def _of_earlier(made: Outcome, row: Row, snapshot_id: int) -> Outcome:
+    """Return an outcome with the figures of what landed in a snapshot, whatever was claimed since.
+
+    Bytes are known of the last export that landed.
+    """
+    found = next((x for x in row.landed if x.snapshot_id == snapshot_id), None)
+    if found is None:
+        return made
+    is_last = row.done is not None and row.done.landed == found
+    return replace(
+        made,
+        transaction_id=found.transaction_id,
+        rows=found.rows,
+        data_files=found.data_files,
+        bytes=row.done.bytes if row.done and is_last else 0,
+    )
+
+
+def _told_of_others(landed: Committed) -> str:
+    """Say what of others left main with it, '' for nothing."""
+    leaves = landed.leaves
+    if not leaves.foreign_files:
+        return ""
+    return (
+        f"with what it replaced {counted(leaves.foreign_files, 'file')} with "
+        f"{counted(leaves.foreign_rows, 'row')} "
+        "that others wrote left main"
+    )

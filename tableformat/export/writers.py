@@ -1,0 +1,264 @@
+"""A writer around any other that keeps to the limits of the application (`limits`).
+
+A slice whose failure may pass is written again, so many times each, with growing pauses.
+
+A writer around any other. What may pass is what the outside did: a source, a disk or a store that
+could not be used, a worker that was lost. A value that has no place in the lake table, or a bug,
+stays what it is, and so does what a store refuses for good, and an outage that was waited for.
+Spark's own retries do not help: a task answers with its failure, and a local Spark gives up with
+the first worker that dies (RQ…RetryMechanism, RQ…Settings.MaxRetries; ClickHouse's
+`export_merge_tree_partition_max_retries`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from tableformat.effects import Step
+from tableformat.errors import (
+    DestinationError,
+    EndedCredentialsError,
+    LastingError,
+    NotBegunError,
+    SourceError,
+    TableFormatError,
+    reason_of,
+)
+from tableformat.export.ports import JobPorts, SliceFailure, WriterAround, Writing, Written
+from tableformat.export.request import Limits
+from tableformat.export.slices import (
+    Share,
+    Slice,
+    SliceTask,
+    WritePlan,
+    just_written,
+    stored_receipts,
+)
+from tableformat.export.slices import tasks as dealt
+from tableformat.names import LakeName
+from tableformat.receipt import Receipt
+from tableformat.source import ServedLayout
+
+__all__ = ["MAX_RETRIES", "Limited", "Retrying", "with_limits", "with_retries"]
+
+_LOOK_SECONDS: Final = 0.1
+# While a row group is written nobody reads the server's answer, which gives it up after 30 seconds
+# (http_send_timeout).
+_GROUP_SECONDS: Final = 10
+_LEAST_GROUP_BYTES: Final = 64 * 1024
+
+
+def with_limits(ports: JobPorts, limits: Limits) -> JobPorts:
+    """Return ports whose writer keeps to limits."""
+    return replace(ports, writer=lambda: Limited(ports.writer(), ports, limits))
+
+
+@dataclass(frozen=True, slots=True)
+class Limited(WriterAround):
+    """Lets another writer write when its share is there; the plan says the share."""
+
+    ports: JobPorts
+    limits: Limits
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at the same time."""
+        return self.limits.at_once(self.writer.slots)
+
+    def write(
+        self,
+        plan: WritePlan,
+        tasks: tuple[SliceTask, ...],
+        *,
+        on_rows: Callable[[int], None],
+        should_stop: Callable[[], bool],
+    ) -> Writing:
+        """Write every slice; return one receipt or one failure for each.
+
+        Raises:
+            SourceError: the tasks could not be run at all.
+            StoppedError: their job was cancelled.
+        """
+        if not tasks:
+            return (
+                yield from self.writer.write(plan, (), on_rows=on_rows, should_stop=should_stop)
+            )
+        allotment, wanted = self.ports.allotment, self._wanted(len(tasks))
+        is_told = False
+        while (share := allotment.take(self.limits, wanted)) is None:
+            if should_stop():
+                return Written((), _not_begun(tasks))
+            if not is_told:
+                self.ports.observer.note("waiting for other exports of this application to end")
+                is_told = True
+            # Whoever is told also says that nobody wants the files any more.
+            on_rows(0)
+            allotment.wait(_LOOK_SECONDS)
+            yield
+        self._tell_of_idle_slots(share, len(tasks))
+        try:
+            return (
+                yield from self.writer.write(
+                    _shared(plan, share), tasks, on_rows=on_rows, should_stop=should_stop
+                )
+            )
+        finally:
+            allotment.give_back(share)
+
+    def _tell_of_idle_slots(self, share: Share, tasks: int) -> None:
+        """Say what would use a cluster that the limit leaves idle."""
+        if share.slices == self.limits.slices < min(tasks, self.writer.slots):
+            self.ports.observer.note(
+                f"writing {share.slices} files at a time, and Spark has {self.writer.slots} slots: "
+                "`--max-slices` sets how many"
+            )
+
+    def _wanted(self, tasks: int) -> int:
+        """Return how many slices to write at a time.
+
+        More than Spark has slots for keep them busy to the end; but a rate that is divided by more
+        than run is not used up.
+        """
+        if self.limits.in_turn or self.limits.bandwidth:
+            return min(tasks, self.slots)
+        return min(tasks, self.limits.slices)
+
+
+def _shared(plan: WritePlan, share: Share) -> WritePlan:
+    """Return a plan with the share, its row groups written within what a server waits for."""
+    rate = share.bytes_per_second
+    if rate is None or not isinstance(plan.layout, ServedLayout):
+        return replace(plan, share=share)
+    most = max(_LEAST_GROUP_BYTES, rate * _GROUP_SECONDS)
+    bound = min(plan.format.row_group_bytes, most)
+    return replace(plan, share=share, format=replace(plan.format, row_group_bytes=bound))
+
+
+def _not_begun(tasks: tuple[SliceTask, ...]) -> tuple[SliceFailure, ...]:
+    """Return that the slices of some tasks are not to be begun any more."""
+    message = (
+        "Cannot begin another file: the export was told to stop. Run the same command again: it "
+        "goes on with what is left."
+    )
+    error = NotBegunError(message)
+    return tuple(SliceFailure(slice_.number, error) for task in tasks for slice_ in task.slices)
+
+
+MAX_RETRIES: Final = 3
+"""ClickHouse's default."""
+
+
+def with_retries(ports: JobPorts, to: LakeName, most: int) -> JobPorts:
+    """Return ports whose writer, for one destination, writes a slice again up to `most` times."""
+    return replace(ports, writer=lambda: Retrying(ports.writer(), ports, to, most))
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying(WriterAround):
+    """A `SliceWriter` that lets another one write, and write again."""
+
+    ports: JobPorts
+    to: LakeName
+    most: int
+
+    def write(
+        self,
+        plan: WritePlan,
+        tasks: tuple[SliceTask, ...],
+        *,
+        on_rows: Callable[[int], None],
+        should_stop: Callable[[], bool],
+    ) -> Writing:
+        """Write every slice; the failure of one is that of its last try.
+
+        Raises:
+            SourceError: the tasks could not be run at all, in as many tries.
+        """
+        left = {s.number: s for task in tasks for s in task.slices}
+        done: dict[int, Receipt] = {}
+        failed: list[SliceFailure] = []
+        tries: Counter[int] = Counter()
+        while True:
+            so_far = sum(r.rows for r in done.values())
+            told = partial(_told, on_rows, so_far)
+            try:
+                written = yield from self.writer.write(
+                    plan, tasks, on_rows=told, should_stop=should_stop
+                )
+            except SourceError as error:
+                tries.update(left.keys())
+                if max(tries[n] for n in left) > self.most or should_stop():
+                    raise
+                why: TableFormatError = error
+            else:
+                done |= {r.slice_number: r for r in written.receipts}
+                tries.update(_counted(written))
+                again = () if should_stop() else self._again(written, tries)
+                failed += (f for f in written.failures if f not in again)
+                if not again:
+                    break
+                left = {f.slice_number: left[f.slice_number] for f in again}
+                why = again[0].error
+            self._pause(max(tries[n] for n in left), len(left), why)
+            self._load_again()
+            done |= {r.slice_number: r for r in self._finished(plan, left.values())}
+            left = {n: s for n, s in left.items() if n not in done}
+            tasks = dealt(left.values(), self.slots)
+        return Written(tuple(done.values()), tuple(failed))
+
+    def _again(self, written: Written, tries: Mapping[int, int]) -> tuple[SliceFailure, ...]:
+        """Return the failures of slices that are to be written again."""
+        return tuple(
+            f
+            for f in written.failures
+            if isinstance(f.error, (SourceError, DestinationError))
+            and not isinstance(f.error, LastingError)
+            and tries[f.slice_number] <= self.most
+        )
+
+    def _pause(self, tries: int, files: int, why: TableFormatError) -> None:
+        """Say what comes, and wait for what may pass; for new credentials nobody has to wait."""
+        what, reason = "1 file" if files == 1 else f"{files:,} files", reason_of(why.message)
+        if not tries:
+            self.ports.observer.note(f"{what} to write with new credentials: {reason}")
+            return
+        self.ports.observer.note(
+            f"{what} to write again, attempt {tries + 1} of {self.most + 1}: {reason}"
+        )
+        self.ports.pause(tries)
+
+    def _load_again(self) -> None:
+        """Load the table: a catalog that lends credentials, which end, lends new ones with it."""
+        try:
+            self.ports.effects(Step.LOAD_METADATA, lambda: self.ports.lake.table(self.to))
+        except DestinationError as error:
+            # Most need none; a catalog that is away now may be back for the commit.
+            self.ports.observer.note(f"what is written again may lack new credentials: {error}")
+
+    def _finished(self, plan: WritePlan, slices: Collection[Slice]) -> tuple[Receipt, ...]:
+        """Return the receipts of slices that were finished though nobody answered."""
+        found: list[Receipt] = []
+        for key, transaction_id in sorted({(s.key, s.transaction_id) for s in slices}):
+            below = f"{plan.receipts_location.rstrip('/')}/{key}/{transaction_id}"
+            stored = stored_receipts(self.ports.storage(below), below)
+            found += just_written((s for s in slices if s.key == key), stored)
+        return tuple(found)
+
+
+def _counted(written: Written) -> Iterator[int]:
+    """Return the slices of which one more try was in vain.
+
+    Credentials that end are no failure of a slice, as long as any file is finished in their time:
+    an export may outlive any number of them, and one of which nothing comes ends all the same.
+    """
+    for failure in written.failures:
+        if not (written.receipts and isinstance(failure.error, EndedCredentialsError)):
+            yield failure.slice_number
+
+
+def _told(on_rows: Callable[[int], None], so_far: int, rows: int) -> None:
+    on_rows(so_far + rows)

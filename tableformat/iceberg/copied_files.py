@@ -1,0 +1,403 @@
+"""Data files that come of others: copies from another table, and those that were written anew.
+
+A copy is the same bytes, so that what the manifests say of it, statistics and partition values,
+stays as it is. That is so where both tables have the same columns under the same field ids, and the
+same partition spec. What is written anew stays where it was, with statistics of its own.
+
+Files that go to a table whose columns have other field ids: between which tables they can.
+
+Iceberg finds the columns of a file by field id, and the ids of a table depend on the order in which
+its columns came. So a file of another table is written anew with the ids of this one; names tell
+which column is which. The names and types of all columns are the same at every level: nothing is
+converted on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+
+from tableformat.committer import LakeTableState
+from tableformat.errors import InternalError, UnsupportedError
+from tableformat.iceberg.arrow_schema import columns_of_file, to_file
+from tableformat.iceberg.row_change_limits import fields_within
+from tableformat.iceberg.snapshot import table_of
+from tableformat.iceberg.values import to_text
+from tableformat.ledger import Row
+from tableformat.receipt import ColumnStatistics, Receipt
+
+__all__ = [
+    "Copy",
+    "Rewritten",
+    "copied_receipts",
+    "different_columns",
+    "other_form",
+    "receipts_of_rewritten",
+    "rewritten_receipts",
+    "with_other_ids",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of a file: where it is, what makes its name unique, and the SHA-256 of its bytes."""
+
+    path: str
+    attempt: str
+    sha256: str
+    seconds: float
+
+
+Partitions = Mapping[str, tuple[str | None, ...]]
+"""The values that files have of the fields of another partition spec, by path, as in `Receipt`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What was written in the place of a file: where, what makes its name unique, what it is."""
+
+    path: str
+    attempt: str
+    rows: int
+    bytes: int
+    sha256: str
+    split_offsets: tuple[int, ...]
+    columns: tuple[ColumnStatistics, ...]
+    seconds: float
+
+
+def different_columns(
+    source: LakeTableState, destination: LakeTableState, *, divides: bool = True
+) -> str:
+    """Say which columns or partition fields two tables have otherwise, '' for none.
+
+    Files of one table are read as those of the other only where all field ids and types, and all
+    partition fields, are the same; these not where nothing that `divides` them counts.
+    """
+    there, here = table_of(source), table_of(destination)
+    columns = _columns(there.schema()), _columns(here.schema())
+    odd = [
+        name
+        for name in {**columns[0], **columns[1]}
+        if columns[0].get(name) != columns[1].get(name)
+    ]
+    if odd:
+        return f"columns {', '.join(odd)} have another field id or type"
+    if divides and _fields(there) != _fields(here):
+        return "their partition specs are made of other fields"
+    return ""
+
+
+def copied_receipts(
+    state: LakeTableState,
+    row: Row,
+    copies: Mapping[str, Copy],
+    layout: LakeTableState,
+    partitions: Partitions | None = None,
+) -> tuple[Receipt, ...]:
+    """Return the receipts of copies, in the order in which they are given.
+
+    Args:
+        state: of the table that has the files, by whose paths `copies` are.
+        row: of the key that they become files of.
+        copies: of each file.
+        layout: the state of the table that gets them.
+        partitions: where that is divided otherwise, where each of them lies.
+
+    Raises:
+        InternalError: a file is not in the snapshot.
+    """
+    table = table_of(state)
+    entries = _entries(table, state.main, copies)
+    receipts = (
+        (path, _receipt(entries[path], table, row, number, copy, layout.layout.spec_id))
+        for number, (path, copy) in enumerate(copies.items())
+    )
+    return tuple(
+        receipt if partitions is None else replace(receipt, partition=partitions[path])
+        for path, receipt in receipts
+    )
+
+
+def rewritten_receipts(
+    state: LakeTableState,
+    row: Row,
+    made: Sequence[tuple[str, Rewritten]],
+    sets: frozenset[str] = frozenset(),
+    partitions: Partitions | None = None,
+) -> tuple[Receipt, ...]:
+    """Return the receipts of files that were written anew, in the order in which they are given.
+
+    Args:
+        state: of the table.
+        row: of the key that they are files of.
+        made: each with the path of a file in whose place it comes, and whose partition it has.
+        sets: columns that may have other values than before.
+        partitions: where rows of files of an earlier partition spec lie by the table's own.
+
+    Raises:
+        InternalError: a file is not in the snapshot.
+    """
+    table = table_of(state)
+    ids = fields_within(table.schema(), sets)
+    entries = _entries(table, state.main, frozenset(path for path, _ in made))
+    # A file may be sorted by an order that is no longer the table's.
+    ordered = {
+        number: not any(f.source_id in ids for f in order.fields)
+        for number, order in table.sort_orders().items()
+    }
+    return tuple(
+        _rewritten(entries[path], table, row, number, new, ordered, (partitions or {}).get(path))
+        for number, (path, new) in enumerate(made)
+    )
+
+
+def _rewritten(
+    file: DataFile,
+    table: Table,
+    row: Row,
+    number: int,
+    new: Rewritten,
+    ordered: Mapping[int, bool],
+    partition: tuple[str | None, ...] | None,
+) -> Receipt:
+    """Return the receipt of a file in the place of another; its `partition` too, for None."""
+    copy, of = Copy(new.path, new.attempt, new.sha256, new.seconds), file.sort_order_id
+    return replace(
+        _receipt(file, table, row, number, copy, table.spec().spec_id, partition),
+        file_bytes=new.bytes,
+        rows=new.rows,
+        rows_expected=new.rows,
+        sort_order_id=of if of is not None and ordered.get(of) else None,
+        split_offsets=new.split_offsets,
+        columns=new.columns,
+    )
+
+
+def _entries(table: Table, at: int | None, wanted: Collection[str]) -> Mapping[str, DataFile]:
+    """Return what manifests say of files, by path.
+
+    Raises:
+        InternalError: a file is not in the snapshot.
+    """
+    entries = {file.file_path: file for file in _files(table, at) if file.file_path in wanted}
+    if missing := [path for path in wanted if path not in entries]:
+        message = f"{missing[0]} is to be copied and is not there; this is a bug, please report it."
+        raise InternalError(message)
+    return entries
+
+
+def _receipt(
+    file: DataFile,
+    table: Table,
+    row: Row,
+    number: int,
+    copy: Copy,
+    spec_id: int,
+    partition: tuple[str | None, ...] | None = None,
+) -> Receipt:
+    if partition is None:
+        partition = tuple(_partition(file, table.spec(), table.schema()))
+    return Receipt(
+        key=row.key.hash,
+        transaction_id=row.claim.transaction_id,
+        epoch=row.claim.epoch,
+        slice_number=number,
+        attempt=copy.attempt,
+        ranges=(),
+        file_path=copy.path,
+        file_bytes=file.file_size_in_bytes,
+        sha256=copy.sha256,
+        rows=file.record_count,
+        rows_expected=file.record_count,
+        partition=partition,
+        spec_id=spec_id,
+        sort_order_id=file.sort_order_id,
+        split_offsets=tuple(file.split_offsets or ()),
+        columns=tuple(_statistics(file)),
+        seconds=copy.seconds,
+        peak_memory=0,
+    )
+
+
+def _partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> Iterator[str | None]:
+    for at, field in enumerate(spec.partition_type(schema).fields):
+        yield to_text(file.partition[at], field.field_type)
+
+
+def _statistics(file: DataFile) -> Iterator[ColumnStatistics]:
+    values, nulls, nans = file.value_counts, file.null_value_counts, file.nan_value_counts
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    for field_id, size in sorted((file.column_sizes or {}).items()):
+        yield ColumnStatistics(
+            field_id,
+            size,
+            (values or {}).get(field_id),
+            (nulls or {}).get(field_id),
+            (nans or {}).get(field_id),
+            lower[field_id].hex() if field_id in lower else None,
+            upper[field_id].hex() if field_id in upper else None,
+        )
+
+
+def _files(table: Table, at: int | None) -> Iterator[DataFile]:
+    snapshot = table.metadata.snapshot_by_id(at) if at is not None else None
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        if manifest.content == ManifestContent.DATA:
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                yield entry.data_file
+
+
+def _columns(schema: Schema) -> dict[str, tuple[int, str]]:
+    """Return the id and the type of each leaf and nested column, by its whole name."""
+    return {
+        name: (field_id, str(schema.find_type(field_id)))
+        for field_id in schema.field_ids
+        if (name := schema.find_column_name(field_id)) is not None
+    }
+
+
+def _fields(table: Table) -> list[tuple[int, str, str]]:
+    return [(f.source_id, str(f.transform), f.name) for f in table.spec().fields]
+
+
+def other_form(source: LakeTableState, destination: LakeTableState, *, divides: bool = True) -> str:
+    """Say why files of one table cannot be written as those of another, '' when they can.
+
+    `divides`: their partition fields are the same, too.
+    """
+    there, here = table_of(source), table_of(destination)
+    one, other = _forms(there.schema()), _forms(here.schema())
+    told = [
+        f"column {name} is {form} there and {other[name]} here"
+        if name in other
+        else f"column {name} is only there"
+        for name, form in one.items()
+        if other.get(name) != form
+    ]
+    told += [f"column {name} is only here" for name in other if name not in one]
+    if told:
+        return "; ".join(told)
+    if divides and _fields_of_table(there) != _fields_of_table(here):
+        return "their partition specs are made of other fields"
+    return ""
+
+
+def with_other_ids(rows: pa.Table, source: Schema, destination: Schema) -> pa.Table:
+    """Return rows of a file of one table as rows of a file of another.
+
+    Raises:
+        UnsupportedError: another engine wrote a column in a form that cannot be kept, or it has
+            NULLs, and is required in the other table.
+        pa.ArrowInvalid: a value does not fit its column's type.
+    """
+    held = columns_of_file(rows, source)
+    for at, field in enumerate(held.schema):
+        if not field.nullable or not destination.find_field(field.name).required:
+            continue
+        if held.column(at).null_count:
+            message = (
+                f"Cannot write the column {field.name} anew: it has NULLs, and is required in the "
+                "other table. Allow NULL there, with ALTER COLUMN … DROP NOT NULL."
+            )
+            raise UnsupportedError(message)
+        held = held.set_column(at, field.with_nullable(nullable=False), held.column(at))
+    return to_file(held, destination)
+
+
+def receipts_of_rewritten(
+    source: LakeTableState,
+    row: Row,
+    made: Mapping[str, Rewritten],
+    destination: LakeTableState,
+    partitions: Partitions | None = None,
+) -> tuple[Receipt, ...]:
+    """Return the receipts of files that were written anew for another table, in their order.
+
+    Args:
+        source: of the table that has the files, by whose paths `made` are.
+        row: of the key that they become files of.
+        made: what was written of each file.
+        destination: the table that gets them.
+        partitions: where that is divided otherwise, where each of them lies.
+
+    Raises:
+        InternalError: a file is not in the snapshot.
+    """
+    there, here = table_of(source), table_of(destination)
+    same = _order(there.sort_order(), there.schema()) == _order(here.sort_order(), here.schema())
+    copies = {
+        path: Copy(new.path, new.attempt, new.sha256, new.seconds) for path, new in made.items()
+    }
+    receipts = copied_receipts(source, row, copies, destination, partitions)
+    sorted_there = there.sort_order().order_id
+    return tuple(
+        replace(
+            receipt,
+            file_bytes=new.bytes,
+            rows=new.rows,
+            sort_order_id=(
+                here.sort_order().order_id
+                if same and receipt.sort_order_id == sorted_there
+                else None
+            ),
+            split_offsets=new.split_offsets,
+            columns=new.columns,
+        )
+        for receipt, new in zip(receipts, made.values(), strict=True)
+    )
+
+
+def _forms(schema: Schema) -> dict[str, str]:
+    """Return the columns by name, each with its type without field ids."""
+    return {field.name: _form(field.field_type) for field in schema.fields}
+
+
+def _form(of: IcebergType) -> str:
+    match of:
+        case StructType():
+            return f"struct<{', '.join(_members(of))}>"
+        case ListType():
+            return f"list<{_form(of.element_type)}{_null(required=of.element_required)}>"
+        case MapType():
+            value = f"{_form(of.value_type)}{_null(required=of.value_required)}"
+            return f"map<{_form(of.key_type)}, {value}>"
+        case _:
+            return str(of)
+
+
+def _members(of: StructType) -> Iterator[str]:
+    for field in of.fields:
+        yield f"{field.name} {_form(field.field_type)}{_null(required=field.required)}"
+
+
+def _null(*, required: bool) -> str:
+    return "" if required else " or NULL"
+
+
+def _fields_of_table(table: Table) -> Sequence[tuple[str | None, str, str]]:
+    return _named(table.spec(), table.schema())
+
+
+def _named(spec: PartitionSpec, schema: Schema) -> Sequence[tuple[str | None, str, str]]:
+    return [(schema.find_column_name(f.source_id), str(f.transform), f.name) for f in spec.fields]
+
+
+def _order(order: SortOrder, schema: Schema) -> Sequence[tuple[str | None, str, str, str]]:
+    return [
+        (
+            schema.find_column_name(f.source_id),
+            str(f.transform),
+            f.direction.value,
+            f.null_order.value,
+        )
+        for f in order.fields
+    ]

@@ -1,0 +1,636 @@
+"""An existing lake table: may these columns be exported to it? Every difference is found at once.
+
+Fields are matched by name, members of structs too, and keep the ids and the order of the table.
+Types must be equal, or the table's must hold every value of ours by one of Iceberg's promotions
+(int to long, float to double, decimal of more digits). A field that only the table has stays NULL
+and must be optional; a field of ours that may be NULL must be optional there. What could be closed
+says how: a conversion, `--evolve-schema` (`existing_table.py`), or the SQL that the table's owner runs;
+nothing of the table is changed here (requirements reading 7, types.md section 3).
+
+`--evolve-schema`: the schema that a table gets so that every field of ours has a place.
+
+Only fields are added, all of them optional, at the end of their struct and with ids that the table
+has never used; everything else of the table stays as it is (types.md, "Type evolution": files that
+are already there have no values for a new field). The key of a map keeps its members.
+
+Which conversions an export uses: what the user says, and what the lake table remembers.
+
+All files of a table must be converted alike, or one column holds values of two meanings. So what
+the table was made with holds when `--convert` is left out, and another word of the user is refused.
+Only `truncate` may come later, export by export: what the column holds until then, whole
+microseconds, it leaves as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StructType,
+)
+
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
+from tableformat.errors import RefusedError, refuse_all
+from tableformat.iceberg.column_types import TypeMapping, conversions_in
+from tableformat.iceberg.partition_spec import DerivedSpec, spec_matches
+from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.schema import MappedColumn, MappedColumns
+from tableformat.mergetree.expression_text import parse_partition_key
+from tableformat.mergetree.table import Column, MergeTreeTable
+from tableformat.names import option_name, quote_identifier
+
+__all__ = [
+    "Evolution",
+    "ExistingTable",
+    "check_existing",
+    "conversions_in_force",
+    "divided_by",
+    "evolve",
+    "existing_refusal",
+    "stands_in_the_way",
+    "written_schema",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """The whole new schema, and what is new in it, each as `name (type)`, nested names dotted.
+
+    `changed` are the columns that are new or hold something new.
+    """
+
+    schema: Schema
+    added: tuple[str, ...]
+    changed: frozenset[str]
+
+
+def evolve(
+    schema: Schema, spec: PartitionSpec, mapped: MappedColumns, last_column_id: int
+) -> Evolution | None:
+    """Return the schema with every field of ours that can be added, None when there is none.
+
+    Args:
+        schema: the table's current schema.
+        spec: its default partition spec, whose field names no column may take.
+        mapped: the columns to export.
+        last_column_id: the highest id that the table has ever given.
+    """
+    growth = _Growth(schema, spec, itertools.count(last_column_id + 1))
+    fields = growth.fields((), schema.fields, mapped.schema.fields)
+    if not growth.added:
+        return None
+    grown = Schema(*fields, identifier_field_ids=schema.identifier_field_ids)
+    added = tuple(f"{'.'.join(path)} ({of})" for path, of in growth.added)
+    return Evolution(grown, added, frozenset(path[0] for path, _ in growth.added))
+
+
+def stands_in_the_way(
+    path: tuple[str, ...], new: NestedField, schema: Schema, spec: PartitionSpec
+) -> str:
+    """Return what has the name of a field that is to be added, '' when it is free.
+
+    Taken is also what differs only in case, which Spark cannot tell apart, and what a dotted name
+    and a member of a struct would share (types.md, trap 17).
+    """
+    taken = {name.lower(): name for name in schema.column_names}
+    if len(path) == 1:
+        taken |= {f.name.lower(): f"the partition field {f.name}" for f in spec.fields}
+    names = (".".join(one).lower() for one in _paths(path, new.field_type))
+    return next((taken[name] for name in names if name in taken), "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    schema: Schema
+    spec: PartitionSpec
+    ids: Iterator[int]
+    added: list[tuple[tuple[str, ...], IcebergType]] = field(default_factory=list)
+
+    def fields(
+        self,
+        path: tuple[str, ...],
+        theirs: tuple[NestedField, ...],
+        ours: tuple[NestedField, ...],
+    ) -> tuple[NestedField, ...]:
+        by_name = {f.name: f for f in ours}
+        kept = [
+            self._grown((*path, f.name), f, by_name[f.name]) if f.name in by_name else f
+            for f in theirs
+        ]
+        known = {f.name for f in theirs}
+        new = [
+            self._new((*path, f.name), f)
+            for f in ours
+            if f.name not in known
+            and not stands_in_the_way((*path, f.name), f, self.schema, self.spec)
+        ]
+        return (*kept, *new)
+
+    def _new(self, path: tuple[str, ...], ours: NestedField) -> NestedField:
+        self.added.append((path, ours.field_type))
+        number = next(self.ids)
+        of = self._fresh(ours.field_type)
+        return NestedField(number, ours.name, of, required=False, doc=ours.doc)
+
+    def _grown(self, path: tuple[str, ...], theirs: NestedField, ours: NestedField) -> NestedField:
+        of = self._grown_type(path, theirs.field_type, ours.field_type)
+        return theirs if of is theirs.field_type else theirs.model_copy(update={"field_type": of})
+
+    def _grown_type(
+        self, path: tuple[str, ...], theirs: IcebergType, ours: IcebergType
+    ) -> IcebergType:
+        match theirs, ours:
+            case StructType(), StructType():
+                fields = self.fields(path, theirs.fields, ours.fields)
+                return theirs if fields == theirs.fields else StructType(*fields)
+            case ListType(), ListType():
+                element = self._grown(
+                    (*path, "element"), theirs.element_field, ours.element_field
+                ).field_type
+                if element is theirs.element_type:
+                    return theirs
+                return ListType(theirs.element_id, element, theirs.element_required)
+            case MapType(), MapType():
+                value = self._grown(
+                    (*path, "value"), theirs.value_field, ours.value_field
+                ).field_type
+                if value is theirs.value_type:
+                    return theirs
+                return MapType(
+                    theirs.key_id, theirs.key_type, theirs.value_id, value, theirs.value_required
+                )
+            case _:
+                return theirs
+
+    def _fresh(self, of: IcebergType) -> IcebergType:
+        """Return a type with ids of its own; what is required inside a new value stays required."""
+        match of:
+            case StructType():
+                numbered = [(next(self.ids), f) for f in of.fields]
+                return StructType(
+                    *(
+                        NestedField(i, f.name, self._fresh(f.field_type), required=f.required)
+                        for i, f in numbered
+                    )
+                )
+            case ListType():
+                number = next(self.ids)
+                return ListType(number, self._fresh(of.element_type), of.element_required)
+            case MapType():
+                key, value = next(self.ids), next(self.ids)
+                return MapType(
+                    key,
+                    self._fresh(of.key_type),
+                    value,
+                    self._fresh(of.value_type),
+                    of.value_required,
+                )
+            case _:
+                return of
+
+
+def _paths(path: tuple[str, ...], of: IcebergType) -> Iterator[tuple[str, ...]]:
+    yield path
+    members: tuple[NestedField, ...] = ()
+    match of:
+        case StructType():
+            members = of.fields
+        case ListType():
+            members = (of.element_field,)
+        case MapType():
+            members = (of.key_field, of.value_field)
+        case _:
+            pass
+    for f in members:
+        yield from _paths((*path, f.name), f.field_type)
+
+
+FORMAT_VERSION: Final = 2
+_STRICT: Final = ", which --strict refuses; leave --strict out to allow it"
+_OTHER_VERSIONS: Final = {
+    1: (
+        "version 1 has no sequence numbers, without which two exports cannot be kept apart. "
+        "Upgrade the table, which rewrites no file: ALTER TABLE {name} SET TBLPROPERTIES "
+        "('format-version'='2')"
+    ),
+    3: (
+        "the library that writes its manifests writes no version 3 yet, and no table goes back to "
+        "an older version. Export into a new table: a name that nothing has is created"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingTable:
+    """What an existing table is: `name` as in SQL, its current schema and its default spec.
+
+    `key` is the partition key that it remembers, None where it remembers none.
+    """
+
+    name: str
+    schema: Schema
+    spec: PartitionSpec
+    format_version: int
+    key: str | None = None
+
+
+def check_existing(
+    existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec, *, strict: bool = False
+) -> tuple[str, ...]:
+    """Return every difference that forbids the export, one sentence each; empty when it may go on.
+
+    Args:
+        existing: the table.
+        mapped: the columns to export.
+        derived: the spec to export with.
+        strict: whether another order, and columns that only the table has, forbid it, too.
+    """
+    return tuple(text for _, text in _differences(existing, mapped, derived, strict=strict))
+
+
+def existing_refusal(
+    what: str,
+    existing: ExistingTable,
+    mapped: MappedColumns,
+    derived: DerivedSpec,
+    *,
+    strict: bool = False,
+) -> RefusedError | None:
+    """Return the refusal to export to an existing table, or None when it fits.
+
+    Its code is ClickHouse's for the first difference: 48 for the format, 122 for the structure, 36
+    for the partition key.
+
+    Args:
+        what: what cannot be done, without the leading "Cannot".
+        existing: the table.
+        mapped: the columns to export.
+        derived: the spec to export with.
+        strict: as in `check_existing`.
+    """
+    found = tuple(_differences(existing, mapped, derived, strict=strict))
+    if not found:
+        return None
+    return refuse_all(what, tuple(text for _, text in found), code=found[0][0])
+
+
+def written_schema(schema: Schema, mapped: MappedColumns) -> Schema:
+    """Return the part of a table's schema that files of an export hold, in the table's order.
+
+    Fields that only the table has are not in the files: readers find no field of their id there,
+    and answer NULL.
+    """
+    return Schema(*_written(mapped.schema.fields, schema.fields))
+
+
+def divided_by(spec: PartitionSpec) -> tuple[PartitionField, ...]:
+    """Return the fields of a spec that divide anything.
+
+    A field that was taken out of the spec of a version 1 table stays there as `void`.
+    """
+    return tuple(f for f in spec.fields if not isinstance(f.transform, VoidTransform))
+
+
+def _differences(
+    existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec, *, strict: bool
+) -> Iterator[tuple[int, str]]:
+    version = existing.format_version
+    if version != FORMAT_VERSION:
+        why = _OTHER_VERSIONS.get(version, "this release does not know it. Export into a new table")
+        yield (
+            NOT_IMPLEMENTED,
+            (
+                f"Destination storage Iceberg of format version {version} does not support "
+                "MergeTree parts or uses unsupported partitioning: only tables of format version "
+                f"{FORMAT_VERSION} are written; {why.format(name=existing.name)}"
+            ),
+        )
+    for text in _Comparison(existing, mapped).differences():
+        yield INCOMPATIBLE_COLUMNS, f"Tables have different structure: column {text}"
+    if strict:
+        ours, theirs = mapped.schema.as_struct(), existing.schema.as_struct()
+        for text in _arranged_otherwise((), ours, theirs):
+            yield INCOMPATIBLE_COLUMNS, f"Tables have different structure: {text}{_STRICT}"
+    for f in existing.spec.fields:
+        if f.source_id not in existing.schema.field_ids:
+            yield NOT_IMPLEMENTED, _without_column(f)
+    spec = PartitionSpec(*divided_by(existing.spec))
+    if different_key := spec_matches(derived, spec, existing.schema):
+        yield BAD_ARGUMENTS, different_key
+    elif other := _other_key(existing, derived):
+        yield BAD_ARGUMENTS, other
+
+
+def _other_key(existing: ExistingTable, derived: DerivedSpec) -> str:
+    """Return '' unless the spec is that of another expression, and the user has not named it.
+
+    Partitions are named by the key that the table remembers, so that one name would mean rows of
+    two partitions.
+    """
+    if derived.chosen or existing.key is None:
+        return ""
+    if parse_partition_key(existing.key) == parse_partition_key(derived.key):
+        return ""
+    return (
+        f"Tables have different partition key: PARTITION BY {derived.key or 'tuple()'}, and the "
+        f"destination remembers PARTITION BY {existing.key or 'tuple()'}, by which its partitions "
+        f"are named; both are the spec '{derived}', which --partition-spec '{derived}' chooses"
+    )
+
+
+def _arranged_otherwise(
+    path: tuple[str, ...], ours: IcebergType, theirs: IcebergType
+) -> Iterator[str]:
+    """Say what else differs where two types have to be the same, physically.
+
+    Members that the table lacks or needs are differences to everybody, and are not said again.
+    """
+    match ours, theirs:
+        case StructType(), StructType():
+            pass
+        case ListType(), ListType():
+            yield from _arranged_otherwise(
+                (*path, "element"), ours.element_type, theirs.element_type
+            )
+            return
+        case MapType(), MapType():
+            yield from _arranged_otherwise((*path, "key"), ours.key_type, theirs.key_type)
+            yield from _arranged_otherwise((*path, "value"), ours.value_type, theirs.value_type)
+            return
+        case _:
+            return
+    here, there = [f.name for f in ours.fields], [f.name for f in theirs.fields]
+    for f in theirs.fields:
+        if f.name not in here and not f.required:
+            yield f"column {'.'.join((*path, f.name))} is in the destination alone"
+    both = [name for name in here if name in there]
+    if both != (as_there := [name for name in there if name in here]):
+        of = f"the members of {'.'.join(path)}" if path else "the columns"
+        yield (
+            f"{of} are {', '.join(both)} in the source, and {', '.join(as_there)} in the "
+            "destination, in this order"
+        )
+    by_name = {f.name: f for f in theirs.fields}
+    for f in ours.fields:
+        if f.name in by_name:
+            yield from _arranged_otherwise(
+                (*path, f.name), f.field_type, by_name[f.name].field_type
+            )
+
+
+def _without_column(of: PartitionField) -> str:
+    # Its type is not known, and the library writes a manifest that it cannot read back.
+    return (
+        "Destination storage Iceberg does not support MergeTree parts or uses unsupported "
+        f"partitioning: the column of its partition field {of.name} was dropped, and no manifest "
+        "can be written without it. Export into a new table: a name that nothing has is created"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a field stands: its names from the column down; `fixed` inside the key of a map."""
+
+    path: tuple[str, ...]
+    fixed: bool = False
+
+    def within(self, name: str, *, fixed: bool = False) -> _Place:
+        return _Place((*self.path, name), self.fixed or fixed)
+
+    @property
+    def sql(self) -> str:
+        """The field as ALTER COLUMN takes it."""
+        return ".".join(n if n.isidentifier() else quote_identifier(n) for n in self.path)
+
+    def __str__(self) -> str:
+        return ".".join(self.path)
+
+
+class _Comparison:
+    """Compares the columns of an export with an existing table's."""
+
+    def __init__(self, existing: ExistingTable, mapped: MappedColumns) -> None:
+        self._existing = existing
+        self._mapped = mapped
+
+    def differences(self) -> Iterator[str]:
+        theirs = {f.name: f for f in self._existing.schema.fields}
+        for column, ours in zip(self._mapped.columns, self._mapped.schema.fields, strict=True):
+            place = _Place((ours.name,))
+            if ours.name not in theirs:
+                yield self._missing(place, ours)
+                continue
+            found = tuple(self._field(place, ours, theirs[ours.name]))
+            way = self._conversion(column, theirs[ours.name]) if found else ""
+            for text in found:
+                # A sentence that has its own way out says it after a semicolon.
+                other = "" if ";" in text else "; no conversion makes them equal"
+                yield (
+                    f"{text}; --convert {option_name(column.name)}={way} makes them equal"
+                    if way
+                    else (f"{text}{other}")
+                )
+        known = {f.name for f in self._mapped.schema.fields}
+        for f in self._existing.schema.fields:
+            if f.name not in known and f.required:
+                yield self._unknown(_Place((f.name,)))
+
+    def _conversion(self, column: MappedColumn, theirs: NestedField) -> str:
+        """Return the conversion that leaves no difference in a column, '' when there is none."""
+        offered = conversions_in(column.source.type).values()
+        ways = dict.fromkeys(way for words in offered for way in words)
+        if isinstance(theirs.field_type, DecimalType):
+            # Offered as any decimal; this one is meant.
+            ways[str(theirs.field_type).replace(" ", "")] = None
+        for way in ways:
+            mapping = TypeMapping(way)
+            of, required = mapping.map(column.source.type)
+            ours = NestedField(1, column.name, of, required=required)
+            fits = mapping.converted and not mapping.refused and way != column.conversion
+            if fits and not any(self._field(_Place((column.name,)), ours, theirs)):
+                return way
+        return ""
+
+    def _field(self, place: _Place, ours: NestedField, theirs: NestedField) -> Iterator[str]:
+        if theirs.required and not ours.required:
+            yield (
+                f"{place} may be NULL in the source and is required in the destination; "
+                f"{self._allow_null(place)}"
+            )
+        yield from self._type(place, ours.field_type, theirs.field_type)
+
+    def _type(self, place: _Place, ours: IcebergType, theirs: IcebergType) -> Iterator[str]:
+        match ours, theirs:
+            case StructType(), StructType():
+                yield from self._members(place, ours, theirs)
+            case ListType(), ListType():
+                element = place.within("element")
+                yield from self._field(element, ours.element_field, theirs.element_field)
+            case MapType(), MapType():
+                key = place.within("key", fixed=True)
+                yield from self._field(key, ours.key_field, theirs.key_field)
+                value = place.within("value")
+                yield from self._field(value, ours.value_field, theirs.value_field)
+            case _ if ours == theirs or _promoted(ours, theirs):
+                return
+            case _:
+                text = f"{place} is {ours} for ClickHouse and {theirs} in the destination"
+                if _promoted(theirs, ours) and not place.fixed:
+                    text += f"; widen it there: {self._alter(place)} TYPE {_spark_type(ours)}"
+                yield text
+
+    def _members(self, place: _Place, ours: StructType, theirs: StructType) -> Iterator[str]:
+        have = {f.name: f for f in theirs.fields}
+        for f in ours.fields:
+            if f.name in have:
+                yield from self._field(place.within(f.name), f, have[f.name])
+            else:
+                yield self._missing(place.within(f.name), f)
+        known = {f.name for f in ours.fields}
+        for f in theirs.fields:
+            if f.name not in known and f.required:
+                yield self._unknown(place.within(f.name))
+
+    def _missing(self, place: _Place, ours: NestedField) -> str:
+        text = f"{place} ({ours.field_type}) is missing in the destination"
+        if place.fixed:
+            return f"{text}, and the key of a map keeps its members; choose another destination"
+        other = stands_in_the_way(place.path, ours, self._existing.schema, self._existing.spec)
+        if other:
+            return f"{text}, and cannot be added beside {other}; rename one of them"
+        return f"{text}; --evolve-schema adds it"
+
+    def _unknown(self, place: _Place) -> str:
+        return (
+            f"{place} is required in the destination, and the source has no such column; "
+            f"{self._allow_null(place)}"
+        )
+
+    def _allow_null(self, place: _Place) -> str:
+        if place.fixed:
+            return "choose another destination"
+        return f"allow NULL there: {self._alter(place)} DROP NOT NULL"
+
+    def _alter(self, place: _Place) -> str:
+        return f"ALTER TABLE {self._existing.name} ALTER COLUMN {place.sql}"
+
+
+def _promoted(ours: IcebergType, theirs: IcebergType) -> bool:
+    match ours, theirs:
+        case IntegerType(), LongType():
+            return True
+        case FloatType(), DoubleType():
+            return True
+        case DecimalType(), DecimalType():
+            return ours.scale == theirs.scale and ours.precision <= theirs.precision
+        case _:
+            return False
+
+
+def _spark_type(of: IcebergType) -> str:
+    return "bigint" if isinstance(of, LongType) else str(of).replace(" ", "")
+
+
+def _written(
+    ours: tuple[NestedField, ...], theirs: tuple[NestedField, ...]
+) -> tuple[NestedField, ...]:
+    ours_by_name = {f.name: f for f in ours}
+    return tuple(_field_of(ours_by_name[f.name], f) for f in theirs if f.name in ours_by_name)
+
+
+def _field_of(ours: NestedField, theirs: NestedField) -> NestedField:
+    of = _type_of(ours.field_type, theirs.field_type)
+    return NestedField(theirs.field_id, theirs.name, of, required=theirs.required)
+
+
+def _type_of(ours: IcebergType, theirs: IcebergType) -> IcebergType:
+    match ours, theirs:
+        case StructType(), StructType():
+            return StructType(*_written(ours.fields, theirs.fields))
+        case ListType(), ListType():
+            element = _field_of(ours.element_field, theirs.element_field)
+            return ListType(element.field_id, element.field_type, element_required=element.required)
+        case MapType(), MapType():
+            key = _field_of(ours.key_field, theirs.key_field)
+            value = _field_of(ours.value_field, theirs.value_field)
+            return MapType(
+                key.field_id,
+                key.field_type,
+                value.field_id,
+                value.field_type,
+                value_required=value.required,
+            )
+        case _:
+            return theirs
+
+
+def conversions_in_force(
+    what: str,
+    table: MergeTreeTable,
+    given: Mapping[str, str],
+    remembered: RememberedSource | None,
+) -> Mapping[str, str]:
+    """Return the conversions to map with, by column.
+
+    A remembered conversion of a column whose type it does not fit any more is left out; what the
+    column is now is compared with the table like everything else.
+
+    Args:
+        what: what cannot be done, without the leading "Cannot", when it is refused.
+        table: the source.
+        given: what the user said.
+        remembered: what the destination remembers, None for a new table or a stranger's.
+
+    Raises:
+        RefusedError: the user said something else than the table was made with (code 36).
+    """
+    if remembered is None:
+        return given
+    made_with = remembered.conversions
+    known = {column.name for column in remembered.table.stored_columns}
+    used, reasons = dict(given), []
+    for column in table.stored_columns:
+        before = made_with.get(column.name, "")
+        option = f"--convert {option_name(column.name)}"
+        chosen = given.get(column.name)
+        if chosen is None and before and _applies(column, before):
+            used[column.name] = before
+        elif chosen is not None and column.name in known and not _same(column, chosen, before):
+            was = f"with {option}={before}" if before else "without a conversion"
+            reasons.append(
+                f"{option}={chosen} was given, and the destination's column "
+                f"{column.name} was made {was}; leave it out, or export to another table"
+            )
+    if reasons:
+        raise refuse_all(what, tuple(reasons), code=BAD_ARGUMENTS)
+    return used
+
+
+def _applies(column: Column, conversion: str) -> bool:
+    mapping = TypeMapping(conversion)
+    mapping.map(column.type)
+    return mapping.converted
+
+
+def _same(column: Column, one: str, other: str) -> bool:
+    """Whether `one` makes the values that `other` made: a default may be said by name."""
+    if one == other or (one, other) == ("truncate", ""):
+        return True
+    mappings = [TypeMapping(way) for way in (one, other)]
+    types = [str(mapping.map(column.type)) for mapping in mappings]
+    return types[0] == types[1] and mappings[0].notes == mappings[1].notes

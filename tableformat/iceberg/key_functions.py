@@ -1,0 +1,461 @@
+"""Which Iceberg transform a time expression of a partition or sorting key is: the matrix.
+
+Observed on the edges of years, months, days and hours, around 1970, the years 1 to 9999, and on
+every single day of them for Date32, by comparing the partitions of ClickHouse's value with the
+Iceberg transform's (types.md 5.1; `tests/properties/partition_sweep.py` does it again):
+
+    =t  one to one with the transform t on all data, and in its order
+    *t  one to one, but values wrap: sorted by the expression is not sorted by t
+    ~t  one to one with t from 1970-01-01 to 2105-12-31; outside, ClickHouse's result wraps or
+        clamps, and one partition holds several t (toDate('1950-06-15') is 2129-11-19)
+    -   neither
+
+Iceberg's transforms follow UTC. An expression that follows another zone has none: a month of Tokyo
+begins nine hours before an Iceberg month. An explicit 'UTC' (`toYYYYMM(ts, 'UTC')`,
+`toYYYYMM(toTimezone(ts, 'UTC'))`) makes every zone a UTC one; functions of the instant alone follow
+none. `icebergYear` and its kin are in releases after 26.9; they are recognised by their name.
+
+Parts of a date in a key: `toMonth(ts)` divides only what another field has divided before.
+
+A month of the year alone is no Iceberg transform: it holds the months of all years. Beside the year
+it is the month: `(toYear(ts), toMonth(ts))` is month(ts), `(toDate(ts), toHour(ts))` is hour(ts). A
+part of what is divided already (`(toDate(ts), toMonday(ts))`) divides nothing more. Whether the
+parts are right on all data was observed with the matrix (`key_functions.py`).
+
+How the same function of a key is spelled: one name for all its spellings.
+
+`dateTrunc('month', ts)`, `DATE_TRUNC('MONTH', ts, 'UTC')`, `toStartOfInterval(ts, INTERVAL 1
+MONTH)`, `CAST(ts AS Date)`, `formatDateTime(ts, '%Y-%m')` and ClickHouse's own aliases (`YEAR(ts)`)
+are read here; what each is in Iceberg is `key_functions.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyiceberg.types import DateType, TimestamptzType
+
+from tableformat.iceberg.key_columns import identifies, plain_type
+from tableformat.iceberg.schema import MappedColumn, MappedColumns
+from tableformat.iceberg.spec_fields import TIME_TRANSFORMS, SpecField
+from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
+from tableformat.mergetree.types import DateTime, DateTime64, Simple
+
+__all__ = [
+    "INEXACT",
+    "MATRIX",
+    "PARTS",
+    "CalendarPart",
+    "DerivedField",
+    "Instant",
+    "Spelled",
+    "calendar_part",
+    "divided",
+    "follows_utc",
+    "function_name",
+    "instant",
+    "spell",
+    "time_field",
+]
+
+# Aliases that ClickHouse takes in any case; the names themselves it takes only as they are.
+_ALIASES: Final = {
+    "year": "toYear",
+    "month": "toMonth",
+    "day": "toDayOfMonth",
+    "dayofmonth": "toDayOfMonth",
+    "dayofyear": "toDayOfYear",
+    "dayofweek": "toDayOfWeek",
+    "hour": "toHour",
+    "quarter": "toQuarter",
+    "last_day": "toLastDayOfMonth",
+    "to_days": "toDaysSinceYearZero",
+    "date_trunc": "dateTrunc",
+    "date_format": "formatDateTime",
+    "time_bucket": "toStartOfInterval",
+    "date_bin": "toStartOfInterval",
+    "substring": "substring",
+    "substr": "substring",
+    "mid": "substring",
+    "byteslice": "substring",
+    "left": "left",
+    "positivemodulo": "positiveModulo",
+    "positive_modulo": "positiveModulo",
+    "pmod": "positiveModulo",
+}
+_INTERVALS: Final = {f"toInterval{unit}": unit.lower() for unit in ("Year", "Month", "Day", "Hour")}
+_UNITS: Final = tuple(_INTERVALS.values())
+# What conversions of a format divide by; they have a fixed width, so any order tells them apart.
+# Not %j: the last two days of 2299 have the same one as Date32.
+_FORMATS: Final = {
+    "year": ({"%Y"},),
+    "month": ({"%Y", "%m"},),
+    "day": ({"%Y", "%m", "%d"}, {"%F"}),
+    "hour": ({"%Y", "%m", "%d", "%H"}, {"%F", "%H"}),
+}
+_CONVERSION: Final = re.compile(r"%.")
+_BY_SIZE: Final = ["%F", "%Y", "%m", "%d", "%H"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """A function of one value: its one name, what it is taken of, the explicit zone ('' for none).
+
+    `ordered` is False for a text that does not sort as its dates do (`%d.%m.%Y`).
+    """
+
+    row: str
+    operand: Expression
+    zone: str = ""
+    ordered: bool = True
+
+
+def function_name(call: Call) -> str:
+    """Return the function's own name for an alias of it."""
+    return _ALIASES.get(call.function.lower(), call.function)
+
+
+def spell(expression: Expression) -> Spelled | None:
+    """Return the function of one value that an expression is; None: it is none that is known."""
+    if not isinstance(expression, Call):
+        return None
+    name = function_name(expression)
+    match name, expression.arguments:
+        case "CAST", (operand, Literal("Date" | "Nullable(Date)")):
+            return Spelled("toDate", operand)
+        case "CAST", (operand, Literal("Date32" | "Nullable(Date32)")):
+            return Spelled("toDate32", operand)
+        case "dateTrunc", (Literal(str(unit)), operand, *rest) if unit.lower() in _UNITS:
+            return _zoned(f"dateTrunc({unit.lower()})", operand, rest)
+        case "toStartOfInterval", (operand, Call(interval, (Literal(1),)), *rest) if (
+            interval in _INTERVALS
+        ):
+            return _zoned(f"toStartOfInterval({_INTERVALS[interval]})", operand, rest)
+        case "formatDateTime", (operand, Literal(str(form)), *rest):
+            return _formatted(form, operand, rest)
+        case "intDiv", (Call("toUnixTimestamp", (operand,)), Literal(3600 | 86400 as seconds)):
+            return Spelled(f"intDiv(toUnixTimestamp, {seconds})", operand)
+        case _, (operand, *rest):
+            return _zoned(name, operand, rest)
+        case _:
+            return None
+
+
+def _zoned(row: str, operand: Expression, rest: list[Expression]) -> Spelled | None:
+    match rest:
+        case []:
+            return Spelled(row, operand)
+        case [Literal(str(zone))] if zone:
+            return Spelled(row, operand, zone)
+        case _:
+            return None
+
+
+def _formatted(form: str, operand: Expression, rest: list[Expression]) -> Spelled | None:
+    found = _CONVERSION.findall(form)
+    for unit, ways in _FORMATS.items():
+        if set(found) in ways and len(set(found)) == len(found):
+            spelled = _zoned(f"formatDateTime({unit})", operand, rest)
+            if spelled is None:
+                return None
+            in_order = found == sorted(found, key=_BY_SIZE.index)
+            return Spelled(spelled.row, operand, spelled.zone, in_order)
+    return None
+
+
+INEXACT: Final = "has no Iceberg transform that is exact on all data"
+_KINDS: Final = ("Date", "Date32", "DateTime", "DateTime64")
+# By function: of a Date, a Date32, a DateTime and a DateTime64 in UTC.
+MATRIX: Final[Mapping[str, str]] = {
+    "toYear": "=year =year =year =year",
+    "toRelativeYearNum": "=year =year =year =year",
+    "toYearNumSinceEpoch": "=year ~year =year ~year",
+    "toStartOfYear": "=year ~year =year ~year",
+    "toStartOfInterval(year)": "=year *year =year ~year",
+    "dateTrunc(year)": "=year =year =year ~year",
+    "formatDateTime(year)": "=year *year =year *year",
+    "icebergYear": "=year =year =year =year",
+    "toYYYYMM": "=month =month =month =month",
+    "toRelativeMonthNum": "=month ~month =month ~month",
+    "toMonthNumSinceEpoch": "=month ~month =month ~month",
+    "toStartOfMonth": "=month ~month =month ~month",
+    "toLastDayOfMonth": "=month ~month =month ~month",
+    "toStartOfInterval(month)": "=month ~month =month ~month",
+    "dateTrunc(month)": "=month =month =month ~month",
+    "formatDateTime(month)": "=month *month =month *month",
+    "icebergMonth": "=month =month =month =month",
+    "toYYYYMMDD": "=day =day =day =day",
+    "toDate32": "=day =day =day =day",
+    "toDate": "=day ~day =day ~day",
+    "toDaysSinceYearZero": "=day =day =day =day",
+    "toRelativeDayNum": "=day ~day =day ~day",
+    "toStartOfDay": "~day ~day =day ~day",
+    "toStartOfInterval(day)": "~day *day =day ~day",
+    "dateTrunc(day)": "~day =day =day ~day",
+    "formatDateTime(day)": "=day *day =day *day",
+    "intDiv(toUnixTimestamp, 86400)": "- - =day ~day",
+    "icebergDay": "=day =day =day =day",
+    "toStartOfHour": "- - =hour ~hour",
+    "toRelativeHourNum": "- - =hour ~hour",
+    "toStartOfInterval(hour)": "- - =hour ~hour",
+    "dateTrunc(hour)": "- - =hour ~hour",
+    "formatDateTime(hour)": "- - =hour *hour",
+    "intDiv(toUnixTimestamp, 3600)": "- - =hour ~hour",
+    "icebergHour": "- - =hour =hour",
+    "toUnixTimestamp": "- - =identity -",
+    "toYYYYMMDDhhmmss": "=day =day =identity -",
+    "toString": "=day *day =identity *identity",
+}
+# Functions of the instant, whatever zone the column has. toDaysSinceYearZero of a DateTime64
+# follows the zone.
+_ZONE_FREE: Final = {
+    "toUnixTimestamp": ("DateTime",),
+    "intDiv(toUnixTimestamp, 3600)": ("DateTime", "DateTime64"),
+    "intDiv(toUnixTimestamp, 86400)": ("DateTime", "DateTime64"),
+    "toDaysSinceYearZero": ("DateTime",),
+    **{f"iceberg{unit}": ("DateTime", "DateTime64") for unit in ("Year", "Month", "Day", "Hour")},
+}
+_UTC: Final = frozenset(
+    {
+        "UTC",
+        "UCT",
+        "Zulu",
+        "Universal",
+        "GMT",
+        "GMT0",
+        "GMT+0",
+        "GMT-0",
+        "Greenwich",
+        "Etc/UTC",
+        "Etc/UCT",
+        "Etc/Zulu",
+        "Etc/Universal",
+        "Etc/GMT",
+        "Etc/GMT0",
+        "Etc/GMT+0",
+        "Etc/GMT-0",
+        "Etc/Greenwich",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedField:
+    """What one key expression is in Iceberg.
+
+    `exact`: one to one on all data, `~` of the matrix otherwise. `ordered`: rows sorted by the
+    expression are for certain sorted by the field.
+    """
+
+    field: SpecField
+    exact: bool
+    ordered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """What a time function of a key is applied to: a column, under functions that keep its days.
+
+    `zone` is that of the column, or an explicit one; `assumed` says that it is the server's, which
+    may have been another when a part was written (types.md, trap 1).
+    """
+
+    column: str
+    kind: str
+    zone: str
+    assumed: bool = False
+    exact: bool = True
+    ordered: bool = True
+
+
+def follows_utc(of: Instant, row: str = "") -> bool:
+    """Whether a function of it follows UTC; dates follow no zone."""
+    return (
+        not of.kind.startswith("DateTime") or of.zone in _UTC or of.kind in _ZONE_FREE.get(row, ())
+    )
+
+
+def time_field(
+    expression: Expression, columns: MappedColumns, server_zone: str
+) -> DerivedField | str | None:
+    """Return the time field that a key expression is, or why it is none; None: it is no such."""
+    spelled = spell(expression)
+    if spelled is None or spelled.row not in MATRIX:
+        seen = instant(expression, columns, server_zone)
+        if isinstance(seen, Instant) and not isinstance(expression, ColumnName):
+            return _identity(seen, columns)
+        return None
+    seen = instant(spelled.operand, columns, server_zone)
+    if not isinstance(seen, Instant):
+        # Some of the functions also take numbers and texts.
+        return seen
+    if spelled.zone:
+        seen = replace(seen, zone=spelled.zone, assumed=False)
+    return _related(spelled, seen, columns)
+
+
+def instant(expression: Expression, columns: MappedColumns, server_zone: str) -> Instant | str:
+    """Return the time that an expression is, or why it is none that the lake knows."""
+    match expression:
+        case ColumnName(name):
+            column = columns.find(name)
+            if column is None:
+                return f"cannot be used: the table stores no column {name}"
+            return _of_column(column, server_zone)
+        case Call("toTimezone" | "toTimeZone", (inner, Literal(str(zone)))):
+            seen = instant(inner, columns, server_zone)
+            kinds: tuple[str, ...] = ("DateTime", "DateTime64")
+        case Call("toDateTime", (inner, Literal(str(zone)))):
+            seen = instant(inner, columns, server_zone)
+            kinds = ("DateTime",)
+        case _:
+            return _as_date(expression, columns, server_zone)
+    if isinstance(seen, Instant):
+        return replace(seen, zone=zone, assumed=False) if seen.kind in kinds else INEXACT
+    return seen
+
+
+def _of_column(column: MappedColumn, server_zone: str) -> Instant | str:
+    lake: type[DateType | TimestamptzType] = DateType
+    match plain_type(column.source.type):
+        case Simple(name="Date" | "Date32" as name):
+            seen = Instant(column.name, name, "")
+        case DateTime(zone):
+            lake = TimestamptzType
+            seen = Instant(column.name, "DateTime", zone or server_zone, assumed=not zone)
+        case DateTime64(_, zone):
+            lake = TimestamptzType
+            seen = Instant(column.name, "DateTime64", zone or server_zone, assumed=not zone)
+        case _:
+            return f"has no Iceberg transform when {column.name} is a {column.source.type_text}"
+    if not isinstance(column.type, lake):
+        return f"has no Iceberg transform when the lake keeps {column.name} as {column.type}"
+    return seen
+
+
+def _as_date(expression: Expression, columns: MappedColumns, server_zone: str) -> Instant | str:
+    """Read toDate(x) and toDate32(x): days as dates, of which other functions may be taken."""
+    spelled = spell(expression)
+    if spelled is None or spelled.row not in ("toDate", "toDate32"):
+        return INEXACT
+    seen = instant(spelled.operand, columns, server_zone)
+    if not isinstance(seen, Instant):
+        return seen
+    if spelled.zone:
+        seen = replace(seen, zone=spelled.zone, assumed=False)
+    if not follows_utc(seen):
+        return _other_zone(seen, "day")
+    relation = MATRIX[spelled.row].split()[_KINDS.index(seen.kind)]
+    return Instant(
+        seen.column,
+        spelled.row.removeprefix("to"),
+        "",
+        assumed=seen.assumed,
+        exact=seen.exact and relation[0] != "~",
+        ordered=seen.ordered and relation[0] == "=",
+    )
+
+
+def _related(spelled: Spelled, seen: Instant, columns: MappedColumns) -> DerivedField | str:
+    relation = MATRIX[spelled.row].split()[_KINDS.index(seen.kind)]
+    if relation == "-":
+        column = columns.find(seen.column)
+        text = column.source.type_text if column else seen.kind
+        return f"has no Iceberg transform when {seen.column} is a {text}"
+    if not follows_utc(seen, spelled.row):
+        return _other_zone(seen, relation[1:])
+    if relation[1:] == "identity":
+        found = _identity(seen, columns)
+        if isinstance(found, str):
+            return found
+    certain = not seen.assumed or seen.kind in _ZONE_FREE.get(spelled.row, ())
+    return DerivedField(
+        SpecField(seen.column, relation[1:]),
+        exact=seen.exact and relation[0] != "~",
+        ordered=seen.ordered and relation[0] == "=" and spelled.ordered and certain,
+    )
+
+
+def _identity(seen: Instant, columns: MappedColumns) -> DerivedField | str:
+    """Return the field of an expression that is the instant itself, in another zone or as a day."""
+    column = columns.find(seen.column)
+    if column is None or not identifies(column):
+        return INEXACT
+    field = SpecField(seen.column, "identity")
+    return DerivedField(field, exact=seen.exact, ordered=seen.ordered and not seen.assumed)
+
+
+def _other_zone(seen: Instant, transform: str) -> str:
+    return f"follows the time zone {seen.zone}, and Iceberg's {transform} follows UTC"
+
+
+# By function: what must be divided already, and what is divided then.
+PARTS: Final = {
+    "toMonth": ("year", "month"),
+    # Not beside the year alone: the last two days of 2299 have the same one as Date32.
+    "toDayOfYear": ("day", "day"),
+    "toDayOfMonth": ("month", "day"),
+    "toHour": ("day", "hour"),
+    "toQuarter": ("month", "month"),
+    "toStartOfQuarter": ("month", "month"),
+    "toDayOfWeek": ("day", "day"),
+    "toMonday": ("day", "day"),
+    "toWeek": ("day", "day"),
+    "toISOWeek": ("day", "day"),
+    "toISOYear": ("day", "day"),
+    "toYearWeek": ("day", "day"),
+    "toStartOfWeek": ("day", "day"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarPart:
+    """One part: of a column; `needs` must be divided already, `gives` is divided then.
+
+    `assumed` says that the zone is the server's.
+    """
+
+    column: str
+    needs: str
+    gives: str
+    assumed: bool = False
+
+
+def calendar_part(
+    expression: Expression, columns: MappedColumns, server_zone: str
+) -> CalendarPart | None:
+    """Return the part of a date in UTC that an expression is, or None."""
+    spelled = spell(expression)
+    if spelled is None or spelled.row not in PARTS:
+        return None
+    seen = instant(spelled.operand, columns, server_zone)
+    if not isinstance(seen, Instant):
+        return None
+    if spelled.zone:
+        seen = replace(seen, zone=spelled.zone, assumed=False)
+    if not follows_utc(seen) or not seen.exact:
+        return None
+    return CalendarPart(seen.column, *PARTS[spelled.row], assumed=seen.assumed)
+
+
+def divided(
+    column: str, transform: str, parts: Iterable[CalendarPart]
+) -> tuple[str, tuple[CalendarPart, ...]]:
+    """Return by what a column is divided under these parts, too, and the parts that it explains.
+
+    Args:
+        column: the column.
+        transform: the finest time transform of it that the key has without its parts.
+        parts: of this and of other columns, in any order.
+    """
+    level = TIME_TRANSFORMS.index(transform)
+    left = [part for part in parts if part.column == column]
+    explained: list[CalendarPart] = []
+    while fitting := [p for p in left if TIME_TRANSFORMS.index(p.needs) <= level]:
+        level = max(level, *(TIME_TRANSFORMS.index(p.gives) for p in fitting))
+        explained.extend(fitting)
+        left = [p for p in left if p not in fitting]
+    return TIME_TRANSFORMS[level], tuple(explained)

@@ -1,0 +1,442 @@
+"""The data files of a branch as a list of parts: where each lies, what it holds, its name.
+
+A lake part is a data file. Its name `<partition id>_<n>_<n>_0` has the form of a ClickHouse part's,
+and stays the same for as long as the file lives (coverage.md reading 35): `n` is made of the file's
+path and of nothing else, so that no commit, detach or attach of another file gives it to a
+neighbour.
+
+The data files of snapshots, by who wrote them and where they lie, from the manifests alone.
+
+What a replacement removes, and what others have in a lake partition, is decided on it
+(`export/in_main.py`, `export/foreign.py`, `export/whole_partition.py`; protocol.md step 6).
+
+Which data files of exports, and manifests, any snapshot of a table refers to (step 10).
+
+Main alone would not do: a file that only a tag, a branch or an older snapshot refers to is read by
+time travel, and comes back with a rollback.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.typedef import Record
+
+from tableformat.committer import MAIN_BRANCH, BranchFile, FileInMain, LakeTableState, PartitionFile
+from tableformat.errors import DestinationError, UnsupportedError
+from tableformat.file_names import exported_by, is_of_key, key_in
+from tableformat.hive_names import partition_directory
+from tableformat.iceberg.snapshot import branch_head, table_of
+from tableformat.iceberg.values import from_text
+from tableformat.names import PartitionId, PartName
+
+__all__ = ["LiveFile", "MainFiles", "References", "lake_part_name", "live_files"]
+
+_BITS: Final = 48
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file of a branch. `key` is the hash of the export that wrote it, '' for others'.
+
+    `partition` is that of the spec it was written with, as people read it: `ts_month=2024-01`, ''
+    without partition fields. `rows` are those in the file, rows that deletes take away included.
+    """
+
+    path: str
+    key: str
+    spec_id: int
+    partition: str
+    rows: int
+    bytes: int
+    snapshot_id: int
+
+
+def lake_part_name(partition_id: PartitionId, path: str) -> PartName:
+    """Return the name of the part that a data file is.
+
+    Args:
+        partition_id: of its rows.
+        path: of the file, as the table's metadata has it.
+    """
+    digest = hashlib.sha256(path.encode()).digest()
+    number = int.from_bytes(digest, "big") >> (len(digest) * 8 - _BITS)
+    return PartName(partition_id, number, number, 0)
+
+
+def live_files(table: Table, branch: str = MAIN_BRANCH) -> tuple[LiveFile, ...]:
+    """Return the data files of a branch, in the order of their paths; none without the branch.
+
+    Args:
+        table: as it was loaded; nothing is changed.
+        branch: its name.
+
+    Raises:
+        DestinationError: a manifest cannot be read.
+    """
+    try:
+        return tuple(sorted(_files_of(table, branch), key=lambda file: file.path))
+    except OSError as error:
+        message = (
+            f"Cannot list the files of {'.'.join(table.name())}: a manifest cannot be read: "
+            f"{error}. Check the storage of the catalog."
+        )
+        raise DestinationError(message) from error
+
+
+def _files_of(table: Table, branch: str) -> Iterator[LiveFile]:
+    snapshot = branch_head(table, branch)
+    specs, schema = table.specs(), table.schema()
+    return (
+        LiveFile(
+            path=entry.data_file.file_path,
+            key=key_in(entry.data_file.file_path),
+            spec_id=manifest.partition_spec_id,
+            partition=_shown(entry.data_file, specs[manifest.partition_spec_id], schema),
+            rows=entry.data_file.record_count,
+            bytes=entry.data_file.file_size_in_bytes,
+            snapshot_id=entry.snapshot_id or manifest.added_snapshot_id or 0,
+        )
+        for manifest in (snapshot.manifests(table.io) if snapshot else ())
+        if manifest.content == ManifestContent.DATA
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    )
+
+
+def _shown(file: DataFile, spec: PartitionSpec, schema: Schema) -> str:
+    names = [field.name for field in spec.fields]
+    return partition_directory(names, [_value(file, spec, schema, i) for i in range(len(names))])
+
+
+def _value(file: DataFile, spec: PartitionSpec, schema: Schema, at: int) -> str | None:
+    value, field = file.partition[at], spec.fields[at]
+    if value is None:
+        return None
+    # A column may be dropped when only specs of the past divide by it.
+    if schema.find_column_name(field.source_id) is None:
+        return str(value)
+    return field.transform.to_human_string(schema.find_type(field.source_id), value)
+
+
+F = TypeVar("F")
+K = TypeVar("K")
+T = TypeVar("T")
+_SNAPSHOTS_HELD: Final = 4
+"""A group of partitions is decided on one snapshot, and the next group on the one after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A data file that a manifest adds or keeps; `key` is the hash in its name, '' for others'."""
+
+    path: str
+    rows: int
+    bytes: int
+    key: str
+    spec_id: int
+    partition: tuple[object, ...]
+    snapshot_id: int
+    sequence_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What files of one spec have in a partition: values by their places.
+
+    `whole`: a file that has them holds no row of another partition.
+    """
+
+    values: tuple[tuple[int, object], ...]
+    whole: bool
+
+
+class MainFiles:
+    """The data files of snapshots, each manifest read once: manifests never change.
+
+    One object serves one table for as long as a process works on it. It is asked for thousands of
+    keys one after the other, so that the files of the latest snapshots are kept sorted.
+    """
+
+    def __init__(self) -> None:
+        """Start without having read anything."""
+        self._read: dict[str, tuple[_Live, ...]] = {}
+        self._by_key: dict[int, Mapping[str, tuple[FileInMain, ...]]] = {}
+        self._by_spec: dict[int, _BySpec] = {}
+
+    def of_key(self, state: LakeTableState, key: str, at: int | None) -> tuple[FileInMain, ...]:
+        """Return the files of a snapshot whose name carries a key hash, and which carry deletes.
+
+        Raises:
+            UnsupportedError: the snapshot has files that delete by equality.
+        """
+        if at is None:
+            return ()
+        by_key = _latest(self._by_key, at, lambda: _sorted(self._named(state, at), _begins))
+        return tuple(f for f in by_key.get(key, ()) if is_of_key(f.path, key))
+
+    def on(self, state: LakeTableState, branch: str) -> tuple[BranchFile, ...]:
+        """Return all files of a branch, and which carry deletes; none when there is no branch.
+
+        Those of main are of the snapshot that `state` has for it.
+
+        Raises:
+            UnsupportedError: the branch has files that delete by equality.
+        """
+        table = table_of(state)
+        if branch == MAIN_BRANCH:
+            head = state.main
+        else:
+            found = branch_head(table, branch)
+            head = found.snapshot_id if found is not None else None
+        return tuple(self._in(table, head)) if head is not None else ()
+
+    def _named(self, state: LakeTableState, at: int) -> Iterable[FileInMain]:
+        return (
+            FileInMain(f.path, f.rows, f.deletes, f.bytes) for f in self._in(table_of(state), at)
+        )
+
+    def _in(self, table: Table, at: int) -> Iterable[BranchFile]:
+        """Return the files of a snapshot, and which carry deletes."""
+        snapshot = table.metadata.snapshot_by_id(at)
+        manifests = snapshot.manifests(table.io) if snapshot else []
+        deletes = [m for m in manifests if m.content == ManifestContent.DELETES]
+        if deletes:
+            _refuse_equality(table, deletes)
+            return _with_deletes(table, at)
+        live = (f for m in manifests for f in self._live(table, m))
+        return (
+            BranchFile(
+                f.path,
+                f.rows,
+                f.bytes,
+                f.spec_id,
+                sequence_number=f.sequence_number,
+                partition=f.partition,
+            )
+            for f in live
+        )
+
+    def in_partition(
+        self, state: LakeTableState, partition: tuple[str | None, ...]
+    ) -> tuple[PartitionFile, ...]:
+        """Return the files of main that may hold rows of a partition of today's spec."""
+        if state.main is None:
+            return ()
+        table = table_of(state)
+        places = _places(table, partition)
+        by_spec = _latest(self._by_spec, state.main, lambda: self._by_place(state))
+        return tuple(
+            PartitionFile(f.path, f.rows, f.snapshot_id, f.key, places[spec_id].whole, f.bytes)
+            for spec_id, of_spec in by_spec.items()
+            for f in _there(places[spec_id], of_spec)
+        )
+
+    def _by_place(self, state: LakeTableState) -> _BySpec:
+        """Return the files of main by spec, and by the values of all its fields."""
+        table = table_of(state)
+        live = (f for m in _data_manifests(state) for f in self._live(table, m))
+        by_spec = _sorted(live, lambda f: f.spec_id)
+        return {i: _sorted(files, lambda f: f.partition) for i, files in by_spec.items()}
+
+    def paths(self, state: LakeTableState) -> tuple[str, ...]:
+        """Return the paths of all data files of main."""
+        table = table_of(state)
+        return tuple(f.path for m in _data_manifests(state) for f in self._live(table, m))
+
+    def _live(self, table: Table, manifest: ManifestFile) -> tuple[_Live, ...]:
+        found = self._read.get(manifest.manifest_path)
+        if found is None:
+            found = tuple(
+                _Live(
+                    path := entry.data_file.file_path,
+                    entry.data_file.record_count,
+                    entry.data_file.file_size_in_bytes,
+                    key_in(path),
+                    manifest.partition_spec_id,
+                    _values(entry.data_file.partition),
+                    entry.snapshot_id or manifest.added_snapshot_id or 0,
+                    entry.sequence_number or 0,
+                )
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            )
+            self._read[manifest.manifest_path] = found
+        return found
+
+
+def _values(partition: Record) -> tuple[object, ...]:
+    return tuple(partition[i] for i in range(len(partition)))
+
+
+_BySpec = Mapping[int, Mapping[tuple[object, ...], tuple[_Live, ...]]]
+
+
+def _latest(held: dict[int, T], snapshot_id: int, read: Callable[[], T]) -> T:
+    """Return what is held of a snapshot, or read it and let go of the one held longest."""
+    if snapshot_id not in held:
+        found = read()
+        while len(held) >= _SNAPSHOTS_HELD:
+            del held[next(iter(held))]
+        held[snapshot_id] = found
+    return held[snapshot_id]
+
+
+def _sorted(files: Iterable[F], by: Callable[[F], K]) -> Mapping[K, tuple[F, ...]]:
+    found: defaultdict[K, list[F]] = defaultdict(list)
+    for file in files:
+        found[by(file)].append(file)
+    return {key: tuple(of_key) for key, of_key in found.items()}
+
+
+def _begins(file: FileInMain) -> str:
+    """Return what a file's name begins with: its key, when it is of one."""
+    return file.path.rsplit("/", 1)[-1].partition("-")[0]
+
+
+def _there(
+    place: _Place, of_spec: Mapping[tuple[object, ...], tuple[_Live, ...]]
+) -> Iterable[_Live]:
+    """Return the files of one spec that lie in a place: all its values are met."""
+    values = tuple(value for _, value in place.values)
+    if all(len(at) == len(values) for at in itertools.islice(of_spec, 1)):
+        # Every field of the spec has a value, so that nothing has to be searched.
+        return of_spec.get(values, ())
+    return (
+        f
+        for at, files in of_spec.items()
+        if all(at[i] == value for i, value in place.values)
+        for f in files
+    )
+
+
+def _data_manifests(state: LakeTableState) -> tuple[ManifestFile, ...]:
+    table = table_of(state)
+    snapshot = table.metadata.snapshot_by_id(state.main) if state.main is not None else None
+    manifests = snapshot.manifests(table.io) if snapshot else ()
+    return tuple(m for m in manifests if m.content == ManifestContent.DATA)
+
+
+def _places(table: Table, partition: tuple[str | None, ...]) -> dict[int, _Place]:
+    """Return, by spec, where files of a partition of today's spec lie.
+
+    Specs are compared by what their fields are made of; fields that only one of them has tell
+    nothing, and neither do those that divide nothing.
+    """
+    spec = table.spec()
+    types = spec.partition_type(table.schema()).fields
+    wanted = {
+        (f.source_id, str(f.transform)): from_text(text, of.field_type)
+        for f, text, of in zip(spec.fields, partition, types, strict=True)
+        if not isinstance(f.transform, VoidTransform)
+    }
+    found = {}
+    for spec_id, one in table.specs().items():
+        made_of = [(f.source_id, str(f.transform)) for f in one.fields]
+        values = tuple((at, wanted[m]) for at, m in enumerate(made_of) if m in wanted)
+        found[spec_id] = _Place(values, whole=wanted.keys() <= set(made_of))
+    return found
+
+
+def _refuse_equality(table: Table, manifests: Iterable[ManifestFile]) -> None:
+    """Refuse files that delete by equality: PyIceberg cannot say which data files they apply to.
+
+    Raises:
+        UnsupportedError: there is one.
+    """
+    for manifest in manifests:
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
+                message = (
+                    f"Cannot tell which rows main holds: {entry.data_file.file_path} deletes rows "
+                    "by equality, which this release cannot apply. Rewrite the table's data files "
+                    "with the engine that wrote it, and run the command again."
+                )
+                raise UnsupportedError(message)
+
+
+def _with_deletes(table: Table, at: int) -> tuple[BranchFile, ...]:
+    return tuple(
+        BranchFile(
+            task.file.file_path,
+            task.file.record_count,
+            task.file.file_size_in_bytes,
+            task.file.spec_id,
+            deletes=bool(task.delete_files),
+            partition=_values(task.file.partition),
+        )
+        for task in table.scan(snapshot_id=at).plan_files()
+    )
+
+
+class References:
+    """The files of exports by manifest; each manifest and list is read once: they never change.
+
+    One object serves one table for as long as a process works on it.
+    """
+
+    def __init__(self) -> None:
+        """Start without having read anything."""
+        self._manifests: dict[str, tuple[str, ...]] = {}
+        self._lists: dict[str, tuple[str, ...]] = {}
+        self._at = ""
+        self._by_export: dict[tuple[str, str], set[str]] = {}
+
+    def to(
+        self, state: LakeTableState, key: str, transaction_ids: Collection[str]
+    ) -> frozenset[str]:
+        """Return the paths of files of these exports of a key that any snapshot refers to."""
+        self._know(state)
+        return frozenset().union(*(self._by_export.get((key, t), ()) for t in transaction_ids))
+
+    def metadata_files(self, state: LakeTableState) -> frozenset[str]:
+        """Return all metadata files that `state` knows, and what its snapshots refer to, but data.
+
+        Its versions, manifest lists, manifests and statistics.
+        """
+        self._know(state)
+        table = table_of(state).metadata
+        lists = [s.manifest_list for s in table.snapshots]
+        manifests = (m for one in lists for m in self._lists[one])
+        versions = (v.metadata_file for v in table.metadata_log)
+        statistics = (s.statistics_path for s in (*table.statistics, *table.partition_statistics))
+        return frozenset((state.metadata_location, *versions, *lists, *manifests, *statistics))
+
+    def _know(self, state: LakeTableState) -> None:
+        if self._at != state.metadata_location:
+            self._load(table_of(state))
+            self._at = state.metadata_location
+
+    def _load(self, table: Table) -> None:
+        self._at, self._by_export = "", {}
+        manifests = {m for s in table.metadata.snapshots for m in self._list(table, s)}
+        for path in (path for m in manifests for path in self._manifests[m]):
+            export = exported_by(path)
+            if export is not None:
+                self._by_export.setdefault(export, set()).add(path)
+
+    def _list(self, table: Table, snapshot: Snapshot) -> tuple[str, ...]:
+        """Return the manifests of a snapshot, all of them read."""
+        found = self._lists.get(snapshot.manifest_list)
+        if found is None:
+            manifests = snapshot.manifests(table.io)
+            for manifest in manifests:
+                self._read(table, manifest)
+            found = tuple(m.manifest_path for m in manifests)
+            self._lists[snapshot.manifest_list] = found
+        return found
+
+    def _read(self, table: Table, manifest: ManifestFile) -> None:
+        if manifest.manifest_path not in self._manifests:
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            paths = (entry.data_file.file_path for entry in entries)
+            self._manifests[manifest.manifest_path] = tuple(p for p in paths if exported_by(p))

@@ -1,0 +1,392 @@
+"""As what the columns of a data file are read: found by field id, never by name, never inferred.
+
+A file keeps the names that its columns had when it was written, in which Iceberg escapes what Avro
+names may not hold; a column that the table got later is not in it and reads as NULL. Everything may
+be NULL here, also what the table requires: a NULL that should not be there must be seen, not turned
+into a default.
+
+Columns of a Parquet file that another program wrote, as those of a table.
+
+A column is the table's of the same name; by its field id only where the table has no column of its
+name, as in a file that was written before a column was renamed. Where name and id say different
+things nobody can tell which is meant. Types are equal where every value of one is exactly that
+value of the other: Iceberg's own promotions, the narrow and unsigned numbers that ClickHouse
+writes, and coarser units of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestamptzType,
+    UUIDType,
+)
+
+from tableformat.errors import DestinationError, InternalError
+from tableformat.iceberg.arrow_schema import FIELD_ID_KEY, file_schema, relabelled
+from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.types import (
+    Array,
+    DataType,
+    DateTime64,
+    Decimal,
+    FixedString,
+    Map,
+    Nullable,
+    Simple,
+    Tuple,
+)
+
+__all__ = ["FileColumn", "ForeignColumns", "file_columns", "foreign_columns"]
+
+_READ_AS: Final[dict[type[IcebergType], DataType]] = {
+    BooleanType: Simple("Bool"),
+    IntegerType: Simple("Int32"),
+    LongType: Simple("Int64"),
+    FloatType: Simple("Float32"),
+    DoubleType: Simple("Float64"),
+    DateType: Simple("Date32"),
+    TimestamptzType: DateTime64(6, "UTC"),
+    StringType: Simple("String"),
+    BinaryType: Simple("String"),
+    UUIDType: Simple("UUID"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumn:
+    """One column of a data file.
+
+    `written` is its name in the file, None when it is not there; `type` as what it is read, members
+    of tuples under their names in the file (those that are not there under a name of no member).
+    """
+
+    name: str
+    written: str | None
+    type: DataType
+
+
+def file_columns(
+    wanted: Sequence[DigestColumn], schema: Schema, written: pa.Schema
+) -> tuple[FileColumn, ...]:
+    """Return as what the wanted columns of a file are read, in their order.
+
+    Args:
+        wanted: the exported columns, with their wire types.
+        schema: of the lake table.
+        written: of the file, with field ids.
+
+    Raises:
+        DestinationError: the file has no field ids.
+        InternalError: a column's Iceberg type is not what its wire type is exported to.
+    """
+    there = _by_id(written)
+    if not there and len(written):
+        message = (
+            "Cannot read a data file by field ids: it has none, so that another program wrote it. "
+            "Rewrite it with an Iceberg writer."
+        )
+        raise DestinationError(message)
+    found = []
+    for column in wanted:
+        field = next(f for f in schema.fields if f.name == column.name)
+        arrow = there.get(field.field_id)
+        of = _read_type(column.type, field.field_type, arrow.type if arrow is not None else None)
+        found.append(FileColumn(column.name, arrow.name if arrow is not None else None, of))
+    return tuple(found)
+
+
+def _read_type(wire: DataType, of: IcebergType, written: pa.DataType | None) -> DataType:
+    """Return as what a value is read, members in the order of the wire type."""
+    match wire, of:
+        case Nullable(inner), _:
+            return _read_type(inner, of, written)
+        case Array(inner), ListType():
+            return Array(_read_type(inner, of.element_type, _element_type(written)))
+        case Map(key, value), MapType():
+            # As an array of pairs, because a map's key may not be NULL in ClickHouse.
+            keys, items = _entry_types(written)
+            pair = (
+                ("key", _read_type(key, of.key_type, keys)),
+                ("value", _read_type(value, of.value_type, items)),
+            )
+            return Array(Tuple(pair))
+        case Tuple(elements), StructType():
+            return Tuple(tuple(_member(name, inner, of, written) for name, inner in elements))
+        case _, DecimalType():
+            return Nullable(Decimal(of.precision, of.scale))
+        case _, FixedType():
+            return Nullable(FixedString(len(of)))
+        case _ if type(of) in _READ_AS:
+            return Nullable(_READ_AS[type(of)])
+        case _:
+            message = (
+                f"A value of the wire type {wire!r} is to be read as Iceberg {of}; this is a bug, "
+                "please report it."
+            )
+            raise InternalError(message)
+
+
+def _member(
+    name: str | None, wire: DataType, of: StructType, written: pa.DataType | None
+) -> tuple[str, DataType]:
+    field = next(f for f in of.fields if f.name == name)
+    there = _by_id(written) if written is not None and pa.types.is_struct(written) else {}
+    arrow = there.get(field.field_id)
+    shown = arrow.name if arrow is not None else f"mergeberg_absent_{field.field_id}"
+    return shown, _read_type(wire, field.field_type, arrow.type if arrow is not None else None)
+
+
+def _by_id(fields: Any) -> dict[int, pa.Field]:
+    """Return the fields of a schema or struct by their id."""
+    found = {}
+    for field in fields:
+        text = (field.metadata or {}).get(FIELD_ID_KEY)
+        if text is not None:
+            found[int(text)] = field
+    return found
+
+
+def _element_type(of: pa.DataType | None) -> pa.DataType | None:
+    if of is None or not (pa.types.is_list(of) or pa.types.is_large_list(of)):
+        return None
+    return of.value_type
+
+
+def _entry_types(of: pa.DataType | None) -> tuple[pa.DataType | None, pa.DataType | None]:
+    if of is None or not pa.types.is_map(of):
+        return None, None
+    return of.key_type, of.item_type
+
+
+_NARROW: Final = (pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32())
+_WIDENED: Final[dict[pa.DataType, tuple[pa.DataType, ...]]] = {
+    pa.int32(): _NARROW,
+    # A UInt64 may be kept as a long, and a value beyond it is refused (docs/reference/types.md).
+    pa.int64(): (*_NARROW, pa.uint32(), pa.uint64()),
+    pa.float64(): (pa.float32(),),
+    pa.string(): (pa.large_string(), pa.string_view()),
+    pa.binary(): (pa.large_binary(), pa.binary_view()),
+}
+_DIGITS_OF_UINT64: Final = 20
+_UNITS: Final = ("s", "ms", "us")
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignColumns:
+    """Where each column of a table is in a file, and the type that it is brought to.
+
+    `checked` are the places of columns of which a value may not fit, or be NULL where the table
+    requires one: all others fit by their types.
+    """
+
+    schema: Schema
+    places: tuple[int, ...]
+    types: tuple[pa.DataType, ...]
+    checked: frozenset[int]
+
+    def taken(self, batch: pa.Table) -> pa.Table:
+        """Return rows of the file, all its columns, in the form of the table's data files.
+
+        Raises:
+            pa.ArrowInvalid: a value does not fit, or is NULL where the table requires one; the
+                message names the column.
+        """
+        columns = range(len(self.places))
+        return self._labelled([self._column(batch.column(self.places[i]), i) for i in columns])
+
+    def some(self, batch: pa.Table, of: tuple[int, ...]) -> pa.Table:
+        """Return some columns, by their places in the file, of rows that have only those.
+
+        Args:
+            batch: the rows, with these columns in this order.
+            of: their places, each that of a column of the table.
+
+        Raises:
+            pa.ArrowInvalid: as `taken`.
+        """
+        wanted = [self.places.index(place) for place in of]
+        found = [self._column(batch.column(at), i) for at, i in enumerate(wanted)]
+        return self._labelled(found, wanted)
+
+    def _column(self, column: pa.ChunkedArray, number: int) -> pa.ChunkedArray:
+        wanted = file_schema(self.schema).field(number)
+        name = self.schema.fields[number].name
+        try:
+            found = column.cast(self.types[number], safe=True)
+        except pa.ArrowInvalid as error:
+            message = f"column {name}: {error}"
+            raise pa.ArrowInvalid(message) from error
+        if any(_lacks(chunk, wanted) for chunk in found.chunks):
+            message = f"column {name}: it has NULLs, and the table requires a value"
+            raise pa.ArrowInvalid(message)
+        return found
+
+    def _labelled(self, columns: list[pa.ChunkedArray], of: list[int] | None = None) -> pa.Table:
+        labels = file_schema(self.schema)
+        if of is not None:
+            labels = pa.schema([labels.field(i) for i in of])
+        plain = pa.schema([pa.field(f.name, c.type) for f, c in zip(labels, columns, strict=True)])
+        return relabelled(pa.table(columns, schema=plain), labels)
+
+
+def foreign_columns(written: pa.Schema, schema: Schema) -> ForeignColumns | tuple[str, ...]:
+    """Return where the columns of a table are in a file, or all differences.
+
+    Args:
+        written: of the file, as Arrow reads it.
+        schema: of the table.
+
+    Raises:
+        UnsupportedError: a column of the table has a type that no ClickHouse column is mapped to.
+    """
+    wanted = list(file_schema(schema))
+    by_name = {name: i for i, name in enumerate(written.names)}
+    shown = [field.name for field in schema.fields]
+    known = {*shown, *(field.name for field in wanted)}
+    odd: list[str] = []
+    places: list[int] = []
+    types: list[pa.DataType] = []
+    checked = set()
+    for name, field in zip(shown, wanted, strict=True):
+        place = _place(name, field, written, by_name, known, odd)
+        if place is None:
+            continue
+        have = written.field(place)
+        places.append(place)
+        types.append(_target(have.type, field, name, odd))
+        if have.type != field.type or (have.nullable and not field.nullable):
+            checked.add(place)
+    odd.extend(
+        f"it has a column {name}, and the table none"
+        for name, place in by_name.items()
+        if place not in places and name not in known
+    )
+    if len(by_name) < len(written.names):
+        odd.append("it has several columns of one name")
+    if odd:
+        return tuple(dict.fromkeys(odd))
+    return ForeignColumns(schema, tuple(places), tuple(types), frozenset(checked))
+
+
+def _place(
+    name: str,
+    field: pa.Field,
+    written: pa.Schema,
+    by_name: dict[str, int],
+    known: set[str],
+    odd: list[str],
+) -> int | None:
+    """Return where a column of the table is in the file, None where that cannot be told."""
+    number = _id(field)
+    named = by_name.get(name, by_name.get(field.name))
+    of_id = next((i for i, one in enumerate(written) if _id(one) == number), None)
+    if named is None and of_id is not None and written.field(of_id).name not in known:
+        return of_id
+    if named is None:
+        odd.append(f"it has no column {name}")
+    elif of_id is not None and of_id != named:
+        odd.append(
+            f"its column {name} has the field id {_id(written.field(named))}, and the table's has "
+            f"{number}, which is that of {written.field(of_id).name} there"
+        )
+        return None
+    return named
+
+
+def _id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(FIELD_ID_KEY)
+    return int(text) if text is not None else None
+
+
+def _target(have: pa.DataType, wanted: pa.Field, where: str, odd: list[str]) -> pa.DataType:
+    """Return the type that a column is cast to: its own names, and the table's leaves.
+
+    What cannot be cast is told in `odd`.
+    """
+    want = wanted.type
+    if pa.types.is_struct(want) and pa.types.is_struct(have):
+        if len(have.fields) == len(want.fields) and all(
+            _is_same(*pair) for pair in zip(have.fields, want.fields, strict=True)
+        ):
+            return pa.struct(
+                [
+                    h.with_type(_target(h.type, w, f"{where}.{w.name}", odd))
+                    for h, w in zip(have.fields, want.fields, strict=True)
+                ]
+            )
+    elif pa.types.is_map(want) and pa.types.is_map(have):
+        key = _target(have.key_type, want.key_field, f"{where}.key", odd)
+        value = _target(have.item_type, want.item_field, f"{where}.value", odd)
+        return pa.map_(have.key_field.with_type(key), have.item_field.with_type(value))
+    elif pa.types.is_list(want) and _is_list(have):
+        of = have.value_field
+        return pa.list_(of.with_type(_target(of.type, want.value_field, f"{where}.element", odd)))
+    elif _is_exact(have, want):
+        return want
+    odd.append(f"its column {where} is {have}, and the table's is {want}")
+    return have
+
+
+def _is_list(of: pa.DataType) -> bool:
+    return bool(pa.types.is_list(of) or pa.types.is_large_list(of))
+
+
+def _is_same(one: pa.Field, other: pa.Field) -> bool:
+    """Whether members of two structs are the same: by name, and not against their ids."""
+    return one.name == other.name and _id(one) in (None, _id(other))
+
+
+def _is_exact(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether every value of a type is exactly that value of another, or seen not to be one."""
+    if pa.types.is_dictionary(have):
+        return _is_exact(have.value_type, want)
+    if pa.types.is_timestamp(have) and pa.types.is_timestamp(want):
+        return have.tz is not None and have.unit in _UNITS
+    if pa.types.is_uint64(have) and pa.types.is_decimal(want):
+        return bool(want.scale == 0 and want.precision >= _DIGITS_OF_UINT64)
+    if pa.types.is_decimal(have) and pa.types.is_decimal(want):
+        return bool(have.scale == want.scale and have.precision <= want.precision)
+    return bool(have == want or have in _WIDENED.get(want, ()))
+
+
+def _lacks(array: pa.Array, wanted: pa.Field) -> bool:
+    """Whether something is NULL that the table requires, at any depth."""
+    if array.null_count and not wanted.nullable:
+        return True
+    return any(_lacks(inner, field) for inner, field in _inner(array, wanted.type))
+
+
+def _inner(array: pa.Array, of: pa.DataType) -> Iterator[tuple[pa.Array, pa.Field]]:
+    """Yield what is inside of the values that are there."""
+    if not pa.types.is_nested(of):
+        return
+    there = array.drop_null()
+    if pa.types.is_struct(of):
+        yield from zip(there.flatten(), of.fields, strict=True)
+    elif pa.types.is_map(of):
+        entries = there.cast(pa.list_(pa.struct([there.type.key_field, there.type.item_field])))
+        keys, values = entries.flatten().flatten()
+        yield keys, of.key_field
+        yield values, of.item_field
+    else:
+        yield there.flatten(), of.value_field

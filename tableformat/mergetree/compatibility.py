@@ -1,0 +1,233 @@
+"""How a table is divided into partitions, and by which time.
+
+As a text: equal texts give equal rows equal ids.
+
+The partition key alone does not tell: what it makes of a value hangs on the types of its columns,
+and of a time without a zone on that of its server.
+
+What keeps a partition of one table from being put into another: the conditions of ClickHouse.
+
+ATTACH PARTITION … FROM, REPLACE PARTITION … FROM and MOVE PARTITION … TO TABLE have the same ones
+(srs-032 section 7, srs-034; ClickHouse's texts and codes). ClickHouse tells the first that it
+finds; here all are told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
+from tableformat.mergetree.expression_text import columns_of, parse_partition_key
+from tableformat.mergetree.table import Column, MergeTreeTable, NoTimes, Projection, SkipIndex
+from tableformat.mergetree.types import (
+    DataType,
+    DateTime,
+    DateTime64,
+    Enum,
+    LowCardinality,
+    Nullable,
+    Simple,
+    rebuild,
+)
+from tableformat.names import quote_identifier
+
+__all__ = ["Difference", "differences", "division_of", "key_columns", "time_column"]
+
+_TIME: Final = "datetime"
+_DATES: Final = (Simple("Date"), Simple("Date32"))
+
+
+def division_of(table: MergeTreeTable) -> str:
+    """Return how a table is divided, '' for not at all.
+
+    Tables of different texts may still have the same partitions; those of one text do.
+    """
+    key = table.engine.partition_by
+    columns = ", ".join(f"{quote_identifier(c.name)} {c.type_text}" for c in key_columns(table))
+    text = f"{key} of {columns}" if columns else key
+    # A zone counts wherever a time may lack its own.
+    return f"{text} in {table.server_zone or 'UTC'}" if _TIME in text.lower() else text
+
+
+def key_columns(table: MergeTreeTable) -> tuple[Column, ...]:
+    """Return the columns that the partition key reads, without defaults.
+
+    A name in the key may be that of a member of a column.
+    """
+    used = frozenset[str]().union(
+        *(columns_of(e) for e in parse_partition_key(table.engine.partition_by))
+    )
+    return tuple(
+        Column(c.name, c.type, c.type_text)
+        for c in table.stored_columns
+        if any(f"{name}.".startswith(f"{c.name}.") for name in used)
+    )
+
+
+def time_column(table: MergeTreeTable) -> Column | NoTimes:
+    """Return the column whose least and greatest values are the times of a partition.
+
+    It is the one Date or Date32 that the partition key reads, else its one DateTime or DateTime64,
+    as in ClickHouse's own system.parts.
+    """
+    columns = key_columns(table)
+    dates = [c for c in columns if _plain(c.type) in _DATES]
+    of_time = dates or [c for c in columns if isinstance(_plain(c.type), DateTime | DateTime64)]
+    key = table.engine.partition_by or "tuple()"
+    match of_time:
+        case [one]:
+            return one
+        case []:
+            return NoTimes(f"the partition key of {table.name}, {key}, reads no column of a time")
+        case _:
+            names = ", ".join(c.name for c in of_time)
+            return NoTimes(
+                f"the partition key of {table.name}, {key}, reads several columns of a time "
+                f"({names})"
+            )
+
+
+def _plain(of: DataType) -> DataType:
+    """Return a type without what wraps it."""
+    while isinstance(of, Nullable | LowCardinality):
+        of = of.of
+    return of
+
+
+_Named = SkipIndex | Projection
+_DIVIDES: Final = "partition key"
+_ANY_ENUM: Final = Enum(16, ())
+_WIDEN: Final = " (a lake table notes new labels of its source by an export with --evolve-schema)"
+_ENFORCE: Final = "enforce_index_structure_match_on_partition_manipulation"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One of them, in ClickHouse's words, and its code."""
+
+    text: str
+    code: int
+
+
+def differences(
+    source: MergeTreeTable,
+    destination: MergeTreeTable,
+    *,
+    moves: bool = False,
+    divides: bool = True,
+) -> tuple[Difference, ...]:
+    """Return what keeps partitions of `source` from `destination`; nothing when they can be put.
+
+    Stored columns are the same by name and type, in any order; an Enum of the destination may have
+    labels that the source's lacks, as long as none has another number. Partition key, order and
+    primary key are the same. The destination has every skip index and projection of the source,
+    and where its setting `enforce_index_structure_match_on_partition_manipulation` is 1, no other.
+    Storage policies are compared by name (coverage.md reading 21). With `moves` both engines are
+    replicated or neither is, too. Where the rows themselves are to tell in which partition they
+    lie, what `divides` the tables is not compared: the partition keys may differ.
+    """
+    return tuple(
+        Difference(f"Tables have different {what}: {text}", code)
+        for what, text, code in (
+            *(_of_engines(source, destination) if moves else ()),
+            *_of_columns(source, destination),
+            *(one for one in _of_keys(source, destination) if divides or one[0] != _DIVIDES),
+            *_of_indices(source, destination),
+            *_of_places(source, destination),
+        )
+    )
+
+
+def _of_columns(
+    source: MergeTreeTable, destination: MergeTreeTable
+) -> Iterator[tuple[str, str, int]]:
+    there = {c.name: c for c in source.stored_columns}
+    here = {c.name: c for c in destination.stored_columns}
+    told = [
+        f"{c.name} is {one.type_text} there and {c.type_text} here{_WIDEN * _takes(one, c)}"
+        for c in destination.stored_columns
+        if (one := there.get(c.name)) is not None and not _takes(c, one)
+    ]
+    told += [f"{name} is only there" for name in there if name not in here]
+    told += [f"{name} is only here" for name in here if name not in there]
+    if told:
+        yield "structure", "; ".join(f"column {text}" for text in told), INCOMPATIBLE_COLUMNS
+
+
+def _takes(here: Column, there: Column) -> bool:
+    """Whether a column has every value of another one, each with the same meaning."""
+    if here.type_text == there.type_text:
+        return True
+    (known, of), (given, other) = _labels(here.type), _labels(there.type)
+    return of == other and all(set(one) <= set(k) for one, k in zip(given, known, strict=True))
+
+
+def _labels(of: DataType) -> tuple[list[tuple[tuple[str, int], ...]], DataType]:
+    """Return the labels of the Enums in a type, in its order, and the type without them."""
+    found = []
+
+    def noted(inner: DataType) -> DataType:
+        if not isinstance(inner, Enum):
+            return inner
+        found.append(inner.labels)
+        return _ANY_ENUM
+
+    return found, rebuild(of, noted)
+
+
+def _of_keys(source: MergeTreeTable, destination: MergeTreeTable) -> Iterator[tuple[str, str, int]]:
+    there, here = source.engine, destination.engine
+    for what, clause, one, other in (
+        ("ordering", "ORDER BY", there.order_by, here.order_by),
+        (_DIVIDES, "PARTITION BY", there.partition_by, here.partition_by),
+        (
+            "primary key",
+            "PRIMARY KEY",
+            there.primary_key or there.order_by,
+            here.primary_key or here.order_by,
+        ),
+    ):
+        if one != other:
+            text = f"{clause} {one or 'tuple()'} there, {clause} {other or 'tuple()'} here"
+            yield what, text, BAD_ARGUMENTS
+
+
+def _of_indices(
+    source: MergeTreeTable, destination: MergeTreeTable
+) -> Iterator[tuple[str, str, int]]:
+    exactly = dict(destination.engine.settings).get(_ENFORCE) == "1"
+    for what, there, here in (
+        ("secondary indices", source.indices, destination.indices),
+        ("projections", source.projections, destination.projections),
+    ):
+        text = _lacking(tuple(there), tuple(here), exactly=exactly)
+        if text:
+            yield what, text, BAD_ARGUMENTS
+
+
+def _of_places(
+    source: MergeTreeTable, destination: MergeTreeTable
+) -> Iterator[tuple[str, str, int]]:
+    there, here = source.storage_policy, destination.storage_policy
+    if there != here:
+        text = f"{there or 'none'} there, {here or 'none'} here"
+        yield "storage policy", text, BAD_ARGUMENTS
+
+
+def _of_engines(
+    source: MergeTreeTable, destination: MergeTreeTable
+) -> Iterator[tuple[str, str, int]]:
+    """Yield what ClickHouse looks at first: what else an engine does to rows is no condition."""
+    there, here = source.engine, destination.engine
+    if there.replicated != here.replicated:
+        yield "engine family", f"{there.name} there, {here.name} here", NOT_IMPLEMENTED
+
+
+def _lacking(there: tuple[_Named, ...], here: tuple[_Named, ...], *, exactly: bool) -> str:
+    """Say what the destination lacks, or has besides; '' for nothing."""
+    missing = [one.name for one in there if one not in here]
+    besides = [one.name for one in here if one not in there and one.name not in missing]
+    told = [f"{name} is only there, or another one here" for name in missing]
+    return "; ".join(told + [f"{name} is only here" for name in besides if exactly])

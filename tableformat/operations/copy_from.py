@@ -1,0 +1,522 @@
+"""ALTER TABLE … ATTACH and REPLACE PARTITION … FROM another lake table: copies of its files.
+
+The copies become files of the keys that they would be of, had they been exported here: of the same
+partition of the same ClickHouse table (decision 0013). REPLACE lets everything else that the
+partition has leave in the same snapshot. The other table is read once, and is not changed.
+
+ALTER TABLE … ATTACH and REPLACE PARTITION … FROM a view: rows of which nobody knows whose.
+
+A view has no files and no exports: nobody can tell whether its rows are those that main has. So
+they come only where main has none of the partition, or, with REPLACE, instead of all that it has.
+
+Partitions of a lake table that is divided otherwise: of which partition here their rows become.
+
+ATTACH PARTITION … FROM takes a partition of a table with another partition key where all its rows
+lie in one partition of this one: a day of a month, a month of a table that is not divided. That is
+told by the rows, never by the keys. The copies are files of that partition here, under keys that
+say which partition they come from (decision 0013): each goes there once, and beside its sisters.
+
+ALTER TABLE … FETCH PARTITION|PART … FROM elsewhere: copies of its files, detached here.
+
+Neither main nor what they are copied from is changed; ATTACH PARTITION makes the rows visible. As
+in ClickHouse it is an error where there is no such partition or part, and where something of the
+partition is detached here already.
+
+ALTER TABLE … REPLACE PARTITION … FROM a ClickHouse table: exports come, all else leaves.
+
+What it has come, or leaves there, are exports; everything else that the partition has leaves, of
+whatever key and whoever wrote it (decision 0013). How both land in one snapshot:
+`replace_from_clickhouse.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+from tableformat.clickhouse_codes import (
+    BAD_ARGUMENTS,
+    PARTITION_ALREADY_EXISTS,
+    PARTITION_DOESNT_EXIST,
+)
+from tableformat.committer import BranchFile, LakeTableState
+from tableformat.errors import NotFoundError, RefusedError
+from tableformat.export.archived import unarchive_command
+from tableformat.export.main_state import Kind
+from tableformat.export.outcome import Status
+from tableformat.ledger import Key, Record, Row
+from tableformat.names import LakeName, PartitionId
+from tableformat.operations.partition_files import (
+    FilesOfKey,
+    KeyInMain,
+    PartitionFiles,
+    Partitions,
+    held_of,
+    refuse_other_columns,
+)
+from tableformat.operations.statement import (
+    AllPartitions,
+    KeyChange,
+    OnePart,
+    OnePartition,
+    Plan,
+    Which,
+)
+
+__all__ = [
+    "CopyFrom",
+    "CopyFromView",
+    "Fetch",
+    "OtherKey",
+    "OtherTable",
+    "Replacing",
+    "Staying",
+    "divided_here",
+    "files_in",
+    "is_from_outside",
+    "other_table",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherKey:
+    """The files that another lake table has of a key.
+
+    `record` is that of the export whose files they are, all of them, None when they are not those
+    of one export; `row` the key's in the ledger, None of files that no export wrote.
+    """
+
+    key: Key
+    files: tuple[BranchFile, ...]
+    record: Record | None = None
+    row: Row | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherTable:
+    """What another lake table has, as of one snapshot.
+
+    `unsure` are keys whose rows files of no key may have: others rewrote files of them, or removed
+    them.
+    """
+
+    name: LakeName | str
+    table_uuid: str
+    snapshot_id: int | None
+    keys: tuple[OtherKey, ...]
+    unsure: tuple[Key, ...] = ()
+
+
+def other_table(state: LakeTableState, partitions: Partitions, which: Which) -> OtherTable:
+    """Return what another lake table has of a partition, a part, or of all.
+
+    Raises:
+        NotFoundError: it has no such part (code 232).
+        RefusedError: a file carries deletes, or was written for another partition spec, or one of
+            others holds rows of another partition, too; or a part has no files of its own.
+        DestinationError: the table cannot be read.
+        LedgerError: the ledger cannot be read.
+    """
+    name, part = partitions.name, isinstance(which, OnePart)
+    there = partitions.files(state, which.partition_id, by_name=part)
+    wanted = which.of(there.keys)
+    for file in (f for one in wanted for f in one.files):
+        if file.deletes or file.spec_id != there.spec_id:
+            message = (
+                f"Cannot copy {file.path} of {name}: it has rows that delete files delete, or was "
+                "written for another partition spec. Rewrite the table's data files with the "
+                "engine that did it (Spark: rewrite_data_files), and run the statement again."
+            )
+            raise RefusedError(message)
+    whole = not isinstance(which, OnePart)
+    exports = tuple(
+        OtherKey(one.key, one.files, _record(there, one) if whole else None, one.row)
+        for one in wanted
+        if one.key.stays
+    )
+    # They are of one key here, whichever keys they have there.
+    others = tuple(f for one in wanted if not one.key.stays for f in one.files if f.rows)
+    keys = (*exports, *_of_others(others, state, partitions))
+    unsure = tuple(at.row.key for at in there.in_main.values() if _may_be_others(at))
+    return OtherTable(name, state.layout.table_uuid, state.main, keys, unsure)
+
+
+def _of_others(
+    files: tuple[BranchFile, ...], state: LakeTableState, partitions: Partitions
+) -> list[OtherKey]:
+    """Return files that no export wrote by their partitions.
+
+    Raises:
+        RefusedError: one holds rows of several partitions.
+        DestinationError: one cannot be read.
+    """
+    found: defaultdict[Key, list[BranchFile]] = defaultdict(list)
+    for file in files:
+        found[partitions.lying.key_of_others(file, state)].append(file)
+    return [OtherKey(key, tuple(own)) for key, own in sorted(found.items())]
+
+
+def _record(there: PartitionFiles, one: FilesOfKey) -> Record | None:
+    """Return the record of the export whose files main has of a key, if it is one."""
+    at = there.in_main.get(one.key.hash)
+    return at.record if at is not None else None
+
+
+def _may_be_others(at: KeyInMain) -> bool:
+    """Whether files of no key may have rows of a key: others rewrote its files, or removed them.
+
+    Who removes files and adds others in a second snapshot has rewritten them, too.
+    """
+    removed = at.held.kind is Kind.GONE and at.row.changed is None
+    return removed or not at.held.is_known
+
+
+def _is_here(one: OtherKey, at: KeyInMain | None) -> bool:
+    """Whether main has the very export whose files would come, or another of the same content."""
+    if one.record is None or at is None or at.row.done is None:
+        return False
+    done = at.row.done.landed
+    return at.held.holds(done) and done.fingerprint == one.record.landed.fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFrom:
+    """The request: which partitions come from which table; `replaces` what is here.
+
+    `allow_empty`: an empty partition there replaces what is here, too. `named` is what they are
+    called there, where the other table is divided otherwise.
+    """
+
+    which: OnePartition | AllPartitions
+    other: OtherTable
+    replaces: bool
+    allow_empty: bool = False
+    named: OnePartition | AllPartitions | None = None
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    @property
+    def did(self) -> Status:
+        """What became of the partition, once it has landed."""
+        return Status.REPLACED if self.replaces else Status.ATTACHED
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        which = self.named or self.which
+        return f"{'REPLACE' if self.replaces else 'ATTACH'} {which} FROM {self.other.name}"
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Let copies come, and with REPLACE everything else leave.
+
+        Raises:
+            RefusedError: main has rows of a key that comes, or the other table has none (code 36).
+        """
+        if self.replaces and not self.other.keys and not self.allow_empty:
+            message = (
+                f"Cannot run {self}: {self.other.name} has no files of it, and what is here would "
+                "be dropped without a word. Set allow_replace_partition_from_empty_source = 1, or "
+                "use DROP PARTITION."
+            )
+            raise RefusedError(message, code=BAD_ARGUMENTS)
+        comes = {one.key.at(there.table_uuid): one for one in self.other.keys}
+        leaves = {one.key: one.files for one in there.keys} if self.replaces else {}
+        if not self.replaces and any(not one.key.is_of_export for one in self.other.keys):
+            for key in self.other.unsure:
+                self._refuse_twice(key.at(there.table_uuid), there)
+        changes, here = [], 0
+        for key in (*comes, *(k for k in leaves if k not in comes)):
+            one = comes.get(key)
+            if one is not None and _is_here(one, there.in_main.get(key.hash)):
+                here += sum(f.rows for f in one.files)
+                continue
+            if one is not None and not self.replaces:
+                self._refuse_twice(key, there)
+            changes.append(
+                KeyChange(
+                    key,
+                    leaves=leaves.get(key, ()),
+                    copies=one.files if one is not None else (),
+                    like=one.record if one is not None else None,
+                    source=one.row if one is not None else None,
+                )
+            )
+        return Plan(tuple(changes), here)
+
+    def _refuse_twice(self, key: Key, there: PartitionFiles) -> None:
+        """Refuse rows of which main may have some, under whichever key.
+
+        Raises:
+            RefusedError: it may.
+        """
+        for one in dict.fromkeys((key, key.origin, key.within(key.partition_id))):
+            self._refuse_key_twice(one, there)
+
+    def _refuse_key_twice(self, key: Key, there: PartitionFiles) -> None:
+        at = there.elsewhere(key.hash)
+        has_files = any(one.key == key for one in there.keys)
+        if not has_files and (at is None or (at.held.is_known and not at.held.files)):
+            return
+        told = f" {at.held.text}" if at is not None else ""
+        message = (
+            f"Cannot run {self}: main has rows of partition {key.partition_id} already, and they "
+            f"could be there twice.{told} Use REPLACE PARTITION, or DROP PARTITION first."
+        )
+        raise RefusedError(message)
+
+
+def files_in(there: PartitionFiles) -> frozenset[BranchFile]:
+    """Return the files that main has of a partition."""
+    return frozenset(f for one in there.keys for f in one.files)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFromView:
+    """The request: which partition comes from which view; `replaces` what is here.
+
+    `allow_empty`: no rows replace, too. `keys` are the files of its rows, none where it has none of
+    the partition; `schema_id` is that of the columns here that they were looked at for, `before`
+    what main had of the partition before the view was evaluated.
+    """
+
+    which: OnePartition
+    view: str
+    replaces: bool
+    allow_empty: bool
+    keys: tuple[OtherKey, ...]
+    schema_id: int
+    before: frozenset[BranchFile]
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    @property
+    def did(self) -> Status:
+        """What became of the partition, once it has landed."""
+        return Status.REPLACED if self.replaces else Status.ATTACHED
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return f"{'REPLACE' if self.replaces else 'ATTACH'} {self.which} FROM {self.view}"
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Let the rows come, and with REPLACE everything else leave.
+
+        Raises:
+            RefusedError: main has rows of the partition and they would stay, the view has none that
+                replace them (code 36), or the columns of the table were changed meanwhile, or what
+                would leave.
+        """
+        refuse_other_columns(self, there, self.schema_id)
+        if self.replaces and files_in(there) != self.before:
+            # A view of this very table has read what was there before.
+            message = (
+                f"Cannot run {self}: main got or lost rows of the partition while the view was "
+                "evaluated, which may have read them. Run the statement again."
+            )
+            raise RefusedError(message)
+        if self.replaces and not self.keys and not self.allow_empty:
+            message = (
+                f"Cannot run {self}: the view has no rows of it, and what is here would be dropped "
+                "without a word. Set allow_replace_partition_from_empty_source = 1, or use DROP "
+                "PARTITION."
+            )
+            raise RefusedError(message, code=BAD_ARGUMENTS)
+        rows = sum(f.rows for one in there.keys for f in one.files)
+        if not self.replaces and self.keys and rows:
+            message = (
+                f"Cannot run {self}: main has {rows:,} rows of the partition already, and nobody "
+                "can tell whether those of a view are the same: they could be there twice. Use "
+                "REPLACE PARTITION, or DROP PARTITION first."
+            )
+            raise RefusedError(message)
+        other = OtherTable(self.view, "", None, self.keys)
+        return CopyFrom(self.which, other, self.replaces, self.allow_empty).plan(there)
+
+
+def divided_here(
+    what: str,
+    which: OnePartition | AllPartitions,
+    other: OtherTable,
+    ids: Callable[[BranchFile], frozenset[PartitionId]],
+) -> tuple[OnePartition | AllPartitions, OtherTable]:
+    """Return the partitions here that rows of another table become, and what it has, by those.
+
+    Args:
+        what: begins errors: what cannot be run, and how the partition keys differ.
+        which: the partitions there.
+        other: what the other table has of them.
+        ids: says in which partitions here the rows of a file would lie.
+
+    Raises:
+        RefusedError: rows of a partition there would lie in several here (code 36).
+        DestinationError: a file cannot be read.
+    """
+    found: defaultdict[str, set[PartitionId]] = defaultdict(set)
+    for one in other.keys:
+        for file in one.files:
+            found[one.key.partition_id] |= ids(file)
+    here = {there: _only(what, there, lie) for there, lie in found.items()}
+    # They are no export of the ClickHouse table here: it has no such partition.
+    keys = tuple(
+        replace(one, key=one.key.within(here[one.key.partition_id].value), record=None, row=None)
+        for one in other.keys
+    )
+    # Where it comes to nothing is known of those that come to something.
+    unsure = tuple(
+        key.within(here[key.partition_id].value) for key in other.unsure if key.partition_id in here
+    )
+    if isinstance(which, OnePartition) and found:
+        # Exports of a table that is divided in a third way have ids of that.
+        which = OnePartition(_only(what, str(which.partition_id), set().union(*found.values())))
+    return which, replace(other, keys=keys, unsure=unsure)
+
+
+def _only(what: str, there: str, lie: set[PartitionId]) -> PartitionId:
+    """Return the one partition that rows lie in.
+
+    Raises:
+        RefusedError: they lie in several.
+    """
+    first, *more = sorted(lie)
+    if not more:
+        return first
+    told = f"{first} and {more[0]}" + (f" and {len(more) - 1:,} more" if len(more) > 1 else "")
+    message = (
+        f"{what}, and the rows of partition {there} would lie in partitions {told} here. INSERT "
+        "SELECT brings them, or an export of its ClickHouse table."
+    )
+    raise RefusedError(message, code=BAD_ARGUMENTS)
+
+
+_OUTSIDE: Final = re.compile(r"FETCH (?:PARTITION ID|PART) '[^']*' FROM '")
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """The request: which partition or part is fetched, from where, and what is there of it.
+
+    `origin` is the name of a lake table, or what stands in quotes for a place outside of the lake;
+    `schema_id` the columns here that files were looked at for, None where they are copied as they
+    are.
+    """
+
+    which: OnePartition | OnePart
+    origin: str
+    keys: tuple[OtherKey, ...]
+    schema_id: int | None = None
+    did: ClassVar[Status] = Status.FETCHED
+    looks_at_detached: ClassVar[bool] = True
+    detaches: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return f"FETCH {self.which} FROM {self.origin}"
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Let copies come to the branch `detached`.
+
+        Raises:
+            NotFoundError: there is no file of it (code 257).
+            RefusedError: something of its partition is detached here already (code 256), or the
+                columns of the table were changed meanwhile.
+        """
+        if not self.keys:
+            message = f"Cannot run {self}: {self.origin} has no files of it."
+            raise NotFoundError(message, code=PARTITION_DOESNT_EXIST)
+        if there.detached:
+            of = OnePartition(self.which.partition_id)
+            message = (
+                f"Cannot run {self}: files of the partition are detached here already. ATTACH "
+                f"{of} brings them to main, DROP DETACHED {of} takes them away."
+            )
+            raise RefusedError(message, code=PARTITION_ALREADY_EXISTS)
+        if self.schema_id is not None:
+            refuse_other_columns(self, there, self.schema_id)
+        main = {one.key: one.files for one in there.keys}
+        changes = []
+        for one in self.keys:
+            key = one.key.at(there.table_uuid)
+            # Main has afterwards what it had before.
+            holds = held_of(main.get(key, ())) if there.knows(key) else None
+            changes.append(
+                KeyChange(key, copies=one.files, holds=holds, source=one.row, aside=True)
+            )
+        return Plan(tuple(changes))
+
+
+def is_from_outside(statement: str) -> bool:
+    """Whether a statement, as the ledger keeps it, is a FETCH from a place outside of the lake."""
+    return _OUTSIDE.match(statement) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Staying:
+    """An export that main has already, and that is what the source has: by key and content."""
+
+    key: Key
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replacing:
+    """The request: what stays in a partition, or comes to it by exports; all else leaves.
+
+    `table` is the name behind FROM.
+    """
+
+    which: OnePartition
+    table: str
+    brings: tuple[Key, ...] = ()
+    stays: tuple[Staying, ...] = ()
+    did: ClassVar[Status] = Status.REPLACED
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return f"REPLACE {self.which} FROM {self.table}"
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Let everything leave but what stays; each key that comes has a change of its own.
+
+        Raises:
+            RefusedError: main has what was to stay no more, or what would leave is archived, so
+                that no export may replace it.
+        """
+        for one in self.stays:
+            at = there.in_main.get(one.key.hash)
+            record = at.record if at is not None else None
+            if record is None or record.landed.fingerprint != one.fingerprint:
+                message = (
+                    f"Cannot run {self}: what main had of it was changed meanwhile. Run the "
+                    "statement again."
+                )
+                raise RefusedError(message)
+        staying = {one.key for one in self.stays}
+        files = {one.key: one.files for one in there.keys if one.key not in staying}
+        for key in (*self.brings, *files):
+            self._refuse_archived(key, there)
+        keys = (*self.brings, *(key for key in files if key not in self.brings))
+        changes = (KeyChange(key, leaves=files.get(key, ())) for key in keys)
+        here = sum(f.rows for one in there.keys if one.key in staying for f in one.files)
+        return Plan(tuple(changes), here)
+
+    def _refuse_archived(self, key: Key, there: PartitionFiles) -> None:
+        """Refuse to let rows leave that no source may have any more.
+
+        Raises:
+            RefusedError: the partition of this key is archived.
+        """
+        at = there.in_main.get(key.hash)
+        if at is None or at.row.archived is None:
+            return
+        row = at.row
+        message = (
+            f"Cannot run {self}: partition {row.key.partition_id} of {row.source_table} is "
+            "archived, so that no export takes its rows out of the lake, and this statement is "
+            "one. Nothing was changed. ATTACH PARTITION … FROM adds rows and takes none out; "
+            f"`{unarchive_command(row)}` ends that the partition is archived."
+        )
+        raise RefusedError(message)

@@ -1,0 +1,511 @@
+"""ALTER TABLE … MOVE PARTITION … TO TABLE: added to the other table, then taken away here.
+
+Two tables, and no catalog changes two in one request: what it does in which order is decision 0013,
+what may happen between is in docs/spec/model/Move.tla.
+
+    an unfinished MOVE of the partition is ended -> both planned -> leases -> claims, there first,
+    here with where the rows go -> copies -> there, as long as here is as planned -> here
+
+Killed at any moment the rows are in one of the tables or in both, and the same statement, run
+again, ends it (`move.py`).
+
+How a MOVE ends: taken away here once it is there; else it is given up, and the rows stay here.
+
+Also one that somebody else began and did not end: killed, or without an answer. What of it was sent
+and not answered is settled first: the rows are there, or a later request cannot bring them there
+any more (model: Again, Give and Take in docs/spec/model/Move.tla).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from tableformat.committer import LakeTableState, Leaving, NotSent, counted_files
+from tableformat.effects import Step
+from tableformat.errors import InternalError, RefusedError, TableFormatError
+from tableformat.export.commit import Ports, commit, fence, load_table
+from tableformat.export.give_up import GivenUp, KillOutcome, NotUnderWay, TooLate, kill
+from tableformat.export.leases import Leases
+from tableformat.export.outcome import Outcome, Status
+from tableformat.file_names import is_of_transaction
+from tableformat.ledger import Key, MoveIntent, Row, State, digest_of_paths
+from tableformat.operations.copy_from import CopyFrom, other_table
+from tableformat.operations.run import Running, in_turns, works_on_it
+from tableformat.operations.statement import (
+    AsPlanned,
+    Copies,
+    KeyChange,
+    OnePartition,
+    Plan,
+    PlannedForAnotherError,
+    forecast,
+    nothing_done,
+    planned,
+)
+from tableformat.operations.take_out import Leave
+
+__all__ = ["EndingMoves", "Moving", "give_up", "knows", "let_go"]
+
+
+class _StaysHereError(RefusedError):
+    """The rows are there, and cannot be taken away here."""
+
+
+@dataclass(slots=True)
+class _OnceThere:
+    """Step 6 of the commit here: what leaves is what was copied, and the other table has it."""
+
+    leave: Leave
+    here: Running
+    there: Running
+    moves: dict[str, MoveIntent]
+    seen: str = ""
+    changes: dict[str, KeyChange] = field(default_factory=dict)
+
+    def leaving(self, state: LakeTableState, key: str) -> Leaving:
+        """Return what leaves main for a key.
+
+        Raises:
+            RefusedError: others have changed it here since, or main there was moved away from it.
+            TableFormatError: a table or the ledger cannot be read.
+        """
+        if state.metadata_location != self.seen:
+            now = planned(self.leave, self.here.partitions, state)
+            self.changes = {c.key.hash: c for c in now.changes}
+            self.seen = state.metadata_location
+        change, move = self.changes.get(key), self.moves[key]
+        if change is None or digest_of_paths(f.path for f in change.leaves) != move.files:
+            why = f"others have changed the partition of {self.here.name} since it was copied"
+            raise self._stays(why)
+        if not _line_has(self.there, move):
+            raise self._stays(f"main of {self.there.name} was moved away from it since")
+        figures = counted_files(change.leaves)
+        paths = tuple(f.path for f in change.leaves)
+        return Leaving(paths, figures.rows, bytes=figures.bytes or 0)
+
+    def _stays(self, why: str) -> RefusedError:
+        message = (
+            f"Cannot take partition {self.leave.which.partition_id} away from {self.here.name}: it "
+            f"was added to {self.there.name}, and {why}. It stays here; its rows may be in both. "
+            "Compare the tables, and drop the partition in one of them."
+        )
+        return _StaysHereError(message)
+
+
+def _line_has(there: Running, move: MoveIntent) -> bool:
+    """Whether main there has what was moved, or descends from where it had it."""
+    ports = there.ports.commit
+    state = load_table(ports)
+    row = there.landing.row_of(move.key)
+    if row is None or row.key.destination != state.layout.table_uuid:
+        return False
+    mark = state.mark(move.key)
+    if mark is not None and mark.transaction_id == move.transaction_id:
+        return state.is_ancestor(mark.snapshot_id)
+    landed = next((x for x in row.landed if x.transaction_id == move.transaction_id), None)
+    if landed is None:
+        return False
+    if state.is_ancestor(landed.snapshot_id):
+        return True
+    if landed.snapshot_id in state.snapshots:
+        return False
+    # It has expired: what came later in the line came after it.
+    if any(x.epoch > landed.epoch and state.is_ancestor(x.snapshot_id) for x in row.landed):
+        return True
+    files = ports.table.files_of(state, move.key)
+    return any(is_of_transaction(f.path, move.key, move.transaction_id) for f in files)
+
+
+@dataclass(frozen=True, slots=True)
+class EndingMoves:
+    """Ends the MOVEs that take partitions of a table to another, under leases of their keys."""
+
+    here: Running
+    there: Running
+    leases: Leases
+
+    def end(self, leave: Leave) -> Outcome | None:
+        """End a MOVE of the partition that was begun; None when there is none, or it is given up.
+
+        Raises:
+            RefusedError: it goes to a third table, or whether it landed cannot be told yet.
+            TableFormatError: a table or the ledger failed.
+        """
+        state = load_table(self.here.ports.commit)
+        rows = _begun(self.here, leave, state)
+        if not rows:
+            return None
+        if any(move.table != str(leave.to) for _, move in rows):
+            self.here.landing.refuse_moving(leave.which, state)
+        keys = dict.fromkeys(k for row, move in rows for k in (row.key.hash, move.key))
+        held = self.leases.take_all(tuple(keys))
+        if held:
+            return self.here.told(leave, Status.IN_PROGRESS, works_on_it(held))
+        again = _claimed_again(self.here, rows)
+        if again is None:
+            return None
+        if all(self._has_landed(row.claim.move) for row in again if row.claim.move):
+            return self.take(leave, again, state)
+        why = f"{leave} was given up: it had not landed in {leave.to}"
+        ended = _stop(self.here, again, why)
+        if not all(isinstance(one, GivenUp | NotUnderWay) for one in ended):
+            message = f"Cannot give {leave} up yet: {ended}. Run the statement again."
+            raise RefusedError(message)
+        return None
+
+    def take(self, leave: Leave, rows: tuple[Row, ...], state: LakeTableState) -> Outcome | None:
+        """Take away here what is there; None when it is to be looked at anew.
+
+        Raises:
+            TableFormatError: this table or the ledger failed.
+        """
+        moves = {row.key.hash: row.claim.move for row in rows if row.claim.move is not None}
+        taken = planned(leave, self.here.partitions, state)
+        taken = Plan(tuple(c for c in taken.changes if c.key.hash in moves))
+        missing = [row for row in rows if row.key.hash not in {c.key.hash for c in taken.changes}]
+        changes = (*taken.changes, *(KeyChange(row.key) for row in missing))
+        by_key = {row.key.hash: row for row in rows}
+        plan, ordered = Plan(changes), tuple(by_key[c.key.hash] for c in changes)
+        wanted = self.here.landing.commit_of(leave, plan, ordered, ((),) * len(ordered), state)
+        once = _OnceThere(leave, self.here, self.there, moves)
+        ended = tuple(commit(self.here.ports.commit, wanted, once).values())
+        stays = next(
+            (
+                one.error
+                for one in ended
+                if isinstance(one, NotSent) and isinstance(one.error, _StaysHereError)
+            ),
+            None,
+        )
+        if stays is not None:
+            return self._stays(leave, rows, stays)
+        return self.here.outcome(leave, plan, ordered, ended)
+
+    def _stays(self, leave: Leave, rows: tuple[Row, ...], why: RefusedError) -> Outcome:
+        """End a MOVE that is there and cannot be taken away here; say where its rows are."""
+        ended = _stop(self.here, rows, why.message)
+        late = next((one for one in ended if isinstance(one, TooLate)), None)
+        if late is not None:
+            text = (
+                f"it was taken away here in snapshot {late.snapshot_id} by a request of before, "
+                f"and main of {leave.to} may have been changed since. The snapshots before it have "
+                "its rows"
+            )
+            return self.here.told(leave, Status.FAILED, text, late.snapshot_id)
+        if not all(isinstance(one, GivenUp | NotUnderWay) for one in ended):
+            text = f"it may be taken away here yet: {ended}. Run the statement again"
+            return self.here.told(leave, Status.UNKNOWN, text)
+        return self.here.told(leave, Status.REFUSED, why.message)
+
+    def _has_landed(self, move: MoveIntent) -> bool:
+        """Whether the rows are there; if not, nothing that was sent can bring them there later.
+
+        Raises:
+            RefusedError: it cannot be told yet.
+            TableFormatError: the other table or the ledger failed.
+        """
+        ports = self.there.ports.commit
+        row = self.there.landing.row_of(move.key)
+        if knows(row, move):
+            return True
+        state = load_table(ports)
+        if row is not None and row.key.destination != state.layout.table_uuid:
+            # A request names the table and its uuid: it finds neither any more.
+            return False
+        ended: KillOutcome | None = None
+        if (
+            row is not None
+            and row.state is State.RUNNING
+            and row.claim.transaction_id == move.transaction_id
+        ):
+            why = f"the MOVE that it is of was interrupted ({move.table})"
+            ended = kill(ports, move.key, state=State.FAILED, why=why)
+            if not isinstance(ended, GivenUp | TooLate | NotUnderWay):
+                message = (
+                    f"Cannot tell yet whether the rows are in {move.table}: {ended}. Run the "
+                    "statement again."
+                )
+                raise RefusedError(message)
+        if not isinstance(ended, GivenUp):
+            # What was found to have landed may be another one's.
+            fence(ports)
+        mark = load_table(ports).mark(move.key)
+        landed = mark is not None and mark.transaction_id == move.transaction_id
+        return landed or knows(self.there.landing.row_of(move.key), move)
+
+
+def give_up(here: Running, leases: Leases, leave: Leave, why: str) -> None:
+    """Give a MOVE up whose other table is gone; nothing is taken away here.
+
+    Raises:
+        TableFormatError: this table or the ledger failed.
+    """
+    rows = _begun(here, leave, load_table(here.ports.commit))
+    rows = tuple((row, move) for row, move in rows if move.table == str(leave.to))
+    if not rows or leases.take_all(tuple(row.key.hash for row, _ in rows)):
+        return
+    for row, move in rows:
+        if knows(here.landing.row_of(move.key), move):
+            why = f"{why} Its rows of partition {row.key.partition_id} had been added there"
+    _stop(here, _claimed_again(here, rows) or (), why)
+
+
+def let_go(ports: Ports, rows: tuple[Row, ...], why: str) -> None:
+    """Let keys go for which a MOVE has sent nothing."""
+    now = ports.clock()
+    ended = tuple(replace(row, state=State.FAILED, last_error=why, updated=now) for row in rows)
+    ports.effects(Step.GIVE_UP, lambda: ports.ledger.write_all(ended))
+
+
+_BegunMoves = tuple[tuple[Row, MoveIntent], ...]
+"""The rows of keys whose MOVE is not finished, and where it takes them."""
+
+
+def _begun(here: Running, leave: Leave, state: LakeTableState) -> _BegunMoves:
+    lying, of = here.partitions.lying, leave.which.partition_id
+    return tuple(
+        (row, move)
+        for row, move in here.partitions.moving(state, of)
+        if lying.is_of(row, of) or row.claim.statement == str(leave)
+    )
+
+
+def _claimed_again(here: Running, rows: _BegunMoves) -> tuple[Row, ...] | None:
+    """Claim what was begun, under its own transaction; None when somebody was faster."""
+    ports = here.ports.commit
+    epoch = ports.ledger.next_epoch(len(rows))
+    again = tuple(
+        replace(row, claim=replace(row.claim, epoch=epoch + number), updated=ports.clock())
+        for number, (row, _) in enumerate(rows)
+    )
+    written = ports.effects(Step.CLAIM, lambda: ports.ledger.write_all(again))
+    claims = tuple(row for row in written if isinstance(row, Row))
+    return claims if len(claims) == len(again) else None
+
+
+def _stop(here: Running, rows: tuple[Row, ...], why: str) -> tuple[KillOutcome, ...]:
+    """Let keys go once nothing that was sent for them can land any more."""
+    here.ports.note(why)
+    return tuple(
+        kill(here.ports.commit, row.key.hash, state=State.FAILED, why=why, ends_move=True)
+        for row in rows
+    )
+
+
+def knows(row: Row | None, move: MoveIntent) -> bool:
+    """Whether the ledger knows that what a MOVE brings has landed."""
+    landed = row.landed if row is not None else ()
+    return any(x.transaction_id == move.transaction_id for x in landed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A MOVE that is planned and claimed: what it does on both sides, and the claims of its keys.
+
+    `added` has no change where the other table has the very export already.
+    """
+
+    leave: Leave
+    copy: CopyFrom
+    states: tuple[LakeTableState, LakeTableState]
+    taken: Plan
+    added: Plan
+    rows_here: tuple[Row, ...]
+    rows_there: tuple[Row, ...]
+
+
+@dataclass(slots=True)
+class _WhileHere:
+    """Step 6 of the commit there: this table is as it was planned, and nobody else has its keys."""
+
+    there: AsPlanned
+    here: Running
+    begun: _Begun
+    seen: str = ""
+
+    def leaving(self, state: LakeTableState, key: str) -> Leaving:
+        """Return what leaves main there: nothing.
+
+        Raises:
+            RefusedError: one of the tables is not what was planned for, or the keys here are
+                somebody else's by now.
+            TableFormatError: a table or the ledger cannot be read.
+        """
+        for row in self.begun.rows_here:
+            now = self.here.landing.row_of(row.key.hash)
+            if now is None or (now.claim.epoch, now.state) != (row.claim.epoch, State.RUNNING):
+                message = f"Cannot go on with {self.begun.leave}: another run has the partition."
+                raise RefusedError(message)
+        here = load_table(self.here.ports.commit)
+        if here.metadata_location != self.seen:
+            if planned(self.begun.leave, self.here.partitions, here) != self.begun.taken:
+                message = f"Cannot go on with {self.begun.leave}: the partition was changed here."
+                raise PlannedForAnotherError(message)
+            self.seen = here.metadata_location
+        return self.there.leaving(state, key)
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """Moves partitions from one lake table to another, under one ledger.
+
+    `copies` returns what copies files of a state of the one into the other; `check` refuses states
+    between which none can be put.
+    """
+
+    here: Running
+    there: Running
+    copies: Callable[[LakeTableState, LakeTableState], Copies]
+    check: Callable[[LakeTableState, LakeTableState], None]
+
+    def run(self, which: OnePartition) -> Outcome:
+        """Move a partition; return what became of it.
+
+        Raises:
+            RefusedError: it cannot be moved between these tables; nothing was changed.
+            TableFormatError: a table or the ledger failed before anything was claimed.
+        """
+        leave = Leave(which, self.there.name)
+        what = f"{leave} on {self.here.name}"
+        return in_turns(self.here.ports, what, partial(self._turn, leave))
+
+    def forecast(self, which: OnePartition) -> Outcome:
+        """Return what it would do now; nothing is changed (`--dry-run`).
+
+        Raises:
+            RefusedError: it cannot be moved, or was begun by a run that did not finish it.
+            TableFormatError: a table or the ledger cannot be read.
+        """
+        here = load_table(self.here.ports.commit)
+        there = load_table(self.there.ports.commit)
+        leave = Leave(which, self.there.name)
+        self.here.landing.refuse_moving(which, here)
+        self.check(here, there)
+        taken = planned(leave, self.here.partitions, here)
+        if not taken.changes:
+            return nothing_done(leave, taken, self.here.name)
+        planned(self._copy(which, here), self.there.partitions, there)
+        return forecast(which, leave.did, taken, self.here.name)
+
+    def _copy(self, which: OnePartition, here: LakeTableState) -> CopyFrom:
+        return CopyFrom(which, other_table(here, self.here.partitions, which), replaces=False)
+
+    def _turn(self, leave: Leave, leases: Leases) -> Outcome | None:
+        """Begin and do it; None when something was changed meanwhile: it is planned anew."""
+        ended = EndingMoves(self.here, self.there, leases).end(leave)
+        if ended is not None:
+            return ended
+        begun = self._begun(leave, leases)
+        if not isinstance(begun, _Begun):
+            return begun
+        if begun.added.changes:
+            made = self._add(begun)
+            if made is None or made.status is not Status.ATTACHED:
+                return made
+        if not self._is_as_planned(begun):
+            let_go(self.here.ports.commit, begun.rows_here, "")
+            return None
+        return EndingMoves(self.here, self.there, leases).take(
+            leave, begun.rows_here, begun.states[0]
+        )
+
+    def _begun(self, leave: Leave, leases: Leases) -> _Begun | Outcome | None:
+        """Plan both sides and claim their keys; or say why not."""
+        which = leave.which
+        here, there = (load_table(side.ports.commit) for side in (self.here, self.there))
+        left = self.here.landing.settle_left(which, here, leases)
+        if self.there.landing.settle_left(which, there, leases) or left:
+            return None
+        self.there.landing.refuse_moving(which, there)
+        self.check(here, there)
+        taken = planned(leave, self.here.partitions, here)
+        if not taken.changes:
+            return nothing_done(leave, taken, self.here.name)
+        copy = self._copy(which, here)
+        added = planned(copy, self.there.partitions, there)
+        goes = {c.key.hash: _key_there(c.key, here, there) for c in taken.changes}
+        held = leases.take_all(tuple(dict.fromkeys((*goes, *goes.values()))))
+        if held:
+            return self.here.told(leave, Status.IN_PROGRESS, works_on_it(held))
+        rows_there = self.there.landing.claim(copy, added, there)
+        if rows_there is None:
+            return None
+        moves = self._intents(taken, goes, rows_there)
+        rows = replace(self.here.landing, moves=moves).claim(leave, taken, here)
+        if rows is None:
+            return None
+        # What a run before has sent could land after the copies are there, which are older then.
+        if any(not claim.given_up for row in rows for claim in row.old):
+            fence(self.here.ports.commit)
+        return _Begun(leave, copy, (here, there), taken, added, rows, rows_there)
+
+    def _intents(
+        self, taken: Plan, goes: Mapping[str, str], rows_there: tuple[Row, ...]
+    ) -> Mapping[str, MoveIntent]:
+        """Return where each key goes: to a claim there, or to what has landed there already."""
+        brings = {row.key.hash: row.claim.transaction_id for row in rows_there}
+        return {
+            one.key.hash: MoveIntent(
+                there := goes[one.key.hash],
+                brings.get(there) or self._landed(there),
+                str(self.there.name),
+                digest_of_paths(f.path for f in one.leaves),
+            )
+            for one in taken.changes
+        }
+
+    def _landed(self, key: str) -> str:
+        row = self.there.landing.row_of(key)
+        if row is None or row.done is None:
+            message = f"Nothing brings the rows of key {key}. This is a bug, please report it."
+            raise InternalError(message)
+        return row.done.landed.transaction_id
+
+    def _is_as_planned(self, begun: _Begun) -> bool:
+        """Whether what was planned is there, and not an export of the same content instead of it.
+
+        Where nothing had to be added, whether this table is as it was, too.
+        """
+        moves = (row.claim.move for row in begun.rows_here)
+        if not all(knows(self.there.landing.row_of(m.key), m) for m in moves if m is not None):
+            return False
+        if begun.added.changes:
+            return True
+        here = load_table(self.here.ports.commit)
+        return planned(begun.leave, self.here.partitions, here) == begun.taken
+
+    def _add(self, begun: _Begun) -> Outcome | None:
+        """Copy, and let the copies land there; where that is certain not to be, it is given up."""
+        landing = self.there.landing
+        try:
+            copies = self.copies(*begun.states)
+            landing = replace(landing, ports=replace(landing.ports, copy=copies))
+            receipts = landing.written(begun.rows_there, begun.added, begun.states[1])
+            rows = landing.noted(begun.rows_there, begun.added, receipts)
+        except TableFormatError as error:
+            landing.note_error(begun.rows_there, error.message)
+            let_go(self.here.ports.commit, begun.rows_here, error.message)
+            told = self.here.told(begun.leave, Status.FAILED, error.message)
+            return replace(told, code=error.code)
+        if rows is None:
+            let_go(self.here.ports.commit, begun.rows_here, "")
+            return None
+        wanted = landing.commit_of(begun.copy, begun.added, rows, receipts, begun.states[1])
+        as_planned = AsPlanned(begun.copy, self.there.partitions, begun.added)
+        guarded = _WhileHere(as_planned, self.here, begun)
+        ended = commit(self.there.ports.commit, wanted, guarded)
+        made = self.there.outcome(begun.copy, begun.added, rows, tuple(ended.values()))
+        if made is None or made.status is Status.FAILED:
+            why = "" if made is None else made.message
+            let_go(self.here.ports.commit, begun.rows_here, why)
+            landing.let_go(rows, why)
+        return None if made is None else replace(made, table=str(self.here.name))
+
+
+def _key_there(key: Key, here: LakeTableState, there: LakeTableState) -> str:
+    """Return the key there: what no export wrote is of one key there, of this table."""
+    uuid = here.layout.table_uuid
+    own = key if key.stays else Key.of_lake(uuid, key.partition_id, uuid)
+    return own.at(there.layout.table_uuid).hash

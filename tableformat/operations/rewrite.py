@@ -1,0 +1,382 @@
+"""UPDATE, DELETE and CLEAR COLUMN [IN PARTITION …]: files of which rows change are written anew.
+
+Copy on write: a file without such a row stays, and what readers have open stays as it was. Which
+rows of a file change, and into what, ClickHouse says (P-64, P-65, P-67, P-68, P-36). A statement
+without IN PARTITION is one snapshot, too.
+
+CLEAR INDEX [IN PARTITION …]: files are written anew without the bloom filters of an index.
+
+A skip index of ClickHouse is, in a data file, the bloom filters of the columns that it reads
+(P-51). Rows, their order and all other filters stay.
+
+OPTIMIZE TABLE … [PARTITION …] [FINAL] [DEDUPLICATE …]: few sorted files come for many.
+
+All files of a key that lie in one partition of the lake table become as many as the table's target
+size asks for, in the source's sorting order, each with a range of it. Where that makes no fewer
+files, and no row goes or gets other values, nothing is done. While none does main still has the
+export whose files these were; DEDUPLICATE, and FINAL of an engine that merges rows, change it
+(decision 0013).
+
+How files of a key are written anew while its rows stay: main still has the same export.
+
+MOVE PARTITION|PART … TO DISK|VOLUME …: files come to another place, in one snapshot.
+
+Each is copied as it is, under a new name, and the entry of the copy takes the place of its own; the
+old files stay for the snapshots that refer to them. Where main has a whole export it lands as that
+export again, so that all files of the key get new names: those that are not moved beside the old.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from tableformat.committer import BranchFile
+from tableformat.disks import DiskOrVolume, Disks
+from tableformat.errors import RefusedError
+from tableformat.export.outcome import Status
+from tableformat.operations.partition_files import (
+    FilesOfKey,
+    PartitionFiles,
+    held_of,
+    refuse_deletes,
+    refuse_other_columns,
+    refuse_other_spec,
+)
+from tableformat.operations.statement import (
+    AllPartitions,
+    KeyChange,
+    OnePart,
+    OnePartition,
+    Plan,
+    Rewrite,
+)
+from tableformat.quantities import counted
+
+__all__ = [
+    "ChangeRows",
+    "ClearIndex",
+    "Left",
+    "MoveToDisk",
+    "Optimize",
+    "RowsLeft",
+    "RowsOfFiles",
+    "rewritten",
+]
+
+RowsOfFiles = Callable[[tuple[BranchFile, ...]], tuple[Rewrite | None, ...]]
+"""Says what changes in each file, None for nothing; the same whenever it is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRows:
+    """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
+
+    `verb` says what it did with the rows that changed. `check_partition` refuses a file of an
+    earlier partition spec whose rows lie in several partitions of the table as it is now; without
+    it each of them is refused.
+    """
+
+    which: OnePartition | AllPartitions
+    text: str
+    rows: RowsOfFiles
+    schema_id: int
+    verb: str = "changed"
+    check_partition: Callable[[BranchFile], object] | None = None
+    did: ClassVar[Status] = Status.CHANGED
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return self.text
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Write anew what changes.
+
+        Raises:
+            RefusedError: the table's columns are others by now.
+            UnsupportedError: a file cannot be written anew as it is.
+            TableFormatError: ClickHouse refuses the statement, or a file cannot be read.
+        """
+        refuse_other_columns(self, there, self.schema_id)
+        files = tuple(f for one in there.keys for f in one.files)
+        for file in files:
+            refuse_deletes(self, file)
+        changes = {f: r for f, r in zip(files, self.rows(files), strict=True) if r is not None}
+        for file in changes:
+            if self.check_partition is None:
+                refuse_other_spec(self, file, there)
+            elif file.spec_id != there.spec_id:
+                self.check_partition(file)
+        every = (self._of_key(one, there, changes) for one in there.keys)
+        found = tuple(change for change in every if change is not None)
+        rows = sum(f.rows for f in files)
+        return Plan(found, kept=rows - sum(r.changed for c in found for r in c.rewrites))
+
+    @staticmethod
+    def _of_key(
+        one: FilesOfKey, there: PartitionFiles, changes: Mapping[BranchFile, Rewrite]
+    ) -> KeyChange | None:
+        found = tuple(changes[f] for f in one.files if f in changes)
+        if not found:
+            return None
+        leaves = tuple(f for r in found for f in r.files)
+        left = tuple(f for f in one.files if f not in leaves)
+        holds = held_of(left) if there.knows(one.key) else None
+        return KeyChange(one.key, leaves=leaves, holds=holds, rewrites=found)
+
+
+def rewritten(
+    one: FilesOfKey, there: PartitionFiles, every: tuple[Rewrite, ...], worth: tuple[Rewrite, ...]
+) -> KeyChange | None:
+    """Return what changes of a key, None for nothing.
+
+    An export's files are of one transaction. Where main has the whole export, and no row goes, all
+    of its files are written anew, and it lands as that export again; else what is worth it is, and
+    lands as a statement.
+
+    Args:
+        one: the key's files.
+        there: the partition.
+        every: what all files of the key become.
+        worth: those of them that are to be done.
+    """
+    if not worth:
+        return None
+    at = there.in_main.get(one.key.hash)
+    like = at.record if at is not None else None
+    if like is not None and not any(r.changed for r in worth):
+        return KeyChange(one.key, leaves=one.files, like=like, rewrites=every)
+    leaves = tuple(f for r in worth for f in r.files)
+    stays = tuple(f for f in one.files if f not in leaves)
+    holds = held_of(stays) if there.knows(one.key) else None
+    return KeyChange(one.key, leaves=leaves, holds=holds, rewrites=worth)
+
+
+_UNMOVED: Final = "no file has a bloom filter of the index"
+
+
+@dataclass(frozen=True, slots=True)
+class ClearIndex:
+    """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
+
+    `has_filters` says of a file whether it has bloom filters of the index; `unmoved` is what is
+    said where none has.
+    """
+
+    which: OnePartition | AllPartitions
+    text: str
+    has_filters: Callable[[BranchFile], bool]
+    schema_id: int
+    unmoved: str = ""
+    did: ClassVar[Status] = Status.CHANGED
+    verb: ClassVar[str] = "index cleared"
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return self.text
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Write anew what has such filters.
+
+        Raises:
+            RefusedError: the table's columns are others by now.
+            UnsupportedError: a file cannot be written anew as it is.
+            DestinationError: a file cannot be read.
+        """
+        refuse_other_columns(self, there, self.schema_id)
+        found = tuple(c for one in there.keys if (c := self._of_key(one, there)) is not None)
+        kept = sum(f.rows for one in there.keys for f in one.files)
+        return Plan(found, kept=kept, unmoved=self.unmoved or _UNMOVED)
+
+    def _of_key(self, one: FilesOfKey, there: PartitionFiles) -> KeyChange | None:
+        every = {f: Rewrite((f,), 0, (f.rows,) if f.rows else ()) for f in one.files}
+        worth = tuple(r for f, r in every.items() if self.has_filters(f))
+        found = rewritten(one, there, tuple(every.values()), worth)
+        for file in found.leaves if found is not None else ():
+            refuse_deletes(self, file)
+            refuse_other_spec(self, file, there)
+        return found
+
+
+_MOST_FILES: Final = 256
+"""That are open at a time, to be merged into one order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """How many rows are left of files when they are merged, and how many of them as they were."""
+
+    rows: int
+    as_before: int
+
+
+RowsLeft = Callable[[tuple[BranchFile, ...]], Left]
+"""Says what is left of files when they are merged; the same whenever it is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Optimize:
+    """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
+
+    `target_bytes` is the size of the files that come; `left` says what is left of rows, None where
+    all stay as they are.
+    """
+
+    which: OnePartition | AllPartitions
+    text: str
+    schema_id: int
+    target_bytes: int
+    left: RowsLeft | None = None
+    did: ClassVar[Status] = Status.OPTIMIZED
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return self.text
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Write the files of each key anew, where fewer come of it or rows go.
+
+        Raises:
+            RefusedError: the table's columns are others by now, or rows of several keys would have
+                to be merged.
+            UnsupportedError: a file cannot be written anew as it is.
+            TableFormatError: a file cannot be read.
+        """
+        refuse_other_columns(self, there, self.schema_id)
+        if self.left is not None:
+            self._refuse_several(there)
+        found = tuple(c for one in there.keys if (c := self._of_key(one, there)) is not None)
+        files = [f for one in there.keys for f in one.files]
+        rows = sum(f.rows for f in files)
+        number = counted(len(files), "file")
+        merges = "" if self.left is None else ", and no rows to merge"
+        return Plan(
+            found,
+            kept=rows - sum(r.changed for c in found for r in c.rewrites),
+            unmoved=f"already as few files as its size needs ({number}){merges}",
+        )
+
+    def _of_key(self, one: FilesOfKey, there: PartitionFiles) -> KeyChange | None:
+        places = _by_place(one.files)
+        if self.left is not None and len(places) > 1:
+            why = "lies in several partitions of the lake, whose rows cannot be merged"
+            raise self._refused(one.key.partition_id, why)
+        if self.left is not None and len(one.files) > _MOST_FILES:
+            why = f"has {len(one.files):,} files, and {_MOST_FILES} are merged at a time"
+            raise self._refused(one.key.partition_id, why)
+        groups = tuple(g for files in places for g in _at_a_time(files))
+        every = tuple(self._rewrite(files, there) for files in groups)
+        worth = tuple(r for r in every if r.changed or len(r.made) < len(r.files))
+        return rewritten(one, there, every, worth)
+
+    def _rewrite(self, files: tuple[BranchFile, ...], there: PartitionFiles) -> Rewrite:
+        for file in files:
+            refuse_deletes(self, file)
+            refuse_other_spec(self, file, there)
+        rows, size = sum(f.rows for f in files), sum(f.bytes for f in files)
+        left = Left(rows, rows) if self.left is None else self.left(files)
+        wanted = -(-size * left.rows // max(rows, 1) // self.target_bytes)
+        shares = _shares(left.rows, min(max(1, wanted), len(files)))
+        return Rewrite(files, rows - left.as_before, shares)
+
+    def _refuse_several(self, there: PartitionFiles) -> None:
+        """Refuse rows of one partition that come from several tables: each has its own export.
+
+        Of a table that is divided otherwise one partition here may have several exports.
+
+        Raises:
+            RefusedError: there are some, or may be.
+        """
+        of = there.partition_id
+        keys = tuple(one for one in there.keys if one.files)
+        counts = Counter(str(of) if of else one.key.partition_id for one in keys)
+        for partition_id, count in counts.items():
+            if count > 1:
+                what = "sources" if all(one.is_own for one in keys) else "exports"
+                why = f"has rows of {count} {what}, which would be taken for one another's"
+                raise self._refused(partition_id, why)
+        odd = next((one.key.partition_id for one in keys if not one.is_own), None)
+        if odd is not None and of is None:
+            why = "is one of a table with another partition key, and may be a piece of one here"
+            raise self._refused(odd, why)
+
+    def _refused(self, partition_id: str, why: str) -> RefusedError:
+        message = (
+            f"Cannot run {self}: partition {partition_id} {why}. Run OPTIMIZE TABLE without FINAL "
+            "and DEDUPLICATE, which merges files and leaves all rows."
+        )
+        return RefusedError(message)
+
+
+def _by_place(files: Iterable[BranchFile]) -> tuple[tuple[BranchFile, ...], ...]:
+    """Return files by the partition of the lake table that they lie in, each in a stable order."""
+    found: defaultdict[tuple[object, ...], list[BranchFile]] = defaultdict(list)
+    for file in sorted(files, key=lambda f: (f.sequence_number, f.path)):
+        found[file.spec_id, *file.partition].append(file)
+    return tuple(tuple(one) for one in found.values())
+
+
+def _at_a_time(files: tuple[BranchFile, ...]) -> tuple[tuple[BranchFile, ...], ...]:
+    return tuple(files[i : i + _MOST_FILES] for i in range(0, len(files), _MOST_FILES))
+
+
+def _shares(rows: int, files: int) -> tuple[int, ...]:
+    """Return how many rows each of some files gets; one without rows does not come."""
+    each, more = divmod(rows, files)
+    return tuple(n for n in (each + (i < more) for i in range(files)) if n)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveToDisk:
+    """The request: what goes where; `disks` are the table's."""
+
+    which: OnePartition | OnePart
+    to: DiskOrVolume
+    disks: Disks
+    did: ClassVar[Status] = Status.MOVED
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return f"MOVE {self.which} TO {self.to}"
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Copy what is elsewhere.
+
+        Raises:
+            NotFoundError: there is no such part (code 232).
+            RefusedError: the part's rows lie in files with those of other parts.
+            UnsupportedError: a file cannot be copied as it is.
+        """
+        chosen = tuple(f for one in self.which.of(there.keys) for f in one.files)
+        moved = tuple(f for f in chosen if self.disks.place_of(f.path) not in self.to.places)
+        found = tuple(c for one in there.keys if (c := self._of_key(one, there, moved)) is not None)
+        return Plan(
+            found,
+            kept=sum(f.rows for f in chosen),
+            moved=moved,
+            unmoved=f"all of it is on {self.to}",
+        )
+
+    def _of_key(
+        self, one: FilesOfKey, there: PartitionFiles, moved: tuple[BranchFile, ...]
+    ) -> KeyChange | None:
+        every = {
+            f: Rewrite((f,), 0, (f.rows,), self.to.places[0] if f in moved else "")
+            for f in one.files
+        }
+        worth = tuple(r for f, r in every.items() if f in moved)
+        found = rewritten(one, there, tuple(every.values()), worth)
+        for file in found.leaves if found is not None else ():
+            refuse_deletes(self, file)
+            refuse_other_spec(self, file, there)
+        return found

@@ -1,0 +1,551 @@
+"""How a statement lands on one lake table: keys claimed, files copied, one commit for all of them.
+
+What is claimed for a dead run and has landed is settled first. A key that an unfinished MOVE takes
+to another table is nobody else's: its rows may be there already.
+
+REPLACE, DROP and DETACH stop our own OPTIMIZE, UPDATE, DELETE and CLEAR of their partition.
+
+As in ClickHouse, where they stop merges and mutations: what such a statement writes anew would be
+gone a moment later. It is asked through the ledger: its claims get new epochs, so that nothing of
+it lands from then on (protocol.md step 4), and say who stops it. It looks between files and before
+its commit, and gives its leases back; it is waited for, and passed over if it does not stop. Where
+it was faster and has landed, what it left is dropped. Exports and other statements are not stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from tableformat.committer import BranchFile, Commit, KeyCommit, LakeTableState
+from tableformat.effects import Step
+from tableformat.errors import (
+    InternalError,
+    LedgerError,
+    RefusedError,
+    StoppedError,
+    TableFormatError,
+)
+from tableformat.export.cleanup import Cleaning
+from tableformat.export.commit import load_table, settle_mark
+from tableformat.export.decision import claimed, unfinished
+from tableformat.export.leases import Leases
+from tableformat.export.main_state import unsettled_mark
+from tableformat.ledger import (
+    MANIFEST_TTL,
+    Claim,
+    GivesWay,
+    Held,
+    Key,
+    LeaseHeld,
+    MoveIntent,
+    Row,
+    Stale,
+    State,
+)
+from tableformat.names import LakeName
+from tableformat.operations.copy_from import CopyFrom, Replacing
+from tableformat.operations.partition_files import Partitions
+from tableformat.operations.statement import (
+    KeyChange,
+    OperationPorts,
+    Plan,
+    Statement,
+    Which,
+    shown_partition,
+)
+from tableformat.operations.take_out import Detach, Drop
+from tableformat.receipt import Receipt
+from tableformat.table_properties import Mark, statement_fingerprint
+
+__all__ = ["Landing", "Stopping", "gives_way", "passed_over"]
+
+_LOOKS: Final = 20
+"""With growing pauses between them: half a minute."""
+
+
+def gives_way(statement: Statement, change: KeyChange, ports: OperationPorts) -> GivesWay | None:
+    """Return what a claim says of a statement that may be stopped: it writes files anew."""
+    return GivesWay(str(statement), str(ports.owner)) if change.rewrites else None
+
+
+def passed_over(row: Row | None, statement: Statement, ports: OperationPorts) -> Row | None:
+    """Return a row that is claimed over, which says so where its claim gives way.
+
+    Its owner is dead or does not stop; or it is of this process, where all have one lease.
+    """
+    of = row.claim.gives_way if row is not None and row.state is State.RUNNING else None
+    if row is None or of is None or of.stopped_by or not _may_stop(statement):
+        return row
+    of = replace(of, stopped_by=_name(statement, ports))
+    return replace(row, claim=replace(row.claim, gives_way=of))
+
+
+def _may_stop(one: Statement) -> bool:
+    if isinstance(one, CopyFrom):
+        return one.replaces
+    return isinstance(one, Drop | Detach | Replacing)
+
+
+def _name(statement: Statement, ports: OperationPorts) -> str:
+    return f"{statement} of {ports.owner}"
+
+
+@dataclass(slots=True)
+class Stopping:
+    """Who stops whom, of one run of a statement: what it has stopped, and whether it was itself.
+
+    `claimed` are the rows of its own last claims, `begun` the transactions of all of them,
+    `passed_over` the keys of those that it stopped.
+    """
+
+    ports: OperationPorts
+    statement: Statement
+    claimed: tuple[Row, ...] = ()
+    begun: set[str] = field(default_factory=set)
+    passed_over: dict[str, None] = field(default_factory=dict)
+
+    def stop(self, held: Mapping[str, LeaseHeld], leases: Leases) -> bool:
+        """Stop what holds the leases of keys; false when it is not to be stopped.
+
+        Raises:
+            LedgerError: the ledger failed.
+        """
+        if not _may_stop(self.statement):
+            return False
+        rows = self._rows(tuple(held))
+        running = tuple(
+            (row, lease.owner, row.claim.gives_way)
+            for row, lease in zip(rows, held.values(), strict=True)
+            if row is not None and row.state is State.RUNNING and row.claim.gives_way is not None
+        )
+        if len(running) < len(held) or any(str(by) != of.owner for _, by, of in running):
+            return False
+        self._ask(tuple((row, of) for row, _, of in running if not of.stopped_by))
+        for row, by, of in running:
+            key = row.key.hash
+            self.passed_over[key] = None
+            if not self._has_stopped(key, by):
+                self.ports.note(
+                    f"{of.statement} of {of.owner} has not stopped, and is passed over: nothing of "
+                    "it becomes visible. What it still writes `mergeberg gc` removes"
+                )
+                leases.take_from(key, by)
+        return True
+
+    def _ask(self, running: tuple[tuple[Row, GivesWay], ...]) -> None:
+        """Claim what runs, so that nothing of it lands; what has moved on stays as it is."""
+        if not running:
+            return
+        commit, by = self.ports.commit, _name(self.statement, self.ports)
+        first = commit.ledger.next_epoch(len(running))
+        for text in dict.fromkeys(f"{of.statement} of {of.owner}" for _, of in running):
+            self.ports.note(f"stopping {text}")
+        asked = tuple(
+            replace(
+                row,
+                claim=replace(
+                    row.claim, epoch=first + number, gives_way=replace(of, stopped_by=by)
+                ),
+                updated=commit.clock(),
+            )
+            for number, (row, of) in enumerate(running)
+        )
+        commit.effects(Step.CLAIM, partial(commit.ledger.write_all, asked))
+
+    def _has_stopped(self, key: str, owner: object) -> bool:
+        """Wait until an owner has given a lease back; false when that takes too long."""
+        commit = self.ports.commit
+        for attempt in range(1, _LOOKS + 1):
+            found = commit.effects(Step.READ_LEDGER, partial(commit.ledger.holder, key))
+            if found is None or found.owner != owner:
+                return True
+            commit.pause(attempt)
+        return False
+
+    def begin(self, rows: tuple[Row, ...], leases: Leases) -> None:
+        """Hear which claims the run has from now on, and begin to look whether they are stopped."""
+        self.claimed = rows
+        self.begun |= {row.claim.transaction_id for row in rows}
+        for row in rows:
+            leases.watch(row.key.hash, row.claim.epoch)
+
+    def let_go(self, plan: Plan) -> None:
+        """Let keys go that a turn before has claimed, and for which a new plan has nothing to do.
+
+        Nothing was sent for them. Where a request of an older claim may be under way the row stays
+        RUNNING, as that of whoever is dead.
+
+        Raises:
+            LedgerError: the ledger failed.
+        """
+        needed = {change.key for change in plan.changes}
+        left = tuple(row for row in self.claimed if row.key not in needed)
+        if not left:
+            return
+        commit = self.ports.commit
+        pairs = zip(left, self._rows(tuple(row.key.hash for row in left)), strict=True)
+        text = "the partition was changed by others meanwhile: there was nothing left to do"
+        ended = tuple(
+            replace(now, state=State.FAILED, last_error=text, updated=commit.clock())
+            for own, now in pairs
+            if now is not None and _is_ours(own, now) and self._is_dead(now.old)
+        )
+        commit.effects(Step.GIVE_UP, partial(commit.ledger.write_all, ended))
+        self.claimed = tuple(row for row in self.claimed if row.key in needed)
+
+    def _is_dead(self, older: tuple[Claim, ...]) -> bool:
+        """Whether nothing of claims can land: a turn of this run has sent nothing for its own."""
+        return all(one.given_up or one.transaction_id in self.begun for one in older)
+
+    def look(self, leases: Leases, key: str) -> None:
+        """Go on with a key, unless a claim of the run was taken over.
+
+        Raises:
+            StoppedError: one was.
+            LedgerError: the ledger cannot be read.
+        """
+        (now,) = self._rows((key,))
+        own = next(row for row in self.claimed if row.key.hash == key)
+        gone = now is None or now.claim.epoch != own.claim.epoch
+        if gone or any(leases.taken_over(row.key.hash) for row in self.claimed):
+            message = f"Cannot go on with {self.statement}: it was taken over. Look who did."
+            raise StoppedError(message)
+
+    def came_of_it(self) -> int | str | None:
+        """Return the snapshot in which the last claims landed, or who stopped them before.
+
+        None when neither is known; only those who have no request under way ask.
+
+        Raises:
+            DestinationError: the table cannot be read.
+            LedgerError: the ledger cannot be read.
+        """
+        if not self.claimed:
+            return None
+        state = load_table(self.ports.commit)
+        rows = self._rows(tuple(row.key.hash for row in self.claimed))
+        pairs = tuple(zip(self.claimed, rows, strict=True))
+        landed = next((at for own, now in pairs if (at := _landed(own, now, state))), None)
+        return landed or next((by for own, now in pairs if (by := _stopped_by(own, now))), None)
+
+    def clean(self) -> None:
+        """Remove the files of what was stopped, once nothing of it can land; the rest is gc's."""
+        commit = self.ports.commit
+        try:
+            if self.passed_over and commit.storage is not None:
+                location = load_table(commit).location
+                cleaning = Cleaning(commit, commit.storage, location)
+                for key in self.passed_over:
+                    cleaning.clean(key)
+        except TableFormatError as error:
+            self.ports.note(f"files of what was stopped stay: {error} `mergeberg gc` removes them")
+
+    def _rows(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:
+        commit = self.ports.commit
+        return commit.effects(Step.READ_LEDGER, partial(commit.ledger.read_all, keys))
+
+
+def _is_ours(own: Row, now: Row) -> bool:
+    return now.state is State.RUNNING and now.claim.epoch == own.claim.epoch
+
+
+def _landed(own: Row, now: Row | None, state: LakeTableState) -> int | None:
+    """Return the snapshot in which a claim landed."""
+    transaction_id, mark = own.claim.transaction_id, state.mark(own.key.hash)
+    if mark is not None and mark.transaction_id == transaction_id:
+        return mark.snapshot_id
+    known = now.landed if now is not None else ()
+    return next((x.snapshot_id for x in known if x.transaction_id == transaction_id), None)
+
+
+def _stopped_by(own: Row, now: Row | None) -> str:
+    claim = now.claim_of(own.claim.transaction_id) if now is not None else None
+    return claim.gives_way.stopped_by if claim is not None and claim.gives_way is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Claims and commits on one lake table. `moves` says where keys go, by hash, with a MOVE."""
+
+    ports: OperationPorts
+    name: LakeName
+    partitions: Partitions
+    moves: Mapping[str, MoveIntent] = field(default_factory=dict)
+
+    def settle_left(self, which: Which, state: LakeTableState, leases: Leases) -> tuple[Mark, ...]:
+        """Settle what landed and nobody noted: the owner is dead; return the marks of it."""
+        wanted = which.partition_id
+        settled: list[Mark] = []
+        for key in state.marks:
+            row = self.row_of(key)
+            mark = unsettled_mark(row, state)
+            if row is None or row.move is not None or mark is None:
+                continue
+            if wanted is not None and not self.partitions.may_have(row, wanted):
+                continue
+            # The living settle their own.
+            if not leases.take_all((key,)):
+                self._settled(row.key, state)
+                settled.append(mark)
+        return tuple(settled)
+
+    def refuse_moving(self, which: Which, state: LakeTableState) -> None:
+        """Refuse what a MOVE that is not finished takes to another table.
+
+        Raises:
+            RefusedError: it does, of one of the keys.
+            LedgerError: the ledger cannot be read.
+        """
+        for row, move in self.partitions.moving(state, which.partition_id):
+            what = f"Cannot change partition {row.key.partition_id} of {self.name}"
+            raise RefusedError(f"{what}: {unfinished(row, move)}.")
+
+    def row_of(self, key: str) -> Row | None:
+        """Return the row of a key."""
+        ports = self.ports.commit
+        return ports.effects(Step.READ_LEDGER, lambda: ports.ledger.read(key))
+
+    def check(self, files: tuple[BranchFile, ...]) -> None:
+        """Refuse what comes back to main otherwise than it was written."""
+        if files:
+            self.ports.commit.effects(Step.CHECK_FILES, lambda: self.ports.intact(files))
+
+    def written(
+        self,
+        rows: tuple[Row, ...],
+        plan: Plan,
+        state: LakeTableState,
+        look: Callable[[str], None] = lambda _: None,
+    ) -> tuple[tuple[Receipt, ...], ...]:
+        """Return the receipts of the files that each key gets: copies, or files written anew.
+
+        Before each of these, or again and again while others write them, `look` is called with the
+        key: it raises when nobody needs them.
+        """
+        pairs = tuple(zip(rows, plan.changes, strict=True))
+        anew = tuple((row, change.rewrites) for row, change in pairs if change.rewrites)
+        effects, ahead = self.ports.commit.effects, self.ports.ahead
+        if ahead is not None and anew:
+            effects(Step.WRITE_FILES, lambda: ahead(anew, state, look))
+        return tuple(self._files(row, change, state, look) for row, change in pairs)
+
+    def noted(
+        self, rows: tuple[Row, ...], plan: Plan, receipts: tuple[tuple[Receipt, ...], ...]
+    ) -> tuple[Row, ...] | None:
+        """Note the size of an export's files that were written anew; None when one was taken over.
+
+        Raises:
+            LedgerError: the ledger failed.
+        """
+        sized = tuple(
+            replace(row, claim=replace(row.claim, bytes=_size(made)))
+            for row, change, made in zip(rows, plan.changes, receipts, strict=True)
+            if change.like is not None and _size(made) != row.claim.bytes
+        )
+        if not sized:
+            return rows
+        ports = self.ports.commit
+        written = ports.effects(Step.NOTE_WRITTEN, lambda: ports.ledger.write_all(sized))
+        now = {row.key: row for row in written if isinstance(row, Row)}
+        return tuple(now.get(row.key, row) for row in rows) if len(now) == len(sized) else None
+
+    def _files(
+        self, row: Row, change: KeyChange, state: LakeTableState, look: Callable[[str], None]
+    ) -> tuple[Receipt, ...]:
+        effects, copy, rewrite = self.ports.commit.effects, self.ports.copy, self.ports.rewrite
+        if change.copies and copy is not None:
+            return effects(Step.WRITE_FILES, lambda: copy(row, change.copies))
+        if change.rewrites and rewrite is not None:
+            before_each = partial(look, row.key.hash)
+            receipts = effects(
+                Step.WRITE_FILES, lambda: rewrite(row, change.rewrites, state, before_each)
+            )
+            _check_rows(receipts, change)
+            return receipts
+        if change.copies or change.rewrites:
+            message = "Files are to be written, and nothing can. This is a bug, please report it."
+            raise InternalError(message)
+        return ()
+
+    def claim(
+        self, statement: Statement, plan: Plan, state: LakeTableState
+    ) -> tuple[Row, ...] | None:
+        """Claim every key that changes; None when another run was faster with one."""
+        ports = self.ports.commit
+        before = [self._settled(change.key, state) for change in plan.changes]
+        if any(row is not None and _is_ahead(row, state) for row in before):
+            return None
+        epoch = ports.ledger.next_epoch(len(before))
+        rows = tuple(
+            self._claimed(statement, change, row, epoch + number)
+            for number, (change, row) in enumerate(zip(plan.changes, before, strict=True))
+        )
+        written = ports.effects(Step.CLAIM, lambda: ports.ledger.write_all(rows))
+        claims = tuple(row for row in written if isinstance(row, Row))
+        return claims if len(claims) == len(rows) else None
+
+    def _settled(self, key: Key, state: LakeTableState) -> Row | None:
+        """Return the row of a key once what landed of it is settled."""
+        ports = self.ports.commit
+        row = self.row_of(key.hash)
+        mark = unsettled_mark(row, state)
+        if row is None or mark is None:
+            return row
+        settled = settle_mark(ports, row, state, mark)
+        if isinstance(settled, Stale):
+            return self.row_of(key.hash)
+        return settled
+
+    def _claimed(self, statement: Statement, change: KeyChange, row: Row | None, epoch: int) -> Row:
+        now, of = self.ports.commit.clock(), change.source
+        transaction_id = self.ports.new_transaction(epoch).value
+        asked = statement_fingerprint(transaction_id, self.ports.asked)
+        claim = _claim_of(statement, change, epoch, transaction_id, asked, now)
+        return claimed(
+            passed_over(row, statement, self.ports),
+            change.key,
+            names=(of.source_table if of is not None else str(self.name), str(self.name)),
+            keeper_node=of.keeper_node if of is not None else None,
+            division=of.division if of is not None else None,
+            claim=replace(
+                claim,
+                move=self.moves.get(change.key.hash),
+                gives_way=gives_way(statement, change, self.ports),
+            ),
+            ttl=row.ttl if row is not None else MANIFEST_TTL,
+            now=now,
+        )
+
+    def commit_of(
+        self,
+        statement: Statement,
+        plan: Plan,
+        rows: tuple[Row, ...],
+        receipts: tuple[tuple[Receipt, ...], ...],
+        state: LakeTableState,
+    ) -> Commit:
+        """Return what becomes visible at once: the plan, under the claims of its keys."""
+        keys = tuple(
+            KeyCommit(
+                row.key.hash,
+                row.claim.epoch,
+                row.claim.transaction_id,
+                row.claim.fingerprint,
+                made,
+                partition_id=row.key.partition_id,
+                returns=tuple(f.path for f in change.returns),
+                of_statement=True,
+            )
+            for row, change, made in zip(rows, plan.changes, receipts, strict=True)
+        )
+        identity = self.ports.commit.ledger.identity
+        summary = {
+            "mergeberg.statement": str(statement),
+            "mergeberg.partition-id": shown_partition(statement.which),
+            "mergeberg.ledger": identity,
+        }
+        return Commit(
+            keys,
+            state.layout,
+            identity,
+            tuple(summary.items()),
+            detaches=statement.detaches,
+            fetches=any(change.aside for change in plan.changes),
+        )
+
+    def let_go(self, rows: tuple[Row, ...], why: str) -> None:
+        """Let claims go of which nothing can land; those that are another run's by now stay.
+
+        So do those of keys of which an earlier run may have sent something: FAILED would say that
+        it is dead as well. A ledger that is away is said.
+        """
+        ports = self.ports.commit
+        if not rows:
+            return
+        try:
+            keys = tuple(row.key.hash for row in rows)
+            now = ports.effects(Step.READ_LEDGER, lambda: ports.ledger.read_all(keys))
+            left = tuple(
+                replace(one, state=_ended(one), last_error=why, updated=ports.clock())
+                for one, row in zip(now, rows, strict=True)
+                if one is not None
+                and (one.claim.epoch, one.state) == (row.claim.epoch, State.RUNNING)
+            )
+            if left:
+                ports.effects(Step.GIVE_UP, lambda: ports.ledger.write_all(left))
+        except LedgerError as error:
+            self.ports.note(f"the ledger could not be told why: {error}")
+
+    def note_error(self, rows: tuple[Row, ...], text: str) -> None:
+        """Say on the claims why they stopped; a ledger that is away is said as well."""
+        ports = self.ports.commit
+        noted = tuple(replace(row, last_error=text, updated=ports.clock()) for row in rows)
+        try:
+            ports.effects(Step.NOTE_ERROR, lambda: ports.ledger.write_all(noted))
+        except LedgerError as error:
+            self.ports.note(f"the ledger could not be told why: {error}")
+
+
+def _is_ahead(row: Row, state: LakeTableState) -> bool:
+    """Whether others have done something to a key that M does not have, or are about to."""
+    landed = max((x.sequence_number for x in row.landed), default=0)
+    return row.move is not None or landed > state.last_sequence_number
+
+
+def _ended(row: Row) -> State:
+    """Return the state of a row whose claim came to nothing."""
+    return State.FAILED if all(claim.given_up for claim in row.old) else State.RUNNING
+
+
+def _size(receipts: tuple[Receipt, ...]) -> int:
+    return sum(r.file_bytes for r in receipts)
+
+
+def _check_rows(receipts: tuple[Receipt, ...], change: KeyChange) -> None:
+    """Check that what was written is what was planned, before anybody sees it."""
+    made, planned = [r.rows for r in receipts], [n for r in change.rewrites for n in r.made]
+    if made != planned:
+        message = (
+            f"Cannot change partition {change.key.partition_id}: {len(made):,} files were written "
+            f"anew with {sum(made):,} rows, and {len(planned):,} with {sum(planned):,} were "
+            "planned. Nothing became visible; please report it with the statement."
+        )
+        raise InternalError(message)
+
+
+def _claim_of(
+    statement: Statement,
+    change: KeyChange,
+    epoch: int,
+    transaction_id: str,
+    fingerprint: str,
+    now: int,
+) -> Claim:
+    """Return the claim of a key: that of the export that its files are, or the statement's."""
+    made = [n for r in change.rewrites for n in r.made] or [f.rows for f in change.copies]
+    if change.like is not None:
+        return Claim(
+            epoch,
+            transaction_id,
+            change.like.landed.fingerprint,
+            now,
+            # The files that held rows of a part are others.
+            parts=tuple(replace(part, remote_paths=()) for part in change.like.parts),
+            rows=sum(made),
+            data_files=len(made),
+            # Of what is written anew it is noted when it is there, as `noted` does.
+            bytes=sum(f.bytes for f in change.copies),
+            columns=change.like.columns,
+        )
+    own = (Held(transaction_id, len(made), sum(made)),) if made and not change.aside else ()
+    return Claim(
+        epoch,
+        transaction_id,
+        fingerprint,
+        now,
+        statement=str(statement),
+        holds=None if change.holds is None else (*change.holds, *own),
+    )

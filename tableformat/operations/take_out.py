@@ -1,0 +1,131 @@
+"""ALTER TABLE … DROP PARTITION|PART: its files leave main.
+
+Snapshots before it still have the rows, until they expire (DESIGN 7). A partition without a file is
+dropped, too: as in ClickHouse that is no error.
+
+ALTER TABLE … DETACH PARTITION|PART: its files leave main, and stay on the branch `detached`.
+
+Both in one commit, so that they are always on one of the two. The branch has an age that no expiry
+reaches, and keeps its files from the removal of orphans (Iceberg's specification, snapshot
+retention).
+
+What DROP and DETACH have in common: files leave main, and the keys have the others left.
+
+MOVE PARTITION … TO TABLE as the table sees it that the rows leave: as a DROP, of what is there.
+
+The other table sees an ATTACH FROM (`copying.py`); what keeps both together is in `move.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tableformat.committer import BranchFile
+from tableformat.errors import RefusedError
+from tableformat.export.outcome import Status
+from tableformat.names import LakeName
+from tableformat.operations.partition_files import PartitionFiles, held_of
+from tableformat.operations.statement import KeyChange, OnePart, OnePartition, Plan, Which
+
+__all__ = ["Detach", "Drop", "Leave", "taken_out"]
+
+
+def taken_out(which: Which, there: PartitionFiles) -> Plan:
+    """Return the plan that takes files out of main, which may be none.
+
+    Raises:
+        NotFoundError: there is no such part.
+        RefusedError: a part of the source has no files of its own.
+    """
+    have = {one.key: one.files for one in there.keys}
+    changes = []
+    for gone in which.of(there.keys):
+        leave = frozenset(f.path for f in gone.files)
+        left = tuple(f for f in have[gone.key] if f.path not in leave)
+        # Of a partition that goes whole nothing is left, wherever others had put its rows.
+        known = not isinstance(which, OnePart) or there.knows(gone.key)
+        holds = held_of(left) if known else None
+        changes.append(KeyChange(gone.key, leaves=gone.files, holds=holds))
+    return Plan(tuple(changes))
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """The request: what is dropped."""
+
+    which: Which
+    did: ClassVar[Status] = Status.DROPPED
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return f"DROP {self.which}"
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Let the files leave."""
+        return taken_out(self.which, there)
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """The request: what is detached."""
+
+    which: Which
+    did: ClassVar[Status] = Status.DETACHED
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = True
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return f"DETACH {self.which}"
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Let the files leave main for the branch.
+
+        Raises:
+            RefusedError: a file carries deletes, which would not apply to it there, or was written
+                for another partition spec.
+        """
+        plan = taken_out(self.which, there)
+        for change in plan.changes:
+            for file in change.leaves:
+                self._refuse(file, there.spec_id)
+        return plan
+
+    def _refuse(self, file: BranchFile, spec_id: int) -> None:
+        if file.deletes:
+            message = (
+                f"Cannot run {self}: rows of {file.path} are deleted by delete files, which would "
+                "not go with it, and the rows would be there again. Rewrite the file with the "
+                "engine that deleted them (Spark: rewrite_data_files with delete-file-threshold "
+                "1), and run the statement again."
+            )
+            raise RefusedError(message)
+        if file.spec_id != spec_id:
+            message = (
+                f"Cannot run {self}: {file.path} was written for partition spec {file.spec_id}, "
+                f"and the table's is {spec_id} now. Rewrite its data files (Spark: "
+                "rewrite_data_files with rewrite-all), and run the statement again."
+            )
+            raise RefusedError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The request, as this table sees it: what goes where."""
+
+    which: OnePartition
+    to: LakeName
+    did: ClassVar[Status] = Status.MOVED
+    looks_at_detached: ClassVar[bool] = False
+    detaches: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """Return the statement as the ledger keeps it."""
+        return f"MOVE {self.which} TO TABLE {self.to}"
+
+    def plan(self, there: PartitionFiles) -> Plan:
+        """Let all files leave."""
+        return taken_out(self.which, there)

@@ -1,0 +1,95 @@
+"""What is selected, and in which order: explicit expressions, never `SELECT *`.
+
+The rules are types.md sections 0 and 3. Every source column is qualified by `SOURCE_ALIAS`: an
+alias that equals a key column would otherwise take the key's place in ORDER BY, and ClickHouse
+would sort again what it could read in order.
+
+Which columns of a Parquet file have bloom filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tableformat.mergetree.expression_text import parse_sorting_key, qualify
+from tableformat.mergetree.table import Column, Engine
+from tableformat.mergetree.wire_types import qualified, wire_expression
+from tableformat.names import quote_identifier
+from tableformat.parquet.statistics import FIELD_ID
+
+__all__ = ["filtered_columns", "filters_kept", "order_by", "select_list"]
+
+_NO_CONVERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def select_list(columns: Iterable[Column], conversions: Mapping[str, str] = _NO_CONVERSIONS) -> str:
+    """Return `expression AS column, ...` in the order of `columns`.
+
+    Args:
+        columns: stored columns that `iceberg.schema.map_columns` has accepted.
+        conversions: column name to what the user chose (`--convert`).
+
+    Raises:
+        InternalError: a column's type has no mapping.
+    """
+    return ", ".join(
+        f"{wire_expression(qualified(c.name), c.type, conversion=conversions.get(c.name, ''))}"
+        f" AS {quote_identifier(c.name)}"
+        for c in columns
+    )
+
+
+def order_by(engine: Engine) -> str:
+    """Return the text after ORDER BY that gives rows as parts hold them, '' for none.
+
+    A descending key says NULLS FIRST: that is how parts hold it, while ORDER BY alone puts NULLs
+    last in both directions. Without it ClickHouse sorts everything anew, into an order that nobody
+    declared.
+
+    Raises:
+        UsageError: the key's text cannot be read.
+    """
+    return ", ".join(
+        f"{qualify(key.expression)}{' DESC NULLS FIRST' if key.descending else ''}"
+        for key in parse_sorting_key(engine.order_by or engine.primary_key)
+    )
+
+
+def filtered_columns(parquet: pq.ParquetFile) -> frozenset[int]:
+    """Return the field ids of the columns that have bloom filters in any row group.
+
+    Those of members of nested columns are not told, and a file without field ids has none.
+    """
+    metadata = parquet.metadata
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    filtered = {
+        group.column(i).path_in_schema
+        for group in groups
+        for i in range(group.num_columns)
+        if group.column(i).bloom_filter_offset is not None
+    }
+    return frozenset(_id_of(f) for f in parquet.schema_arrow if f.name in filtered and _id_of(f))
+
+
+def filters_kept(
+    files: Collection[pq.ParquetFile], schema: pa.Schema, without: frozenset[int] = frozenset()
+) -> tuple[str, ...]:
+    """Return the columns of a new file that have bloom filters in the files that it is made of.
+
+    Args:
+        files: those files.
+        schema: of the new one, with field ids.
+        without: columns, by field id, whose filters do not go over.
+    """
+    wanted = frozenset[int]().union(*(filtered_columns(one) for one in files)) - without
+    return tuple(field.name for field in schema if _id_of(field) in wanted)
+
+
+def _id_of(field: pa.Field) -> int:
+    """Return the field id, 0 for none: Iceberg's begin at 1."""
+    return int((field.metadata or {}).get(FIELD_ID, 0))

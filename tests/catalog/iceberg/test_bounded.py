@@ -1,0 +1,103 @@
+"""A catalog that does not answer is an error in time, from its very first request on."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from catalog.iceberg.opening import OpenedCatalog, open_catalog
+from catalog.network import TimeOuts
+from tableformat.errors import DestinationError
+from tableformat.names import LakeName
+from tests.services.certificates import Authority
+from tests.services.faulty_http import FaultyHttp, answer
+from tests.support.time_bounds import ENDS_WITHIN
+
+CONFIG = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 31\r\n"
+    b'Connection: close\r\n\r\n{"defaults":{},"overrides":{}}\n'
+)
+
+
+@pytest.mark.parametrize("answered", [0, 1], ids=["the first request", "a later request"])
+def test_a_catalog_that_never_answers_does_not_hold_an_export_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: int
+) -> None:
+    """Harm prevented: an export that hangs, and holds its partition, until somebody kills it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        silent: list[socket.socket] = []
+
+        def serve() -> None:
+            for number in range(answered + 1):
+                client, _ = server.accept()
+                client.recv(65_536)
+                if number < answered:
+                    client.sendall(CONFIG)
+                    client.close()
+                else:
+                    silent.append(client)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        uri = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("PYICEBERG_CATALOG__SLOW__URI", uri)
+        monkeypatch.setenv("PYICEBERG_CATALOG__SLOW__TYPE", "rest")
+        catalog = open_catalog("slow", warehouse=tmp_path, time_outs=TimeOuts(read=0.3))
+
+        began = time.monotonic()
+        with pytest.raises(DestinationError, match="'slow' or its storage failed with ReadTimeout"):
+            catalog.table(LakeName("slow", ("n",), "t"))
+
+        assert time.monotonic() - began < ENDS_WITHIN
+        thread.join()
+        for client in silent:
+            client.close()
+
+
+_NONE = b'{"namespaces":[]}'
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Serve a catalog over TLS; return where, and the authority that signed for it."""
+    authority = Authority(tmp_path, "right")
+    signed = authority.sign()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(signed.certificate, signed.key)
+    said = [answer(text, ours=False) for text in (b'{"defaults":{},"overrides":{}}', _NONE)]
+    with FaultyHttp(*said, tls=tls) as server:
+        yield f"https://127.0.0.1:{server.host.port}", authority.file
+
+
+def opened(uri: str, authority: Path) -> OpenedCatalog:
+    """Open a catalog whose configuration names an authority."""
+    properties = {"type": "rest", "uri": uri, "ssl": {"cabundle": str(authority)}}
+    return OpenedCatalog("far", None, properties, TimeOuts(read=5))
+
+
+def test_authorities_of_a_catalog_are_trusted_whatever_the_environment_has(
+    served: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: `ssl.cabundle` has no effect where REQUESTS_CA_BUNDLE is set."""
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(Authority(tmp_path, "another").file))
+
+    catalog = opened(*served).catalog
+
+    assert catalog.list_namespaces() == []
+    catalog.close()
+
+
+def test_no_others_are_trusted_than_a_catalog_names(
+    served: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, right = served
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(right))
+
+    with pytest.raises(DestinationError, match=r"SSLError.*CERTIFICATE_VERIFY_FAILED"):
+        opened(uri, Authority(tmp_path, "another").file).catalog.close()

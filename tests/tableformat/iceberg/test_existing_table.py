@@ -1,0 +1,376 @@
+"""An existing lake table is taken as it is, or refused with every difference."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from tableformat.iceberg.existing_table import (
+    ExistingTable,
+    check_existing,
+    evolve,
+    existing_refusal,
+    written_schema,
+)
+from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
+from tableformat.iceberg.schema import MappedColumns, map_columns
+from tableformat.iceberg.spec_fields import partition_spec
+from tableformat.mergetree.table import Column
+from tableformat.mergetree.type_text import parse_type
+from tests.strategies.existing import mutated_schemas
+from tests.strategies.mapping import Sample, column_of, samples, table_of
+
+INTS = ListType(9, IntegerType(), element_required=True)
+UNPARTITIONED = DerivedSpec((), "")
+ONLY_A = StructType(NestedField(9, "a", IntegerType(), required=False))
+
+
+def differences(
+    columns: dict[str, str], *lake: NestedField, version: int = 2, key: str = ""
+) -> tuple[str, ...]:
+    table = table_of(*(Column(n, parse_type(t), t) for n, t in columns.items()), partition_by=key)
+    mapped = map_columns(table)
+    return check_existing(existing(*lake, version=version), mapped, derive_spec(table, mapped))
+
+
+def existing(*lake: NestedField, version: int = 2) -> ExistingTable:
+    return ExistingTable("lake.n.t", Schema(*lake), UNPARTITIONED_PARTITION_SPEC, version)
+
+
+def field(number: int, name: str, of: IcebergType, *, required: bool = False) -> NestedField:
+    return NestedField(number, name, of, required=required)
+
+
+def test_columns_are_matched_by_name_in_any_order_and_optional_ones_of_the_lake_stay_null() -> None:
+    found = differences(
+        {"a": "Int32", "b": "String"},
+        field(1, "more", StringType()),
+        field(2, "b", StringType()),
+        field(3, "a", IntegerType(), required=True),
+    )
+
+    assert found == ()
+
+
+@pytest.mark.parametrize(
+    ("clickhouse", "lake"),
+    [
+        ("Int32", LongType()),
+        ("Float32", DoubleType()),
+        ("Decimal(9, 2)", DecimalType(20, 2)),
+        ("Array(UInt8)", ListType(9, LongType(), element_required=False)),
+        ("Tuple(a Int8)", StructType(NestedField(9, "a", LongType(), required=False))),
+        ("Map(Int8, Int8)", MapType(8, LongType(), 9, IntegerType(), value_required=False)),
+    ],
+)
+def test_a_wider_column_of_the_lake_takes_every_value(clickhouse: str, lake: IcebergType) -> None:
+    assert differences({"c": clickhouse}, field(1, "c", lake)) == ()
+
+
+@pytest.mark.parametrize(
+    ("clickhouse", "lake", "required", "why"),
+    [
+        ("Int64", IntegerType(), False, "c is long for ClickHouse and int in the destination"),
+        ("String", BinaryType(), False, "--convert c=binary"),
+        ("UInt64", LongType(), False, "--convert c=long"),
+        ("UUID", StringType(), False, "--convert c=string"),
+        ("Array(UUID)", ListType(9, FixedType(16), element_required=False), False,
+         "--convert c=binary"),
+        ("DateTime", TimestampType(), False, "no conversion makes them equal"),
+        ("Int256", DecimalType(38, 0), False, r"--convert c=decimal\(38,0\)"),
+        ("Decimal(9, 2)", DecimalType(20, 3), False, r"decimal\(9, 2\)"),
+        ("Nullable(Int32)", IntegerType(), True, "c may be NULL in the source"),
+        ("Array(Nullable(Int32))", INTS, False, r"c\.element may be NULL"),
+        ("Tuple(a Int8, b Int8)", ONLY_A, False, r"c\.b \(int\) is missing"),
+        ("Tuple(a Int8)", IntegerType(), False, "struct<.*> for ClickHouse and int"),
+    ],
+)  # fmt: skip
+def test_a_column_that_would_not_hold_every_value_is_a_difference(
+    clickhouse: str,
+    lake: IcebergType,
+    required: bool,  # noqa: FBT001  a column of the table above
+    why: str,
+) -> None:
+    (found,) = differences({"c": clickhouse}, field(1, "c", lake, required=required))
+
+    assert re.search(why, found)
+    assert found.startswith("Tables have different structure: column c")
+
+
+def test_all_differences_are_listed_at_once() -> None:
+    found = differences(
+        {"a": "Int32", "b": "String"},
+        field(1, "a", StringType()),
+        field(2, "extra", StringType(), required=True),
+        version=1,
+        key="a",
+    )
+
+    assert len(found) == 5
+    assert "format version 1" in found[0]
+    assert "column a is int" in found[1]
+    assert "column b (string) is missing" in found[2]
+    assert "extra is required in the destination" in found[3]
+    assert found[4].startswith("Tables have different partition key")
+
+
+@pytest.mark.parametrize(
+    ("version", "key", "lake", "code"),
+    [
+        (1, "", IntegerType(), 48),
+        (3, "a", IntegerType(), 48),
+        (2, "a", IntegerType(), 36),
+        (2, "a", StringType(), 122),
+    ],
+)
+def test_the_refusal_has_clickhouses_code_for_the_first_difference(
+    version: int, key: str, lake: IcebergType, code: int
+) -> None:
+    table = table_of(Column("a", parse_type("Int32"), "Int32"), partition_by=key)
+    mapped = map_columns(table)
+
+    refused = existing_refusal(
+        "export to lake.n.t",
+        existing(field(1, "a", lake), version=version),
+        mapped,
+        derive_spec(table, mapped),
+    )
+
+    assert refused is not None
+    assert refused.code == code
+    assert refused.message.startswith("Cannot export to lake.n.t: ")
+
+
+def test_a_table_that_fits_is_not_refused() -> None:
+    table = table_of(Column("a", parse_type("Int32"), "Int32"))
+    mapped = map_columns(table)
+
+    assert (
+        existing_refusal(
+            "export",
+            existing(*mapped.schema.fields),
+            mapped,
+            derive_spec(table, mapped),
+        )
+        is None
+    )
+
+
+SAYS = {
+    "missing": "(",
+    "fixed": "(",
+    "extra": "is required in the destination",
+    "null": "may be NULL",
+    "type": "is ",
+}
+
+
+def columns_of_samples(found: list[Sample]) -> MappedColumns:
+    return map_columns(table_of(*(column_of(f"c{i}", s.type) for i, s in enumerate(found))))
+
+
+def assert_says_exactly(found: tuple[str, ...], expected: list[tuple[str, str]]) -> None:
+    """Check that there is one sentence for each difference, and no other."""
+    left = list(found)
+    for path, kind in sorted(expected, key=lambda pair: (pair[1] == "type", pair)):
+        start = f"Tables have different structure: column {path} {SAYS[kind]}"
+        (text, *_) = [text for text in left if text.startswith(start)] or [f"no {path}: {kind}"]
+        assert text in left, (text, left)
+        left.remove(text)
+    assert left == []
+
+
+COLUMNS = st.lists(samples(rows=1), min_size=1, max_size=5).map(columns_of_samples)
+PROPERTY = settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@PROPERTY
+@given(data=st.data(), mapped=COLUMNS)
+def test_whatever_was_done_to_a_table_all_of_it_that_matters_is_said_and_nothing_else(
+    data: st.DataObject, mapped: MappedColumns
+) -> None:
+    """Harm prevented: a difference that is found only after the others were mended, or never."""
+    lake = data.draw(mutated_schemas(mapped.schema, first_id=7))
+
+    found = check_existing(existing(*lake.schema.fields), mapped, UNPARTITIONED)
+
+    assert_says_exactly(found, lake.forbidden)
+
+
+@PROPERTY
+@given(data=st.data(), mapped=COLUMNS)
+def test_a_table_that_grew_lacks_nothing_and_keeps_what_it_had(
+    data: st.DataObject, mapped: MappedColumns
+) -> None:
+    """Harm prevented: an id that is used twice shows one column's values in another."""
+    lake = data.draw(mutated_schemas(mapped.schema, first_id=7))
+    last = lake.schema.highest_field_id + 20
+
+    grown = evolve(lake.schema, UNPARTITIONED_PARTITION_SPEC, mapped, last)
+
+    missing = sorted(path for path, kind in lake.forbidden if kind == "missing")
+    if grown is None:
+        assert missing == []
+        return
+    assert sorted(text.partition(" (")[0] for text in grown.added) == missing
+    before, after = ids_of(lake.schema), ids_of(grown.schema)
+    assert {name: after[name] for name in before} == before
+    assert all(number > last for name, number in after.items() if name not in before)
+    assert len(set(after.values())) == len(after)
+    assert evolve(grown.schema, UNPARTITIONED_PARTITION_SPEC, mapped, max(after.values())) is None
+    others = [pair for pair in lake.forbidden if pair[1] != "missing"]
+    found = check_existing(existing(*grown.schema.fields), mapped, UNPARTITIONED)
+    assert_says_exactly(found, others)
+
+
+@PROPERTY
+@given(data=st.data(), mapped=COLUMNS)
+def test_files_hold_the_tables_fields_that_the_source_has_under_the_tables_ids(
+    data: st.DataObject, mapped: MappedColumns
+) -> None:
+    """Harm prevented: values under the id of another field, which readers would show as its."""
+    lake = data.draw(mutated_schemas(mapped.schema, forbidden=False, first_id=7))
+
+    written = written_schema(lake.schema, mapped)
+
+    there = ids_of(lake.schema)
+    assert set(ids_of(written)) == set(ids_of(mapped.schema))
+    assert {name: there[name] for name in ids_of(written)} == ids_of(written)
+
+
+def ids_of(schema: Schema) -> dict[str, int]:
+    """Return the id of every field at every depth, by its whole name."""
+    return {str(schema.find_column_name(i)): i for i in schema.field_ids}
+
+
+@pytest.mark.parametrize(
+    ("clickhouse", "lake", "way"),
+    [
+        ("Int64", IntegerType(), "c TYPE bigint"),
+        ("Decimal(9, 2)", DecimalType(5, 2), "c TYPE decimal(9,2)"),
+        ("Array(Float64)", ListType(9, FloatType(), element_required=False),
+         "c.element TYPE double"),
+    ],
+)  # fmt: skip
+def test_a_table_that_could_become_wider_is_refused_with_the_statement(
+    clickhouse: str, lake: IcebergType, way: str
+) -> None:
+    """Other people's tables are never changed silently."""
+    (found,) = differences({"c": clickhouse}, field(1, "c", lake))
+
+    assert found.endswith(f"ALTER TABLE lake.n.t ALTER COLUMN {way}")
+
+
+def test_a_table_that_forbids_null_is_refused_with_the_statement() -> None:
+    found = differences(
+        {"a b": "Nullable(Int32)"},
+        field(1, "a b", IntegerType(), required=True),
+        field(2, "x", IntegerType(), required=True),
+    )
+
+    assert [text.rpartition(": ")[2] for text in found] == [
+        "ALTER TABLE lake.n.t ALTER COLUMN `a b` DROP NOT NULL",
+        "ALTER TABLE lake.n.t ALTER COLUMN x DROP NOT NULL",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lake", "stands"),
+    [
+        ((field(1, "ID", LongType()),), "ID"),
+        ((field(1, "s", StructType(field(2, "id", LongType(), required=False))),), None),
+        ((field(1, "x", LongType()),), None),
+    ],
+)
+def test_a_column_is_not_added_beside_one_that_differs_only_in_case(
+    lake: tuple[NestedField, ...], stands: str | None
+) -> None:
+    """Harm prevented: a table that Spark cannot read any more."""
+    (found,) = differences({"id": "Int64"}, *lake)
+
+    way = f"cannot be added beside {stands}; rename one" if stands else "--evolve-schema adds it"
+    assert way in found
+
+
+def test_a_column_is_not_added_under_the_name_of_a_partition_field() -> None:
+    mapped = map_columns(table_of(Column("ts_month", parse_type("Int64"), "Int64")))
+    lake = Schema(field(1, "ts", LongType()))
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "ts_month"))
+
+    assert evolve(lake, spec, mapped, 1) is None
+    found = check_existing(ExistingTable("t", lake, spec, 2), mapped, UNPARTITIONED)
+    assert "cannot be added beside the partition field ts_month" in found[0]
+
+
+@pytest.mark.parametrize("version", [1, 3, 4])
+def test_other_format_versions_are_refused_with_the_reason(version: int) -> None:
+    says = {
+        1: r"SET TBLPROPERTIES \('format-version'='2'\)",
+        3: "writes no version 3",
+        4: "not know",
+    }
+
+    (found,) = differences({"a": "Int32"}, field(1, "a", IntegerType()), version=version)
+
+    assert re.search(says[version], found)
+    assert f"Iceberg of format version {version} does not support MergeTree parts" in found
+
+
+@pytest.mark.parametrize(
+    ("key", "remembered", "is_refused"),
+    [
+        ("toYYYYMM(d)", "toYYYYMM(d)", False),
+        ("toYYYYMM(d)", None, False),
+        ("(toYYYYMM(d))", "toYYYYMM(`d`)", False),
+        ("toStartOfMonth(d)", "toYYYYMM(d)", True),
+        ("toYYYYMM(d)", "toStartOfMonth(d)", True),
+        ("toYYYYMM(d)", "", True),
+    ],
+)
+def test_another_expression_of_the_same_spec_is_refused_where_the_table_remembers_one(
+    key: str, remembered: str | None, *, is_refused: bool
+) -> None:
+    """Harm prevented: DETACH PARTITION 202401 takes rows out that the source calls 20240101."""
+    table = table_of(Column("d", parse_type("Date"), "Date"), partition_by=key)
+    mapped = map_columns(table)
+    derived = derive_spec(table, mapped)
+    spec = partition_spec(derived.fields, mapped.schema)
+    there = ExistingTable("lake.n.t", mapped.schema, spec, 2, remembered)
+
+    refused = existing_refusal("export db.t to lake.n.t", there, mapped, derived)
+    chosen = existing_refusal(
+        "export db.t to lake.n.t", there, mapped, chosen_spec(table, derived.fields)
+    )
+
+    assert chosen is None
+    assert (refused is not None) == is_refused
+    if refused is not None:
+        assert refused.code == 36
+        assert "Tables have different partition key" in refused.message
+        assert "--partition-spec 'month(d)'" in refused.message
